@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.command import envdoctor, envelope
 from support.local_packages import Index, serve, write_cpu_torch, write_profile, write_wheel
+from support.pip import pip
 
 from envdoctor.core.errors import BadInput
 from envdoctor.download.sources import Sources, config_files, read_sources, source_name, uv_arguments, uv_environment
@@ -34,7 +34,7 @@ def pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
     """The settings of `pip install` according to `pip config list`: [global], then [install], then variables."""
 
     def pip_config(*arguments: str) -> str:
-        command = [sys.executable, "-m", "pip", "config", *arguments]
+        command = [*pip(), "config", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=dict(variables), check=True).stdout
 
     lines = [line.partition("=") for line in pip_config("list").splitlines()]
@@ -329,7 +329,7 @@ def test_best_version_of_all_indexes_is_selected_like_pip(tmp_path: Path) -> Non
         variables = settings(PIP_INDEX_URL=index.url(), PIP_EXTRA_INDEX_URL=index.url("more"))
         done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **variables)
         pip_report = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir",
+            [*pip(), "install", "--dry-run", "--quiet", "--no-cache-dir",
              "--ignore-installed", "--report", "-", "beta"],
             capture_output=True, text=True, env=environ(tmp_path, **variables), check=True,
         )  # fmt: skip

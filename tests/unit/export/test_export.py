@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from support.export_stack import BUNDLED, COMPLETE, TORCH, UV, SmallStack, docker_words, with_environment
 from support.local_packages import PYTHON, write_wheel
+from support.pip import make_venv_with_pip
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.export import FORMS, export
@@ -87,7 +88,7 @@ def test_uv_commands_in_the_header_install_the_requirements(stack: SmallStack) -
 def test_pip_command_in_the_header_installs_the_requirements(stack: SmallStack) -> None:
     text = stack.write("requirements").read_text()
     (command,) = [line.removeprefix("#   ") for line in text.splitlines() if " -m pip " in line]
-    assert stack.run(sys.executable, "-m", "venv", ".venv").returncode == 0
+    make_venv_with_pip(stack.folder / ".venv")
     done = stack.run(*command.split())
     assert done.returncode == 0, done.stderr
     assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout
@@ -150,7 +151,10 @@ def test_script_works_without_uv(stack: SmallStack) -> None:
     path = stack.write("script")
     tools = stack.folder / "tools"
     tools.mkdir()
-    (tools / f"python{PYTHON}").symlink_to(os.path.realpath(sys.executable))
+    # `-m venv` without ensurepip, which runs in test_script_compiles_with_pip.
+    make_venv_with_pip(stack.folder / "made")
+    (tools / f"python{PYTHON}").write_text('#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exec cp -a made "$3"\nexit 3\n')
+    (tools / f"python{PYTHON}").chmod(0o755)
     done = stack.run("bash", path, PATH=f"{tools}:/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
     assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from support.export_stack import BUNDLED, UV, SmallStack, SmallStackWithBuild, sha256_of
 from support.local_packages import PYTHON
+from support.pip import pip
 from support.source_packages import SOURCE, write_sdist
 
 from envdoctor.core.errors import BadInput
@@ -242,7 +243,7 @@ def test_conda_is_an_error_since_pip_rejects_the_option_in_a_file(stack: SmallSt
         export(stack.profile, stack.lock, "conda")
     assert caught.value.hint == "envdoctor export --profile mine --format requirements"
     (stack.folder / "part.txt").write_text("--no-build-isolation\nfast==1.0\n")
-    done = stack.run(sys.executable, "-m", "pip", "install", "--dry-run", "-r", "part.txt")
+    done = stack.run(*pip(), "install", "--dry-run", "-r", "part.txt")
     assert done.returncode != 0
     assert "no such option: --no-build-isolation" in done.stderr
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.export_stack import BUNDLED, COMPLETE, UV, WITHOUT_BUILDS, SmallStack
+from support.pip import make_venv_with_pip
 
 from envdoctor.core.errors import BadInput
 from envdoctor.export import export
@@ -84,7 +85,7 @@ def test_conda_file_is_yaml_with_a_pip_section(profile: Profile, file: Lock, tmp
 def test_pip_installs_the_pip_section_of_the_conda_file(stack: SmallStack) -> None:
     data = _plain_yaml(stack.write("conda").read_text())
     (stack.folder / "part.txt").write_text("\n".join(data["pip"]))
-    assert stack.run(sys.executable, "-m", "venv", ".venv").returncode == 0
+    make_venv_with_pip(stack.folder / ".venv")
     done = stack.run(".venv/bin/python", "-m", "pip", "install", "-r", "part.txt")
     assert done.returncode == 0, done.stderr
     assert "Successfully installed torch-9.9.0 trainer-1.2" in done.stdout

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from support.command import envdoctor, envelope
+from support.install_place import add_known_interpreters
 from support.local_packages import write_cpu_torch, write_profile, write_wheel
 
 from envdoctor.core.errors import BadInput
@@ -187,6 +188,7 @@ class Own:
 
     def __init__(self, folder: Path, name: str = "mine.toml") -> None:
         self.home = folder
+        add_known_interpreters(folder / ".cache/uv")
         write_wheel(folder / "wheels", "alpha", "1.0")
         write_cpu_torch(folder / "wheels")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

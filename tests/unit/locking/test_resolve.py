@@ -7,14 +7,15 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.command import envdoctor, envelope
+from support.install_place import add_known_interpreters
 from support.local_packages import Index, serve, write_cpu_torch, write_cuda_torch, write_profile, write_wheel
+from support.pip import pip
 
 from envdoctor.core.records import Finding
 from envdoctor.download.sources import Sources, read_sources
@@ -45,6 +46,7 @@ def solve(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> Reso
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    add_known_interpreters(tmp_path / "cache")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def call(
@@ -100,9 +102,9 @@ def test_lock_has_the_wheel_that_pip_selects(
         with serve(Index({"main": wheels})) as web:
             resolution, _ = solve("alpha", pip={"PIP_INDEX_URL": web.url()})
     taken = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--no-index", "--find-links", wheels, "--quiet",
+        [*pip(), "download", "--no-index", "--find-links", wheels, "--quiet",
          "--only-binary", ":all:", "--python-version", "3.11", "--dest", tmp_path / "taken", "alpha", *platforms()],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
     )  # fmt: skip
     assert taken.returncode == 0, taken.stderr
     (wheel,) = (tmp_path / "taken").iterdir()
@@ -287,7 +289,7 @@ def test_unreachable_source_is_reported_with_exit_code_3(how: str, tmp_path: Pat
             "no such host": "http://nowhere.invalid/simple",
         }
         url = named.get(how, web.url())
-        given = pip_for(url.replace("http://", "http://user:secret@"), PIP_TIMEOUT="2")
+        given = pip_for(url.replace("http://", "http://user:secret@"), PIP_TIMEOUT="1")
         done = envdoctor("resolve", "--profile", profile, "--format", "json", home=tmp_path, **given)
     assert done.returncode == 3
     (result,) = envelope(done)["data"]["results"]
