@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shlex
@@ -12,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command import envdoctor, envelope, environment
-
-PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+from support.command import envdoctor, envelope, environment, interpreter
 
 
 @pytest.fixture
@@ -28,19 +25,36 @@ def unreadable_folder(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
+# Removes the capabilities by which root ignores file permissions, from this process and from the programs it starts.
+WITHOUT_OVERRIDE = """
+import ctypes, sys
+from envdoctor.cli import main
+library = ctypes.CDLL(None)
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert library.capget(header, sets) == 0
+for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    library.prctl(24, capability)  # PR_CAPBSET_DROP
+    for number in range(3):  # effective, permitted, inheritable
+        sets[number] &= ~(1 << capability)
+assert library.capset(header, sets) == 0
+main()
+"""
+
+
 def run_without_override(*arguments: str | Path, home: Path, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run one command without the capabilities by which root ignores file permissions."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def drop() -> None:
-        prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
-        prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH)
-
     return subprocess.run(
-        [sys.executable, "-m", "envdoctor", *map(str, arguments)],
+        [interpreter(), "-c", WITHOUT_OVERRIDE, *map(str, arguments)],
         capture_output=True, text=True, env=environment(home, **extra), cwd=home, timeout=120, check=False,
-        preexec_fn=drop,
     )  # fmt: skip
+
+
+def test_permissions_apply_without_override(unreadable_folder: Path, tmp_path: Path) -> None:
+    """Also to the programs that a command starts."""
+    code = WITHOUT_OVERRIDE.replace("main()", "import subprocess; sys.exit(subprocess.call(['ls', sys.argv[1]]))")
+    done = subprocess.run([interpreter(), "-c", code, str(unreadable_folder)], capture_output=True, text=True,
+                          env=environment(tmp_path), check=False)  # fmt: skip
+    assert (done.returncode, "Permission denied" in done.stderr) == (2, True), done.stderr
 
 
 ARGUMENTS = [
@@ -162,7 +176,7 @@ def test_a_file_name_that_is_too_long_is_bad_input(arguments: list[str], tmp_pat
     "arguments", [["check"], ["train", "sort", "--dry-run"], ["watch"], ["abi", "."], ["report"]]
 )
 def test_a_deleted_working_directory_is_reported(arguments: list[str], tmp_path: Path) -> None:
-    words = shlex.join([sys.executable, "-m", "envdoctor", *arguments])
+    words = shlex.join([interpreter(), "-m", "envdoctor", *arguments])
     done = subprocess.run(
         ["bash", "-c", f"mkdir gone; cd gone; rmdir ../gone; {words}"],
         capture_output=True, text=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
@@ -180,7 +194,7 @@ def test_a_user_without_a_home_directory_gets_a_hint(command: str, tmp_path: Pat
         f"from envdoctor.cli import main; sys.argv[1:] = {command.split()!r}; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code],  # another user's process cannot reach a fork server
         capture_output=True, text=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 3

@@ -86,7 +86,8 @@ class Request:
             del arguments[0]
             sys.dont_write_bytecode = True
         if arguments[0] == "-m":
-            sys.path.insert(0, os.getcwd())  # noqa: PTH109
+            with contextlib.suppress(FileNotFoundError):
+                sys.path.insert(0, os.getcwd())  # noqa: PTH109
             sys.argv = arguments[1:]
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
             return
