@@ -247,13 +247,22 @@ def test_uninstall_rejects_foreign_paths(place: Place) -> None:
     assert file_tree(place.venv.parent) == before
 
 
+# The commands wait 1.5 s for a running process.
+SHORT_WAIT = (
+    "import envdoctor.install.environment_lock as e\ne.RUNNING_SECONDS = 0.1\nfrom envdoctor.cli import main\nmain()"
+)
+
+
 def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None:
     from envdoctor.install.environment_lock import environment_lock
 
     place.copy_installed()
     with environment_lock(EnvironmentPaths(place.venv)):
         for command in ("rollback", "clean", "uninstall"):
-            done = run(place, command, "--venv", place.venv)
+            done = subprocess.run(
+                [interpreter(), "-c", SHORT_WAIT, command, "--venv", place.venv],
+                env=environment(place.home), capture_output=True, text=True, check=False,
+            )  # fmt: skip
             assert done.returncode == 3
             assert f"is in progress: process {os.getpid()}, which is running" in done.stderr
     assert place.packages() == FIRST

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.install_place import add_known_interpreters
 from support.local_packages import PYTHON, write_profile, write_wheel
 from support.source_packages import SOURCE, write_sdist
 
@@ -41,6 +42,7 @@ class SmallStack:
         self, folder: Path, *, torch: str = "9.9.0", files: dict[str, bytes] | None = None, requires: str = ""
     ) -> None:
         self.folder, self.wheels = folder, folder / "wheels"
+        add_known_interpreters(folder / "cache")
         wheels = [
             write_wheel(self.wheels, "torch", torch, files=TORCH if files is None else files),
             write_wheel(self.wheels, "trainer", "1.2", requires=["torch", *requires.split()]),

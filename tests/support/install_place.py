@@ -146,7 +146,7 @@ def make_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def add_known_interpreters(cache_folder: Path) -> None:
     """Make a cache folder of uv with the facts about this Python, so that uv does not run the interpreter."""
-    shutil.copytree(known_interpreters(), cache_folder)
+    shutil.copytree(known_interpreters(), cache_folder, dirs_exist_ok=True)
 
 
 @cache

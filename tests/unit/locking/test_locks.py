@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 from support.command import envdoctor, envelope
 from support.install_place import add_known_interpreters
 from support.local_packages import write_cpu_torch, write_profile, write_wheel
+from support.pip import pip
 
 from envdoctor.core.errors import BadInput
 from envdoctor.download.sources import Sources
@@ -74,13 +76,13 @@ def test_uv_and_pip_accept_a_lock_with_sizes(tmp_path: Path) -> None:
     file = tmp_path / "lock.txt"
     file.write_text(f"# profile: mine\nalpha==1.0 --hash=sha256:{digest} # {wheel.stat().st_size}\n")
     wheels = ["--no-index", "--find-links", tmp_path / "wheels", "--require-hashes", "--target"]
+    add_known_interpreters(tmp_path / "cache")
     uv = [find_uv(), "pip", "install", "--python", sys.executable, *wheels, tmp_path / "uv", "-r", file]
     subprocess.run(uv, check=True, capture_output=True, env=os.environ | {"UV_CACHE_DIR": str(tmp_path / "cache")})
-    pip = [sys.executable, "-m", "pip", "install", *wheels, tmp_path / "pip", "-r", file]
-    has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
-    if has_pip.returncode == 0:
-        subprocess.run(pip, check=True, capture_output=True)
-    for target in ("uv", "pip") if has_pip.returncode == 0 else ("uv",):
+    has_pip = importlib.util.find_spec("pip")
+    if has_pip:
+        subprocess.run([*pip(), "install", *wheels, tmp_path / "pip", "-r", file], check=True, capture_output=True)
+    for target in ("uv", "pip") if has_pip else ("uv",):
         assert (tmp_path / target / "alpha-1.0.dist-info").is_dir()
 
 

@@ -15,7 +15,7 @@ from envdoctor.verify.probe_scripts import bundled_probes, read_probes
 from envdoctor.verify.runner import verify_interpreter
 
 GIB = 1 << 30
-# A probe that reports its start, its end and its number of threads.
+# A probe that reports its start, its end and its number of threads. It waits until `together` probes have begun.
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
@@ -24,6 +24,11 @@ NEEDS_GPU = {gpu}
 SECONDS = {seconds}
 ALONE = {alone}
 began = time.time()
+beginnings = Path(__file__).parent / ".began"
+beginnings.mkdir(exist_ok=True)
+(beginnings / Path(__file__).stem).touch()
+while len(list(beginnings.iterdir())) < {together} and time.time() < began + DEADLINE_SECONDS:
+    time.sleep(0.01)
 time.sleep({sleep})
 report = {{"outcome": "passed", "message": "", "numbers": {{"began": began, "ended": time.time()}},
         "versions": {{"threads": os.environ["OMP_NUM_THREADS"]}}}}
@@ -36,20 +41,24 @@ SMALL = Capacity(cores=2, memory=20 * GIB, gpu_memory=130 * GIB)
 def write_probe(
     folder: Path, name: str, *, gpu: bool = False, alone: bool = False, seconds: float = 5, **more: float
 ) -> None:
-    values = {"deadline": 60, "sleep": 0.6} | more
+    values = {"deadline": 60, "sleep": 0.2, "together": 1} | more
     (folder / f"{name}.py").write_text(SCRIPT.format(gpu=gpu, alone=alone, seconds=seconds, **values))
 
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
     """Two CPU probes, four GPU probes and two that run alone."""
-    write_probe(tmp_path, "cpu_long", seconds=20)
-    write_probe(tmp_path, "cpu_short", seconds=1)
+    return write_probes(tmp_path)
+
+
+def write_probes(folder: Path, *, together: int = 1) -> Path:
+    write_probe(folder, "cpu_long", seconds=20, together=together)
+    write_probe(folder, "cpu_short", seconds=1, together=together)
     for name, seconds in (("gpu_a", 2.0), ("gpu_b", 30.0), ("gpu_c", 10.0), ("gpu_d", 3.0)):
-        write_probe(tmp_path, name, gpu=True, seconds=seconds)
-    write_probe(tmp_path, "alone_gpu", gpu=True, alone=True, seconds=90)
-    write_probe(tmp_path, "alone_cpu", alone=True, seconds=1)
-    return tmp_path
+        write_probe(folder, name, gpu=True, seconds=seconds, together=together)
+    write_probe(folder, "alone_gpu", gpu=True, alone=True, seconds=90)
+    write_probe(folder, "alone_cpu", alone=True, seconds=1)
+    return folder
 
 
 def run(scripts: Path, capacity: Capacity, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, dict]]:
@@ -76,11 +85,11 @@ def overlap(windows: dict[str, dict], name: str) -> set[str]:
     }
 
 
-def test_large_machine_runs_gpu_probes_in_parallel(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, windows = run(scripts, LARGE, monkeypatch)
+def test_large_machine_runs_gpu_probes_in_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, windows = run(write_probes(tmp_path, together=6), LARGE, monkeypatch)
     assert set(started[:6]) == {"gpu_b", "cpu_long", "gpu_c", "gpu_d", "gpu_a", "cpu_short"}
     assert started[6:] == ["alone_gpu", "alone_cpu"]
-    assert overlap(windows, "gpu_b") >= {"gpu_c", "cpu_long"}
+    assert overlap(windows, "gpu_b") == {"gpu_a", "gpu_c", "gpu_d", "cpu_long", "cpu_short"}
     assert overlap(windows, "alone_gpu") == overlap(windows, "alone_cpu") == set()
     assert min(windows[name]["began"] for name in ("alone_gpu", "alone_cpu")) >= max(
         times["ended"] for name, times in windows.items() if not name.startswith("alone")
@@ -99,7 +108,7 @@ def test_two_cores_run_gpu_probes_one_at_a_time_after_cpu_probes(
 
 def test_longest_probes_start_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("a", 1.0), ("b", 9.0), ("c", 5.0), ("d", 7.0), ("e", 2.0)):
-        write_probe(tmp_path, name, gpu=True, seconds=seconds, sleep=0.2)
+        write_probe(tmp_path, name, gpu=True, seconds=seconds)
     started, _ = run(tmp_path, Capacity(cores=6, memory=100 * GIB, gpu_memory=130 * GIB), monkeypatch)
     assert set(started[:3]) == {"b", "d", "c"}
     assert started[3:] == ["e", "a"]

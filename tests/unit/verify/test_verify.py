@@ -110,7 +110,7 @@ def test_hang_is_stopped_at_its_deadline(monkeypatch: pytest.MonkeyPatch, tmp_pa
     result = run_one("hang", scale=0.01)
     assert result.outcome == "hung"
     assert "waiting" in result.output
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
@@ -246,12 +246,12 @@ def test_interrupt_stops_the_probes(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     environment = os.environ | {"PID_FILE": str(pid_file), "PYTHONPATH": str(SCRIPTS.parents[1])}
     child = subprocess.Popen([PYTHON, "-c", script], env=environment, stderr=subprocess.PIPE)
-    for _ in range(200):
-        if pid_file.exists() and pid_file.read_text():
-            break
-        time.sleep(0.05)
+    until = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < until, "the probe did not start"
+        time.sleep(0.02)
     child.send_signal(signal.SIGINT)
-    _, error = child.communicate(timeout=20)
+    _, error = child.communicate(timeout=60)
     assert b"KeyboardInterrupt" in error
     assert not is_running(int(pid_file.read_text()))
 
