@@ -13,7 +13,7 @@ from support.command import envelope, environment, interpreter
 from support.environment_commands import command_data, file_tree
 from support.install_place import Place
 from support.local_packages import write_wheel
-from support.source_builds import ask_for, seen
+from support.source_builds import ask_for, compiled_place, seen
 
 from envdoctor.environment.managed import EnvironmentPaths
 
@@ -30,8 +30,7 @@ def install(place: Place, **extra: str) -> None:
 @pytest.fixture
 def compiled(place: Place) -> Place:
     """An environment with a compiled package."""
-    ask_for(place)
-    install(place, BUILD_COUNTER=str(place.home / "counter"))
+    place.copy_files(compiled_place())
     return place
 
 

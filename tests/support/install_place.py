@@ -62,12 +62,15 @@ class Place:
 
     def copy_installed(self) -> None:
         """Get the same files as with a first `install` of the fixture's profile, which takes ten times as long."""
-        template = installed_place().home
-        shutil.copytree(template, self.home, symlinks=True, dirs_exist_ok=True)
+        self.copy_files(installed_place())
+
+    def copy_files(self, other: Place) -> None:
+        """Copy the home of another place, with adapted paths in envdoctor's files."""
+        shutil.copytree(other.home, self.home, symlinks=True, dirs_exist_ok=True)
         state = self.home / ".local/state/envdoctor"
-        data = EnvironmentPaths(self.venv).journal, self.venv / "envdoctor.json"
+        data = EnvironmentPaths(self.venv).journal, self.venv / "envdoctor.json", self.profile
         for file in (*data, state / "environments", *state.glob("logs/*")):
-            file.write_text(file.read_text().replace(str(template), str(self.home)))
+            file.write_text(file.read_text().replace(str(other.home), str(self.home)))
 
     def start(self, python: str | None = None, **extra: str) -> subprocess.Popen[str]:
         """Start `envdoctor install` without waiting for it. `python` is sys.executable for a real start."""

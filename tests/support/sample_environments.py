@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
-import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
+
+from support.compiler import compile_c
 
 # The symbols that differ between torch's two C++ ABIs (the function of TORCH_CHECK).
 NEW_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -15,11 +18,20 @@ SYM_NE = "_ZNK3c106SymInt6sym_neERKS0_"
 def compile_library(path: Path, code: str, *options: str) -> Path:
     """Compile C into a shared library."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = path.with_name(path.name + ".c")
-    source.write_text(code)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", path, source, *options], check=True)
-    source.unlink()
+    path.unlink(missing_ok=True)
+    names_files = any("/" in text for text in (code, *options))  # whose content may change
+    path.write_bytes(_library.__wrapped__(code, options) if names_files else _library(code, options))
+    path.chmod(0o755)
     return path
+
+
+@cache
+def _library(code: str, options: tuple[str, ...]) -> bytes:
+    """The library of this code, compiled once in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "library.c")
+        source.write_text(code)
+        return compile_c(source, source.with_suffix(".so"), "-shared", "-fPIC", "-w", *options).read_bytes()
 
 
 def make_venv(prefix: Path, *, version: str = "3.11.7", settings: str = "") -> Path:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
 
-from support.install_place import Place
+import pytest
+from support.install_place import Place, make_place
 from support.local_packages import write_profile
 from support.source_packages import write_sdist
 
@@ -15,6 +21,19 @@ def ask_for(place: Place, *requirements: str, build: str = "", more: str = "") -
     write_sdist(place.wheels, "fast", "1.0") if not list(place.wheels.glob("fast-*")) else None
     table = f'[build]\npackages = ["fast"]\nmemory_gb_per_job = 0.1\n{build}\n{more}'
     write_profile(place.profile, "alpha", "torch==9.9.0+cpu", *(requirements or ("fast==1.0",)), extra=table)
+
+
+@cache
+def compiled_place() -> Place:
+    """A place with the profile of `ask_for` after its first install with one job, made once in this process."""
+    home = Path(tempfile.mkdtemp(prefix="compiled"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(home, patch)
+        ask_for(place)
+        done = place.install(MAX_JOBS="1", BUILD_COUNTER=str(place.home / "counter"))
+    assert done.returncode == 0, done.stdout
+    return place
 
 
 def seen(place: Place) -> tuple[int, str]:
