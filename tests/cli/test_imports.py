@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
+from support.cases import each_case
 from support.paths import PACKAGE
 
 # The layers, from the lowest to the highest: a package imports from itself and from lower layers only. Packages on
@@ -57,23 +58,29 @@ def is_pure(path: Path) -> bool:
     return layer_of(path) in PURE
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Every module that a file imports, also inside functions, with full names of envdoctor's modules."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             if node.module == "envdoctor":
                 found.update(f"envdoctor.{alias.name}" for alias in node.names)
-    return found
+    return frozenset(found)
 
 
 def imported_modules(path: Path, known: Collection[str]) -> set[str]:
     """Every module that a file imports. `from package import module` gives the module, not the package."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -95,35 +102,44 @@ def test_no_modules_import_each_other() -> None:
     assert len(list(order.static_order())) == len(files)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_follow_the_layers(path: Path) -> None:
+def test_imports_follow_the_layers() -> None:
     rank = {package: number for number, layer in enumerate(LAYERS) for package in layer}
-    package = layer_of(path)
-    if package == "__init__":
-        return
-    for name in imported(path):
-        parts = name.split(".")
-        if parts[0] != "envdoctor" or len(parts) == 1 or parts[1] == "__version__":
+    wrong = []
+    for path in modules():
+        package = layer_of(path)
+        if package == "__init__":
             continue
-        assert parts[1] == package or rank[parts[1]] < rank[package], f"{package} imports {name} of a higher layer"
+        for name in imported(path):
+            parts = name.split(".")
+            if parts[0] != "envdoctor" or len(parts) == 1 or parts[1] == "__version__":
+                continue
+            if parts[1] != package and rank[parts[1]] >= rank[package]:
+                wrong.append(f"{module_name(path)} imports {name} of a higher layer")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_tool_does_not_import_the_stack(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported(path)} & FOREIGN
+def modules_that_import(paths: Iterable[Path], names: Collection[str]) -> list[str]:
+    """The modules that import one of these modules or packages, each with the names."""
+    found = {module_name(path): {name for name in imported(path) if {name, name.split(".")[0]} & set(names)}
+             for path in paths}  # fmt: skip
+    return [f"{module}: {', '.join(sorted(each))}" for module, each in found.items() if each]
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if is_pure(p)], ids=lambda p: p.name)
-def test_pure_packages_start_no_process(path: Path) -> None:
-    assert not imported(path) & STARTS_THINGS
+def test_the_tool_does_not_import_the_stack() -> None:
+    assert modules_that_import(modules(), FOREIGN) == []
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_command_line_imports_typer(path: Path) -> None:
-    assert layer_of(path) == "cli" or "typer" not in imported(path)
+def test_pure_packages_start_no_process() -> None:
+    pure = [path for path in modules() if is_pure(path)]
+    assert pure
+    assert modules_that_import(pure, STARTS_THINGS) == []
 
 
-@pytest.mark.parametrize("folder", ["probes", "../train"])
+def test_only_the_command_line_imports_typer() -> None:
+    assert modules_that_import([path for path in modules() if layer_of(path) != "cli"], {"typer"}) == []
+
+
+@each_case("folder", ["probes", "../train"])
 def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
     files = list((PACKAGE / folder).rglob("*.py"))
     assert files
@@ -131,7 +147,7 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
         assert not [name for name in imported(path) if name.split(".")[0] == "envdoctor"], path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "heavy"),
     [
         (["--help"], {"rich", "asyncio", "http", "ssl", "packaging", "msgspec", "pynvml", "torch", "pydantic"}),
@@ -183,16 +199,20 @@ def trainer_layer(path: Path) -> str:
     return name if name in TRAINER_LAYERS else "programs"
 
 
-@pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
-def test_imports_of_the_trainer_follow_its_layers(path: Path) -> None:
+def test_imports_of_the_trainer_follow_its_layers() -> None:
     names = {each.name.removesuffix(".py") for each in TRAINER.iterdir()}
-    found = {name.partition(".")[0] for name in imported(path)}
-    assert "envdoctor" not in found
-    rank = TRAINER_LAYERS.index(trainer_layer(path))
-    ahead = {
-        name for name in found & names if TRAINER_LAYERS.index(name if name in TRAINER_LAYERS else "programs") > rank
-    }
-    assert not ahead, f"{path.name} imports from {', '.join(sorted(ahead))}"
+    paths = sorted(TRAINER.rglob("*.py"))
+    wrong = []
+    for path in paths:
+        found = {name.partition(".")[0] for name in imported(path)}
+        rank = TRAINER_LAYERS.index(trainer_layer(path))
+        wrong += [
+            f"{path.relative_to(TRAINER)} imports {name}"
+            for name in sorted(found & {*names, "envdoctor"})
+            if name == "envdoctor" or TRAINER_LAYERS.index(name if name in TRAINER_LAYERS else "programs") > rank
+        ]
+    assert paths
+    assert wrong == []
 
 
 def test_the_trainers_modules_do_not_import_each_other() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import fields
+from support.cases import each_case
 
 from envdoctor.cli import app
 from envdoctor.cli.application import build
@@ -81,7 +82,7 @@ def test_a_command_accepts_its_examples(command: Command) -> None:
         built.make_context(name, arguments)
 
 
-@pytest.mark.parametrize("summary", [entry.summary for entry in (*COMMANDS, *GROUPS.values())])
+@each_case("summary", [entry.summary for entry in (*COMMANDS, *GROUPS.values())])
 def test_summaries_are_short_phrases(summary: str) -> None:
     assert len(summary) <= MAX_SUMMARY
     assert summary[0].isupper()

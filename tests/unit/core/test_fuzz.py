@@ -11,6 +11,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import each_case
 from support.fuzzing import TimeLimit, fuzz, mutate
 from support.paths import DATA
 
@@ -83,7 +84,7 @@ def test_unknown_field_of_a_record_is_reported() -> None:
     assert "'kind'" in refused.value.expected
 
 
-@pytest.mark.parametrize("depth", [50, 100_000])
+@each_case("depth", [50, 100_000])
 def test_deep_json_is_rejected(depth: int) -> None:
     with pytest.raises(BadInput):
         parse_machine("[" * depth, where="machine.json")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.paths import ROOT
 
 from envdoctor.core import processes as process
@@ -63,9 +64,7 @@ def test_an_exit_code_is_reported() -> None:
     assert done.ending == "ended with exit code 7"
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGKILL, "SIGKILL"), (40, "signal 40")]
-)
+@each_case(("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGKILL, "SIGKILL"), (40, "signal 40")])
 def test_a_crash_is_described_by_its_signal(number: int, name: str) -> None:
     done = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), timeout=30)
     assert done.signal == number
@@ -253,7 +252,7 @@ def test_credentials_of_named_indexes_reach_uv(monkeypatch: pytest.MonkeyPatch) 
     assert clean_environment()["UV_INDEX_MIRROR_PASSWORD"] == "secret"
 
 
-@pytest.mark.parametrize("argv", [["/nowhere/program"], ["/etc/hosts"], ["/"], ["echo", "a\0b"]])
+@each_case("argv", [["/nowhere/program"], ["/etc/hosts"], ["/"], ["echo", "a\0b"]])
 def test_a_program_that_cannot_start_is_an_error(argv: list[str]) -> None:
     with pytest.raises(EnvdoctorError, match=f"cannot start {argv[0]}: ."):
         run(argv, timeout=30)

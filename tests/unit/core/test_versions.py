@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from packaging.specifiers import SpecifierSet
+from support.cases import each_case
 
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.versions import is_prerelease, satisfies
@@ -40,7 +40,7 @@ def test_versions_compare_like_packaging() -> None:
     assert not is_prerelease("0.0.32.post1")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "expected"),
     [
         ("torch (==2.8.0)", ("torch", "==2.8.0")),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope
 from support.paths import ROOT
 
@@ -42,7 +43,7 @@ def test_wrapped_message_has_the_line_of_its_literal() -> None:
     assert lines_of(text, r"mismatches the version that was used to compile PyTorch \((\d+)") == {"s0": [3]}
 
 
-@pytest.mark.parametrize("offset", [0, BLOCK_BYTES - 30, BLOCK_BYTES, 2 * BLOCK_BYTES + 7, 3 * BLOCK_BYTES - 1])
+@each_case("offset", [0, BLOCK_BYTES - 30, BLOCK_BYTES, 2 * BLOCK_BYTES + 7, 3 * BLOCK_BYTES - 1])
 def test_line_numbers_across_blocks(offset: int) -> None:
     filler = "x" * 79 + "\n"
     lines = offset // 80

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import each_case
 from support.paths import DATA
 
 from envdoctor.explain import explain
@@ -33,7 +34,7 @@ def test_ids_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("symptom", TABLE.symptoms, ids=row_name)
+@each_case("symptom", TABLE.symptoms, ids=row_name)
 def test_symptom_matches_its_sample_and_uses_known_names(symptom: Symptom) -> None:
     found = scan(io.BytesIO(symptom.sample.encode()), TABLE)
     assert symptom.id in found.symptoms
@@ -42,7 +43,7 @@ def test_symptom_matches_its_sample_and_uses_known_names(symptom: Symptom) -> No
     assert 0 < symptom.weight < 100
 
 
-@pytest.mark.parametrize("row", ROWS, ids=row_name)
+@each_case("row", ROWS, ids=row_name)
 def test_pattern_has_literals_and_never_hangs(row: Symptom | Signal) -> None:
     literals = required_literals(row.pattern)
     assert literals, "an alternative has no literal of 4 or more characters"
@@ -91,7 +92,7 @@ def test_ordinary_logs_have_no_cause(path: Path) -> None:
             assert not [cause.cause for cause in explanation if cause.confidence > 0.5], case["id"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "literals"),
     [
         (r"libcudart\.so\.(\d+): cannot open|no libcudart", ("libcudart.so.", "no libcudart")),

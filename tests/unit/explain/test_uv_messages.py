@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor
 from support.paths import ROOT
 
@@ -61,7 +62,7 @@ def test_messages_of_older_releases_are_parsed() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("output", "lines"),
     [
         ("", "uv gave no reason"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope, environment
 from support.paths import ROOT
 
@@ -99,7 +100,7 @@ def test_equal_nodes_have_no_findings() -> None:
     assert [(group.nodes, group.differences) for group in comparison.groups()] == [("a,b,c", {})]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("odd", "identifier", "message"),
     [
         (
@@ -198,7 +199,7 @@ def test_hub_not_reached_on_all_nodes_is_reported() -> None:
     assert messages(comparison) == [("FLT038", "hub: not reached on all of 2 nodes")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "failure"),
     [
         ({}, None),
@@ -248,7 +249,7 @@ def test_ssh_has_no_prompts_and_options_end_before_the_host() -> None:
     assert "BatchMode=yes" in argv
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "kind"),
     [
         ("ssh: Could not resolve hostname x: Name or service not known", "unknown host"),
@@ -266,7 +267,7 @@ def test_classify_failure(text: str, kind: str) -> None:
     assert found[0] == kind
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["", "!!!", "eJw=", "bm90aGluZw==", "eJyrVkrOSM3JyVeyUsgqzs9T0FFKLC5JBADS4Qgd", "eJwrSSwuAQAEXQHB"]
 )
 def test_unreadable_report_is_a_failure(text: str) -> None:
@@ -311,7 +312,7 @@ def test_probe_reads_infiniband_and_xids(tmp_path: Path) -> None:
     assert probe.read_xids(line * 2) == {"0000:17:00": [79]}
 
 
-@pytest.mark.parametrize("python", [Path(sys.executable), *OTHER_PYTHONS], ids=lambda path: path.parent.parent.name)
+@each_case("python", [Path(sys.executable), *OTHER_PYTHONS], ids=lambda path: path.parent.parent.name)
 def test_probe_runs_with_each_installed_python(python: Path) -> None:
     request = ProbeRequest(command=("/nowhere/envdoctor",), deadline=10, peers=("localhost", "n1"))
     done = subprocess.run([python, "-"], input=request.program("n1"), capture_output=True, check=True, timeout=60)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.cases import each_case
 
 from envdoctor.core.records import Fact, unreadable
 from envdoctor.machine.driver import parse_proc_version, parse_smi_query, read_driver
@@ -94,7 +95,7 @@ def test_nvidia_smi_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.M
     assert driver.version == unreadable("nvidia-smi", f"cannot start {smi}: Exec format error")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         (OPEN_MODULE, ("580.159.04", "open")),
@@ -109,7 +110,7 @@ def test_parse_proc_version(text: str, expected: tuple[str, str]) -> None:
     assert parse_proc_version(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("580.159.04\n", "580.159.04"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.paths import ROOT
 
 from envdoctor.core.records import Machine
@@ -17,7 +17,7 @@ def read_bundled_machine(name: str) -> Machine:
     return parse_machine(path.read_text(), where=str(path))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_bundled_machine(name: str) -> None:
     machine = read_bundled_machine(name)
     assert machine.name == name
@@ -25,7 +25,7 @@ def test_bundled_machine(name: str) -> None:
     assert FILES[NAMES.index(name)].read_text() == machine_json(machine)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "gpu", "mib", "count", "stack"),
     [
         ("gh200-480gb", "NVIDIA GH200 480GB", 97871, 1, ("aarch64", "570.148.08", "9.0")),
@@ -49,7 +49,7 @@ def test_facts_of_machines_written_from_sources(
     assert (machine.system.architecture.value, machine.driver.version.value, capability) == stack
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "path", "value"),
     [
         ("driver.version=550", "driver.version", "550"),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope
 from support.paths import ROOT
 
@@ -61,7 +62,7 @@ def test_incompatible_release_is_detected_in_each_kind(kind: str, tmp_path: Path
     assert finding["line"] in lines[kind]
 
 
-@pytest.mark.parametrize("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@each_case("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_bundled_locks_have_no_finding(path: Path) -> None:
     result = run(AuditRequest(target=str(path)))
     assert (result.data.kind, result.data.findings, result.exit_code) == ("lock", (), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-import pytest
+from support.cases import each_case
 from support.guide_cases import FAULTS, Fault
 
 from envdoctor.knowledge.causes import causes
@@ -13,7 +13,7 @@ from envdoctor.manifests import GUIDE_RULES, audit_guide
 TODAY = date(2026, 11, 21)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@each_case("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_detected(fault: Fault) -> None:
     findings = audit_guide(fault.text, name="guide.md", today=TODAY).findings
     detected = [finding for finding in findings if finding.id == fault.id]

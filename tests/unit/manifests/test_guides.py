@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.paths import DATA, ROOT
 
 from envdoctor.core.errors import BadInput
@@ -27,7 +28,7 @@ def audit_sample(name: str) -> GuideAudit:
     return audit_guide((GUIDES / name).read_text(encoding="utf-8"), name=name, today=TODAY)
 
 
-@pytest.mark.parametrize("name", CORRECT)
+@each_case("name", CORRECT)
 def test_correct_guide_has_no_error_and_no_warning(name: str) -> None:
     audit = audit_sample(name)
     assert [(f.line, f.id, f.message) for f in audit.findings if f.status not in ("info", "ok")] == []
@@ -55,7 +56,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OUTDATED)
+@each_case("name", OUTDATED)
 def test_outdated_guide_has_the_expected_findings(name: str) -> None:
     assert {(finding.line, finding.id) for finding in audit_sample(name).findings} == EXPECTED[name]
 
@@ -71,7 +72,7 @@ def test_profile_of_a_guide_is_valid_and_selectable(name: str, tmp_path: Path) -
     assert choose(read_recorded("h200"), [profile]).candidates
 
 
-@pytest.mark.parametrize("name", OUTDATED)
+@each_case("name", OUTDATED)
 def test_corrected_requirements_have_no_findings(name: str) -> None:
     audit = audit_sample(name)
     title = "# GH200 aarch64" if audit.architecture == "aarch64" else "# H100"

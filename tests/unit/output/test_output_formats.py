@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import each_case
 from support.output_documents import annotations, parse_workflow_commands, sarif
 
 from envdoctor.commands.check import CheckResult
@@ -208,7 +208,7 @@ def test_an_error_of_the_tool_is_a_notification() -> None:
     )
 
 
-@pytest.mark.parametrize("name", machine_names())
+@each_case("name", machine_names())
 def test_real_findings_of_every_machine(name: str) -> None:
     machine = override(read_recorded(name), ["driver.library=1.2.3"])
     findings = tuple(evaluate(machine))

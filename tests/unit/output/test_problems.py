@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.benchmark_results import GOOD, SLOW, bench, measured
+from support.cases import each_case
 from support.command import envdoctor
 from support.output_documents import annotations, sarif
 from support.sample_environments import (
@@ -112,7 +113,7 @@ def test_slow_and_failing_speeds_have_possible_causes() -> None:
     assert annotations(bench(GOOD, measured("gemm", 5.0, "unknown"))) == []
 
 
-@pytest.mark.parametrize(("others", "level"), [((GOOD,), "warning"), ((), "error")])
+@each_case(("others", "level"), [((GOOD,), "warning"), ((), "error")])
 def test_a_missing_measurement_is_an_error_if_none_succeeded(others: tuple[BenchmarkResult, ...], level: str) -> None:
     absent = BenchmarkResult("d2h", 0, "x", None, "GB/s", "not-measured", "unavailable: torch is not installed")
     assert [level for level, _, _ in annotations(bench(*others, absent))] == [level]
@@ -180,7 +181,7 @@ def test_an_annotation_counts_the_messages_that_it_omits() -> None:
     assert message.splitlines()[-1] == "and 480 more"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "expected"),
     [
         (bench(GOOD, SLOW, FAILING, CRASHED),

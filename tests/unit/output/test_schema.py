@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope
 from support.json_schema import validate
 from support.paths import ROOT
@@ -25,7 +26,7 @@ from envdoctor.output.schema import DRAFT, NAMES, SchemaRequest, run, schema_of
 MACHINES = sorted((ROOT / "profiles/machines").glob("*.json"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_every_schema_is_complete(name: str) -> None:
     """It names its draft, and each of its references exists."""
     schema = schema_of(name)
@@ -42,14 +43,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         run(SchemaRequest(name="machines"))
 
 
-@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
+@each_case("path", MACHINES, ids=lambda path: path.stem)
 def test_bundled_machines_validate(path: Path) -> None:
     schema = schema_of("machine")
     assert validate(json.loads(path.read_text()), schema, schema) == []
     assert validate(json.loads(machine_json(read_recorded(path.stem))), schema, schema) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "fault"),
     [
         (lambda m: m.pop("driver"), "$: driver is missing"),

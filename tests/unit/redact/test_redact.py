@@ -11,6 +11,7 @@ import pytest
 import support.sensitive_samples as samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import each_case
 
 from envdoctor.redact.field_names import classify_name
 from envdoctor.redact.identifiers import expand_node_list
@@ -32,16 +33,14 @@ def assert_redacted(value: str, text: str, kind: str) -> None:
     assert redactor.text(redacted) == redacted, "redacting twice changes nothing"
 
 
-@pytest.mark.parametrize("token", samples.TOKENS.values(), ids=samples.TOKENS)
-@pytest.mark.parametrize(
-    "around", ["{}", "x {} y", "({})", "'{}',", "a={};", "https://x.y/?t={}&u=1", "[{}]", "/{}/", "{}\n"]
-)
+@each_case("token", samples.TOKENS.values(), ids=samples.TOKENS)
+@each_case("around", ["{}", "x {} y", "({})", "'{}',", "a={};", "https://x.y/?t={}&u=1", "[{}]", "/{}/", "{}\n"])
 def test_tokens_by_their_format(token: str, around: str) -> None:
     assert_redacted(token, around.format(token), "secret")
 
 
-@pytest.mark.parametrize("around", samples.NAMED)
-@pytest.mark.parametrize("secret", [samples.PASSWORD, samples.WANDB_KEY, "correct-horse-7-battery", "p@ss:w0rd/x="])
+@each_case("around", samples.NAMED)
+@each_case("secret", [samples.PASSWORD, samples.WANDB_KEY, "correct-horse-7-battery", "p@ss:w0rd/x="])
 def test_secrets_by_the_name_before_them(around: str, secret: str) -> None:
     written = quote(secret, safe="") if "://" in around or "proxy" in around else secret
     assert_redacted(written, f"step 1\n{around.format(written)}\nstep 2", "secret")
@@ -51,7 +50,7 @@ def test_a_quoted_secret_with_spaces() -> None:
     assert redact('password = "correct horse battery" # x') == 'password = "<secret>" # x'
 
 
-@pytest.mark.parametrize("cut", range(0, len(samples.PRIVATE_KEY) - 40, 35))
+@each_case("cut", range(0, len(samples.PRIVATE_KEY) - 40, 35))
 def test_complete_and_truncated_private_keys(cut: int) -> None:
     body = samples.PRIVATE_KEY.splitlines()
     whole = f"before\n{samples.PRIVATE_KEY}\nafter it, a line."
@@ -66,18 +65,18 @@ def test_a_private_key_without_its_first_lines() -> None:
     assert redact(tail + "\nafter").replace("\n", "") == "<secret>after"
 
 
-@pytest.mark.parametrize("around", samples.USERS)
+@each_case("around", samples.USERS)
 def test_users(around: str) -> None:
     assert_redacted(samples.USER, f"a line\n{around.format(samples.USER)}\n", "user")
 
 
-@pytest.mark.parametrize("around", samples.HOSTS)
+@each_case("around", samples.HOSTS)
 def test_hosts(around: str) -> None:
     assert_redacted(samples.HOST, f"a line\n{around.format(samples.HOST)}\n", "host")
 
 
-@pytest.mark.parametrize("address", samples.ADDRESSES)
-@pytest.mark.parametrize("around", samples.ADDRESSED)
+@each_case("address", samples.ADDRESSES)
+@each_case("around", samples.ADDRESSED)
 def test_addresses(address: str, around: str) -> None:
     if ":" in address and around == "eth0:{}<0>":
         around = "eth0:[{}]<0>"
@@ -85,13 +84,13 @@ def test_addresses(address: str, around: str) -> None:
     assert address not in redacted, redacted
 
 
-@pytest.mark.parametrize("email", samples.EMAILS)
+@each_case("email", samples.EMAILS)
 def test_e_mail_addresses(email: str) -> None:
     for around in ("{}", "Author: J <{}>", "mailto:{}", "({})", "{}, x"):
         assert_redacted(email, around.format(email), "email")
 
 
-@pytest.mark.parametrize("uuid", samples.UUIDS)
+@each_case("uuid", samples.UUIDS)
 def test_uuids(uuid: str) -> None:
     for around in ("{}", "GPU 0: NVIDIA H100 (UUID: {})", "CUDA_VISIBLE_DEVICES={},{}", "'{}'"):
         assert_redacted(uuid.removeprefix("GPU-").removeprefix("MIG-"), around.format(uuid, uuid), "uuid")
@@ -101,7 +100,7 @@ def test_a_short_uuid_in_cuda_visible_devices() -> None:
     assert redact("CUDA_VISIBLE_DEVICES=GPU-8932f937-d72c") == "CUDA_VISIBLE_DEVICES=GPU-<uuid>"
 
 
-@pytest.mark.parametrize("around", samples.SERIALS)
+@each_case("around", samples.SERIALS)
 def test_serial_numbers(around: str) -> None:
     assert_redacted(samples.SERIAL, around.format(samples.SERIAL), "serial")
     assert redact("Serial Number : N/A") == "Serial Number : N/A"
@@ -111,12 +110,12 @@ def test_machine_ids() -> None:
     assert_redacted(samples.MACHINE_ID[-32:], samples.MACHINE_ID, "machine")
 
 
-@pytest.mark.parametrize("around", samples.JOBS)
+@each_case("around", samples.JOBS)
 def test_job_and_run_names(around: str) -> None:
     assert_redacted(samples.JOB, around.format(samples.JOB), "name")
 
 
-@pytest.mark.parametrize("line", samples.VERSIONS.splitlines())
+@each_case("line", samples.VERSIONS.splitlines())
 def test_versions_are_not_redacted_as_addresses(line: str) -> None:
     """Each line is tested within the list, and most lines also on their own."""
     redactor = Redactor(NO_IDENTITY)
@@ -153,7 +152,7 @@ def test_a_user_named_like_a_package_is_only_redacted_in_paths() -> None:
     assert text == "/scratch/<user>/x.py /venv/lib/python3.12/site-packages/rich/console.py import rich; rich==15.0"
 
 
-@pytest.mark.parametrize("line", samples.HARMLESS.splitlines())
+@each_case("line", samples.HARMLESS.splitlines())
 def test_harmless_lines_are_kept(line: str) -> None:
     redactor = Redactor(NO_IDENTITY)
     assert redactor.text(line) == line, redactor.removed
@@ -224,7 +223,7 @@ def test_identity_from_the_environment(tmp_path: Path) -> None:
     assert identity.hosts
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "kind"),
     [
         ("HF_TOKEN", "secret"),

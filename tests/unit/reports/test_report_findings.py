@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.collect_env_reports import PACKAGES, torch_report, vllm_report
 from support.command import envdoctor
 
@@ -253,26 +254,24 @@ HEALTHY_CASES: list[tuple[str, dict[str, str], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cause", "case", "lines", "packages"), PROBLEMS, ids=[row[1] for row in PROBLEMS])
+@each_case(("cause", "case", "lines", "packages"), PROBLEMS, ids=[row[1] for row in PROBLEMS])
 def test_problem_in_a_torch_report(cause: str, case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
     assert cause in reported_causes(torch_report(lines, packages))
 
 
-@pytest.mark.parametrize(
-    ("cause", "case", "vllm", "lines", "packages"), VLLM_PROBLEMS, ids=[row[1] for row in VLLM_PROBLEMS]
-)
+@each_case(("cause", "case", "vllm", "lines", "packages"), VLLM_PROBLEMS, ids=[row[1] for row in VLLM_PROBLEMS])
 def test_problem_in_a_vllm_report(
     cause: str, case: str, vllm: str, lines: dict[str, str], packages: dict[str, str]
 ) -> None:
     assert cause in reported_causes(vllm_report(lines, packages, vllm))
 
 
-@pytest.mark.parametrize(("case", "lines", "packages"), HEALTHY_CASES, ids=[row[0] for row in HEALTHY_CASES])
+@each_case(("case", "lines", "packages"), HEALTHY_CASES, ids=[row[0] for row in HEALTHY_CASES])
 def test_healthy_torch_report_has_no_findings(case: str, lines: dict[str, str], packages: dict[str, str]) -> None:
     assert reported_causes(torch_report(lines, packages)) == set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("vllm", "lines", "packages"),
     [
         ("0.10.2", {}, {}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from support.cases import each_case
 from support.report_samples import PYTORCH, VLLM, every_fact, gpus, versions
 
 from envdoctor.core.records import NvLink
@@ -60,7 +60,7 @@ def test_collect_env_of_vllm() -> None:
     assert b"planted" not in msgspec.json.encode(report)
 
 
-@pytest.mark.parametrize("text", [PYTORCH, VLLM, "", "nothing to see here", PYTORCH + VLLM])
+@each_case("text", [PYTORCH, VLLM, "", "nothing to see here", PYTORCH + VLLM])
 def test_report_round_trips_and_all_sources_start_with_report(text: str) -> None:
     report = parse_report(text)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
@@ -79,7 +79,7 @@ def test_prose_without_a_report_gives_unreadable_facts_and_no_kind() -> None:
     assert report.errors.startswith("Hello")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gpu_line", "driver_line", "other_lines", "state", "note"),
     [
         ("No CUDA", "No CUDA", "Is CUDA available: False", "absent", "No CUDA"),
@@ -122,7 +122,7 @@ def test_torch_that_cannot_be_imported_is_absent() -> None:
     assert report.stack.cuda_available.state == "unreadable"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "cuda", "hip"),
     [
         ("PyTorch version: 2.2.2\nCUDA used to build PyTorch: Could not collect", ("absent", None), None),
@@ -164,7 +164,7 @@ def test_windows_and_wsl() -> None:
     assert wsl.machine.system.wsl.value == "5.15.167.4-microsoft-standard-WSL2"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "container"),
     [
         ("root@3f2a9c0d1e4b:/workspace# nvidia-smi", "docker"),

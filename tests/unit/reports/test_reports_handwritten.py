@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.report_samples import gpus, versions
 
 from envdoctor.reports import parse_report
@@ -68,7 +68,7 @@ def test_chinese_keys_and_colons() -> None:
     assert versions(report) == {"torch": "2.1.2+cu121"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "names", "capability", "mig"),
     [
         ("GPU: 4x NVIDIA TITAN V (cuda capability 7.0)", ["NVIDIA TITAN V"] * 4, "7.0", None),
@@ -90,7 +90,7 @@ def test_gpu_descriptions(line: str, names: list[str], capability: str, mig: boo
         assert (gpu_list[0].compute_capability.value, gpu_list[0].mig.value) == (capability, mig)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "version", "cuda"),
     [
         ("torch: 2.0.1\nCUDA: 11.8", "2.0.1", "11.8"),
@@ -125,7 +125,7 @@ def test_wheel_name_is_the_source_of_the_distribution() -> None:
     assert (distribution.version, distribution.source) == ("0.30.0+cpu", wheel)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "I have a GPU: it is slow.\nThe problem: CUDA is out of memory.\nSteps: run it\n",

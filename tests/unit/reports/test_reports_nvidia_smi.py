@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.report_samples import PYTORCH, TABLE, gpus
 
 from envdoctor.core.records import Fabric, Process, RemappedRows
@@ -47,7 +47,7 @@ def test_tables_of_old_drivers_of_wsl_and_of_mig_without_instances() -> None:
     assert (gpus(no_instance)[0].mig.value, gpus(no_instance)[0].mig.note) == (True, "no MIG devices found")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "state", "note"),
     [
         (

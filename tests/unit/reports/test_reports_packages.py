@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 
 from envdoctor.reports import parse_report
 
@@ -12,7 +12,7 @@ def versions(text: str) -> dict[str, str]:
     return {name: distribution.version for name, distribution in distributions.items()}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "kind", "expected"),
     [
         (
@@ -88,7 +88,7 @@ def test_packages_of_conda_and_pip_are_distinguished() -> None:
     assert stack.kind.value == "conda"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("torch: 2.3.0\nflash-attn: 2.5.7\n", {"torch": "2.3.0", "flash-attn": "2.5.7"}),
@@ -109,7 +109,7 @@ def test_versions_of_known_packages_in_text(text: str, expected: dict[str, str])
     assert versions(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         (

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import each_case
 from support.report_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
 
 from envdoctor.reports import Report, parse_report
@@ -67,7 +68,7 @@ WRAPPINGS: dict[str, Callable[[int, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@each_case("wrapping", WRAPPINGS)
 def test_prefixes_and_markup_do_not_change_the_facts(wrapping: str) -> None:
     text = "\n".join(WRAPPINGS[wrapping](number, line) for number, line in enumerate(SAMPLE.splitlines()))
     assert main_facts(parse_report(text)) == main_facts(parse_report(SAMPLE))
@@ -94,7 +95,7 @@ def test_errors_contains_the_lines_outside_of_reports() -> None:
     assert parse_report(inside).errors == trace
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("(EngineCore pid=7) [rank0]: Is CUDA available: True", "Is CUDA available: True"),
@@ -109,7 +110,7 @@ def test_strip_prefixes(text: str, expected: str) -> None:
     assert strip_prefixes(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "command"),
     [
         ("$ nvidia-smi", "nvidia-smi"),

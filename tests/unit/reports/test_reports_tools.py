@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.report_samples import ACCELERATE, TRANSFORMERS, TRL, gpus, versions
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports import parse_report
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "kind", "torch", "count", "packages"),
     [
         (ACCELERATE, "accelerate env", ("2.5.1+cu124", True), 1, {"accelerate": "1.2.1", "numpy": "2.2.1"}),

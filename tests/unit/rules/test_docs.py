@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from support.cases import each_case
 from support.paths import ROOT
 
 from envdoctor.knowledge.causes import causes
@@ -19,7 +19,7 @@ def test_page_is_up_to_date() -> None:
     assert (ROOT / "docs/rules.md").read_text() == TEXT, "run: python docs/generate.py"
 
 
-@pytest.mark.parametrize("identifier", sorted(RULES))
+@each_case("identifier", sorted(RULES))
 def test_page_contains_every_rule_with_its_documentation(identifier: str) -> None:
     rule = RULES[identifier]
     section = rule_section(rule)
@@ -33,7 +33,7 @@ def test_every_rule_is_in_one_family() -> None:
     assert sorted(rule.id for rules in rule_families().values() for rule in rules) == sorted(RULES)
 
 
-@pytest.mark.parametrize("slug", sorted(causes()))
+@each_case("slug", sorted(causes()))
 def test_every_cause_lists_its_rules_and_counts_its_symptoms(slug: str) -> None:
     section = re.search(rf"^### {slug}\n(.*?)(?=^### |\Z)", TEXT, re.MULTILINE | re.DOTALL)
     assert section

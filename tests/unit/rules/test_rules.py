@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.cases import each_case
 
 from envdoctor.core.records import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
 from envdoctor.machine.recorded import machine_names, override, read_recorded
@@ -88,7 +89,7 @@ def machines_with_problems() -> Iterator[tuple[str, str, Machine]]:
     yield "ENV005", "warning", override(fine, ['environment={"PYTHONHOME": "/opt/python"}'])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "status", "machine"),
     list(machines_with_problems()),
     ids=lambda value: value if isinstance(value, str) else "",
@@ -115,18 +116,18 @@ def test_healthy_machine_has_no_findings() -> None:
     assert evaluate(healthy_machine()) == []
 
 
-@pytest.mark.parametrize("name", machine_names())
+@each_case("name", machine_names())
 def test_recorded_machines_have_no_problems(name: str) -> None:
     assert [f for f in evaluate(read_recorded(name)) if f.status not in ("info", "unknown")] == []
 
 
-@pytest.mark.parametrize("value", ["eth", "=eth0", "^docker", "ib0,eth0"])
+@each_case("value", ["eth", "=eth0", "^docker", "ib0,eth0"])
 def test_interface_patterns_of_nccl_are_accepted(value: str) -> None:
     machine = override(healthy_machine(), [f'environment={{"NCCL_SOCKET_IFNAME": "{value}"}}'])
     assert [f for f in evaluate(machine) if f.id == "ENV003"] == []
 
 
-@pytest.mark.parametrize("rule", list(RULES.values()), ids=lambda rule: rule.id)
+@each_case("rule", list(RULES.values()), ids=lambda rule: rule.id)
 def test_every_rule_is_documented(rule: Rule) -> None:
     doc = rule.check.__doc__ or ""
     assert doc.strip().splitlines()[0].endswith((".", ":")) or "." in doc

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
+from support.cases import each_case
 from support.report_stack import (
     UNREPORTED,
     Case,
@@ -337,7 +337,7 @@ CASES = [case for family in (toolchain, cuda_initialization, builds, python, pac
 NAMES = [f"{case.rule}-{case.status}-{number}" for number, case in enumerate(CASES)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@each_case("case", CASES, ids=NAMES)
 def test_rule_depends_on_one_fact(case: Case) -> None:
     case.check()
 
@@ -351,7 +351,7 @@ def test_unknown_nvml_error_in_a_report_may_be_a_container() -> None:
     assert found == {"DRV014": "warning"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("library", "package"),
     [("libcusolver.so.11", "nvidia-cusolver-cu12"), ("libcudnn.so.9", "nvidia-cudnn-cu12"),
      ("libcudart.so.13", "nvidia-cuda-runtime"), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11")],

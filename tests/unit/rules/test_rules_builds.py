@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.report_stack import error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
@@ -146,18 +146,18 @@ HEALTHY: dict[str, tuple[Machine, Stack]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@each_case("name", REPORTS)
 def test_cause_is_reported_as_error_or_warning(name: str) -> None:
     machine, stack, causes = REPORTS[name]
     assert error_causes(machine, stack) & causes
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@each_case("name", HEALTHY)
 def test_healthy_environments_have_no_problems(name: str) -> None:
     assert error_causes(*HEALTHY[name]) == set()
 
 
-@pytest.mark.parametrize("name", [*REPORTS])
+@each_case("name", [*REPORTS])
 def test_every_problem_has_a_fix_and_commands(name: str) -> None:
     machine, stack, _ = REPORTS[name]
     for finding in evaluate(machine, stack):
@@ -173,7 +173,7 @@ def finding(machine: Machine, stack: Stack, identifier: str) -> tuple[str, str, 
     return found.status, found.message, " | ".join((found.fix, *found.commands))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gpus", "driver", "torch", "cuda", "advice"),
     [
         ([RTX5090], "570.124.04", "2.6.0+cu126", "12.6", "torch==2.7.1 --torch-backend=cu128"),
@@ -247,7 +247,7 @@ WITHOUT_SM_120 = extension("vllm/_C.abi3.so", "vllm", code=code("8.7", {
     "sm_70 sm_75 sm_80 sm_89 sm_90": 28, "sm_90a": 18, "sm_120a": 4}))  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gpu", "driver", "causes"),
     [
         ("NVIDIA H200", "580.159.04", set()),
@@ -272,7 +272,7 @@ def test_a_vllm_environment_on_different_gpus(gpu: str, driver: str, causes: set
     assert error_causes(make_machine([gpu], driver=driver), stack) == causes
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("files", "cause"),
     [
         ([extension("flash_attn_2_cuda.so", "flash-attn", missing_symbols=("_ZN3c105ErrorC2E",))],
@@ -323,7 +323,7 @@ def test_copies_and_interpreters() -> None:
     assert error_causes(machine, bare) == {"python-headers-missing"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("native", "gpu", "runs"),
     [
         (("sm_80",), (8, 6), True),
@@ -347,7 +347,7 @@ def test_ptx_is_compiled_for_later_gpus() -> None:
     assert not runs_as_ptx(("compute_90",), (8, 6))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "capability"),
     [
         (H100, "9.0"), ("NVIDIA A100 80GB PCIe", "8.0"), ("A100-PCIE-40GB", "8.0"), ("Tesla V100-SXM2-32GB", "7.0"),
@@ -369,7 +369,7 @@ def test_peer_access_and_nvswitch_by_name() -> None:
     assert [bool(model and model.has_peer_access) for model in by_name.values()] == [True, False, True, True]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("driver", "cuda"),
     [("550.90.07", "12.4"), ("535.129.03", "12.2"), ("575.64.03", "12.9"), ("470.256.02", "11.4"),
      ("580.65.06", "13.0"), ("551.86", "12.4"), ("390.1", "")],
@@ -386,7 +386,7 @@ def test_every_build_has_a_release_and_a_driver() -> None:
         assert build.architectures
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "major"),
     [
         ("gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0", 11),

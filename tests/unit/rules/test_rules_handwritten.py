@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.collect_env_reports import torch_report
 
 from envdoctor.commands.check import diagnose_report
@@ -15,7 +15,7 @@ def problem_causes(text: str) -> dict[str, str]:
     return {f.id: f.cause for f in diagnose_report(parse_report(text)) if f.status in ("error", "warning", "crashed")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "rule", "cause"),
     [
         ("GPU: RTX 5070 Ti\nPyTorch: 2.4.1\nOS: Windows 11\n", "TORCH001", "gpu-arch-not-in-build"),
@@ -46,7 +46,7 @@ def test_problem_of_a_handwritten_list(text: str, rule: str, cause: str) -> None
     assert problem_causes(text)[rule] == cause
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "GPU: RTX 5090\nPyTorch: 2.7.1\nCUDA: 12.8\nvLLM: 0.10.1.1\nPython: 3.12\nOS: Ubuntu 24.04 (WSL2)\n",
@@ -66,7 +66,7 @@ def test_healthy_handwritten_list_has_no_problems(text: str) -> None:
     assert problem_causes(text) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "You are using a deprecated `pynvml` package. Please install `nvidia-ml-py` instead",
@@ -80,7 +80,7 @@ def test_import_warnings_are_not_problems(line: str) -> None:
     assert problem_causes(torch_report({}, {}, before=line + "\n")) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "cause"),
     [
         (

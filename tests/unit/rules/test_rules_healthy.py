@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.cases import each_case
 from support.report_stack import file_stack, local_machine, make_toolkit, with_memory, with_variables
 
 from envdoctor.rules import evaluate
@@ -30,7 +30,7 @@ RELEASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@each_case("name", HEALTHY)
 def test_healthy_machine_has_at_most_three_remarks(name: str) -> None:
     version, packages = HEALTHY[name]
     stack = file_stack(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-import pytest
+from support.cases import each_case
 from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import (
@@ -103,7 +103,7 @@ def machines_with_problems() -> Iterator[tuple[str, str, Machine, Stack]]:
     yield "ENV011", "info", with_variables(two_gpus(H100)), VLLM
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "status", "machine", "stack"),
     list(machines_with_problems()),
     ids=lambda v: v if isinstance(v, str) else "",
@@ -137,7 +137,7 @@ def machines_without_problem() -> Iterator[tuple[str, str, Machine]]:
     yield "numbers", "ENV006", with_variables(two_gpus(H100), CUDA_VISIBLE_DEVICES="0,1")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("why", "rule", "machine"), list(machines_without_problem()), ids=lambda v: v if isinstance(v, str) else ""
 )
 def test_rule_reports_nothing(why: str, rule: str, machine: Machine) -> None:
@@ -153,8 +153,8 @@ def test_token_is_never_printed() -> None:
     assert "06b493f31c14" not in output
 
 
-@pytest.mark.parametrize("name", machine_names())
-@pytest.mark.parametrize("cuda", ["12.8", "12.6"])
+@each_case("name", machine_names())
+@each_case("cuda", ["12.8", "12.6"])
 def test_recorded_machines_with_a_compatible_torch_have_no_problems(name: str, cuda: str) -> None:
     machine = read_recorded(name)
     stack = make_stack("2.8.0+cu" + cuda.replace(".", ""), cuda=cuda, source="files")
@@ -175,9 +175,7 @@ def test_empty_machine_file_does_not_crash() -> None:
 FAMILIES = ("TORCH", "EXT", "CUDA", "PY0", "DRV", "GPU", "ENV")
 
 
-@pytest.mark.parametrize(
-    "rule", [rule for rule in RULES.values() if rule.id.startswith(FAMILIES)], ids=lambda rule: rule.id
-)
+@each_case("rule", [rule for rule in RULES.values() if rule.id.startswith(FAMILIES)], ids=lambda rule: rule.id)
 def test_documentation_format(rule: object) -> None:
     text = rule.documentation  # type: ignore[attr-defined]
     assert text.splitlines()[0].strip().endswith((".", ":"))

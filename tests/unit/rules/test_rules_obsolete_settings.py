@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-import pytest
+from support.cases import each_case
 from support.report_stack import Case, file_stack, local_machine, with_memory, with_variables
 
 from envdoctor.core.records import Filesystem, Machine, Storage, absent, known
@@ -98,6 +98,6 @@ def obsolete_settings() -> Iterator[Case]:
 CASES = list(obsolete_settings())
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.rule}-{case.status}-{n}" for n, case in enumerate(CASES)])
+@each_case("case", CASES, ids=[f"{case.rule}-{case.status}-{n}" for n, case in enumerate(CASES)])
 def test_rule_depends_on_one_fact(case: Case) -> None:
     case.check()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from packaging.specifiers import SpecifierSet
+from support.cases import each_case
 from support.report_stack import error_causes, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
@@ -68,7 +68,7 @@ WORKING = {
 }
 
 
-@pytest.mark.parametrize("name", WORKING)
+@each_case("name", WORKING)
 def test_working_sets_have_no_problems(name: str) -> None:
     stack = stack_of(WORKING[name])
     assert {
@@ -144,7 +144,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "rule", "status"), BROKEN, ids=[f"{rule}-{text}" for text, rule, _ in BROKEN])
+@each_case(("text", "rule", "status"), BROKEN, ids=[f"{rule}-{text}" for text, rule, _ in BROKEN])
 def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
     findings = findings_by_id(make_machine([H100]), stack_of(text))
     assert rule in findings, {name: each.message for name, each in findings.items()}
@@ -291,7 +291,7 @@ def test_contradicting_pins_suggest_no_install_command() -> None:
     assert finding.commands == ("uv pip check",)
 
 
-@pytest.mark.parametrize("row", known_breaks(), ids=lambda row: row.id)
+@each_case("row", known_breaks(), ids=lambda row: row.id)
 def test_every_known_break_is_limited_to_its_versions(row: object) -> None:
     conditions = [condition.partition(" ") for condition in row.when]  # type: ignore[attr-defined]
     companions = dict.fromkeys(row.only_with[:1], "1.0")  # type: ignore[attr-defined]
@@ -381,7 +381,7 @@ def test_time_for_500_distributions() -> None:
     assert time.process_time() - start < 0.6  # five times the target, for a busy machine
 
 
-@pytest.mark.parametrize("release", releases_of("vllm"))
+@each_case("release", releases_of("vllm"))
 def test_requirements_of_vllm_releases_are_consistent(release: str) -> None:
     """The tables are consistent: 91 releases with the torch, torchvision, xformers ... that they require."""
     pinned = {"vllm": release}

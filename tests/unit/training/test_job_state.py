@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope
 
 from envdoctor.training.launchers.job_state import (
@@ -92,7 +92,7 @@ def test_parse_sacct() -> None:
     assert other == job("CANCELLED", exit_code="0:0", cancelled_by="4294967290")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ended", "message", "command"),
     [
         (
@@ -118,7 +118,7 @@ def test_explain_job_end(ended: Job, message: str, command: str) -> None:
     assert next_command.startswith(command)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("limit", "twice"),
     [("00:01:00", "0-00:02:00"), ("1-12:00:00", "3-00:00:00"), ("", "1-00:00:00"), ("Partition_Limit", "1-00:00:00")],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, envelope, environment
 from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.json_schema import validate
@@ -467,7 +468,7 @@ FULL = state_of(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@each_case("width", [40, 60, 80, 100, 200])
 def test_display_fits_each_width(width: int) -> None:
     shown = [line.plain for line in lines(FULL, width)]
     assert all(len(line) <= width for line in shown)
@@ -515,7 +516,7 @@ def test_time_left_includes_evaluations_between_steps() -> None:
     assert after_resume.seconds_left is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "shown"), [(0.4, "0 s"), (59.4, "59 s"), (60, "1:00"), (8049, "2:14:09"), (273_600, "3 d 4 h")]
 )
 def test_spans(seconds: float, shown: str) -> None:
