@@ -53,8 +53,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:
         return
-    if any(needed & set(getattr(item, "fixturenames", ())) for item in session.items):
+    if any(needed & set(getattr(item, "fixturenames", ())) and not is_skipped(item) for item in session.items):
         start_in_background(shared_folder(session.config))
+
+
+def is_skipped(item: pytest.Item) -> bool:
+    """Whether a mark `skipif` applies to a test."""
+    return any(mark.args[:1] == (True,) for mark in item.iter_markers("skipif"))
 
 
 def shared_folder(config: pytest.Config) -> Path:

@@ -15,8 +15,8 @@ from rich.console import Console
 from support.command import envdoctor, envelope
 from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.paths import ROOT
+from support.probe_runs import run_in_stack
 
-from envdoctor.core import processes as process
 from envdoctor.core.records import (
     Clocks,
     Fabric,
@@ -38,7 +38,6 @@ from envdoctor.output.console import THEME
 from envdoctor.verify import bench
 from envdoctor.verify.bench_causes import likely_causes
 from envdoctor.verify.bench_records import BenchmarkReport, LoadSummary, expected_speed, grade, summarize_load
-from envdoctor.verify.probe_process import probe_variables
 from envdoctor.verify.probe_scripts import PROBES_FOLDER, bundled_benchmarks
 
 H200_LINK = PcieLink(5, 16, 5, 16)
@@ -318,8 +317,7 @@ open({report!r}, "w").write(json.dumps([result.numbers, result.faults]))
 def test_scripts_measure_and_report_begin_and_end(stack_python: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     code = CORE.format(probes=str(PROBES_FOLDER), report=str(report))
-    finished = process.run([stack_python, "-c", code], timeout=120, env=probe_variables(tmp_path))
-    assert finished.ok, finished.output
+    run_in_stack(stack_python, code, tmp_path)
     numbers, faults = json.loads(report.read_text())
     assert faults == []
     for key in ("gemm_0", "memory_0", "h2d_0", "d2h_0", "peer_0", "allreduce_64mb", "allreduce_1gb"):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +15,13 @@ from typing import Any
 
 import pytest
 from support.command import envdoctor, environment
-from support.fleet_hosts import Host, Network, skip_reason, start_network
+from support.fleet_hosts import Host, Network, skip_reason, start_network, write_program
+from support.slurm_cluster import free_ports
+from support.stacks import isolated_forking
 
 from envdoctor.fleet.ranks import RankState, find_blocking, find_slow_ranks, parse_deaths, parse_rank
+
+PATIENT = ("--deadline", "600", "--stall", "300")  # the limits of a fault's detection on a busy machine
 
 REPORT = """
 ============================================================
@@ -73,28 +76,53 @@ def test_other_lines_are_ignored(line: str) -> None:
 
 
 @contextlib.contextmanager
-def run_collective(python: Path, *arguments: str, home: Path) -> Iterator[subprocess.Popen[str]]:
+def run_collective(python: Path, *arguments: str, home: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
     argv = [sys.executable, "-m", "envdoctor", "fleet", "collective", "--python", str(python), "--backend", "gloo"]
     with subprocess.Popen(
-        [*argv, "--format", "json", *arguments], stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home
+        [*argv, "--format", "json", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=home,
+        env=environment(home, **variables),
     ) as child:
         yield child
 
 
-def await_rank(rank: int, port: int, seconds: float = 60) -> int:
-    """Wait for the process of a rank that has loaded torch; the port identifies the run."""
-    wanted = {f"RANK={rank}".encode(), f"MASTER_PORT={port}".encode()}
+def find_processes(*wanted: str) -> list[Path]:
+    """The folders in /proc of processes with these variables. Those of forks are in their clients."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if {name.encode() for name in wanted} <= set((process / "environ").read_bytes().split(b"\0")):
+                found.append(process)
+    return found
+
+
+def is_connecting(process: Path) -> bool:
+    """Whether a rank has loaded torch and has a socket, which it opens after its first report."""
+    with contextlib.suppress(OSError):
+        opened = [str(each.readlink()) for each in (process / "fd").iterdir()]
+        return "libtorch" in (process / "maps").read_text() and any(each.startswith("socket:") for each in opened)
+    return False
+
+
+def find_fork(client: Path) -> Path | None:
+    """The fork of a client of a fork server."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "comm").read_text() == f"fork{client.name}\n":
+                return process
+    return None
+
+
+def await_rank(rank: int, port: int, seconds: float = 120) -> int:
+    """Wait for the process of a rank that has reported its first state; the port identifies the run."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if (
-                    wanted <= set((process / "environ").read_bytes().split(b"\0"))
-                    and "libtorch" in (process / "maps").read_text()
-                ):
-                    return int(process.name)
-            except OSError:
-                continue
+        for client in find_processes(f"RANK={rank}", f"MASTER_PORT={port}"):
+            process = find_fork(client) or client
+            if is_connecting(process):
+                return int(process.name)
         time.sleep(0.05)
     pytest.fail("the rank did not start")
 
@@ -107,39 +135,39 @@ def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
-def slow(pid: int) -> None:
-    """Let a process run for an eighth of the time, less than a busy machine would."""
-
-    def alternate() -> None:
-        with contextlib.suppress(ProcessLookupError):
-            while True:
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.14)
-                os.kill(pid, signal.SIGCONT)
-                time.sleep(0.02)
-
-    threading.Thread(target=alternate, daemon=True).start()
+# Runs a rank whose matrix products take sixteen times as long: a slow processor, however busy this machine is.
+SLOW = """
+import os, runpy, sys
+import torch
+product = torch.Tensor.__matmul__
+torch.Tensor.__matmul__ = lambda a, b: [product(a, b) for _ in range(16)][-1]
+sys.argv = [word for word in sys.argv[1:] if word != "-u"]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
-def remaining_processes(port: int, seconds: float = 6) -> list[str]:
+def interpreter_with_slow_rank(python: Path, folder: Path) -> Path:
+    """An interpreter for torchrun in which rank 1 is slow."""
+    (folder / "slow.py").write_text(SLOW)
+    program = f'[ "$RANK" = 1 ] && exec {python} {folder}/slow.py "$@"\nexec {python} "$@"\n'
+    return write_program(folder, "python", f"#!/bin/sh\n{program}")
+
+
+def remaining_processes(port: int, seconds: float = 60) -> list[str]:
     """Return the processes of a run that still exist after some seconds: nodes end when their parent has gone."""
     end = time.monotonic() + seconds
-    while True:
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if f"MASTER_PORT={port}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(process.name)
-        if not found or time.monotonic() > end:
-            return found
-        time.sleep(0.2)
+    while (found := find_processes(f"MASTER_PORT={port}")) and time.monotonic() < end:
+        time.sleep(0.1)
+    return [process.name for process in found]
 
 
 @pytest.mark.stack
 def test_equal_ranks_are_measured(stack_python: Path, tmp_path: Path) -> None:
+    python = isolated_forking(stack_python)
     done = envdoctor(
-        "fleet", "collective", "--local", "--gpus", "3", "--python", stack_python, "--backend", "gloo", "--size", "1",
-        "--format", "json", home=tmp_path,
+        "fleet", "collective", "--local", "--gpus", "3", "--python", python, "--backend", "gloo", "--size", "1",
+        "--format", "json", *PATIENT, home=tmp_path, PYTHON_EXEC=str(python),
     )  # fmt: skip
     data = json.loads(done.stdout)["data"]
     assert data["interface"] == "lo", data
@@ -151,29 +179,33 @@ def test_equal_ranks_are_measured(stack_python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.parametrize(
-    ("fault", "identifier", "message", "stall"),
+    ("fault", "identifier", "message", "options"),
     [
-        (kill, "FLT051", "is dead: killed by signal 9", "8"),
-        (stop, "FLT052", "stopped reporting", "8"),
-        (slow, "FLT054", "times slower than most", "60"),
+        (kill, "FLT051", "is dead: killed by signal 9", PATIENT),
+        (stop, "FLT052", "stopped reporting", ("--deadline", "600", "--stall", "8")),
+        (None, "FLT054", "times slower than most", PATIENT),
     ],
+    ids=["kill", "stop", "slow"],
 )
 def test_faulty_rank_is_reported(  # noqa: PLR0917
-    fault: Callable[[int], None], identifier: str, message: str, stall: str, stack_python: Path, tmp_path: Path
-) -> None:
-    port = 20_000 + os.getpid() % 10_000
-    options = ("--local", "--gpus", "3", "--port", str(port), "--size", "1", "--deadline", "90", "--stall", stall)
-    with run_collective(stack_python, *options, home=tmp_path) as child:
-        start = time.monotonic()
-        fault(await_rank(1, port))
-        out, _ = child.communicate(timeout=120)
+    fault: Callable[[int], None] | None, identifier: str, message: str, options: tuple[str, ...], stack_python: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    (port,) = free_ports(1)
+    python = isolated_forking(stack_python)
+    ranks = python if fault else interpreter_with_slow_rank(python, tmp_path)
+    torchrun = stack_python if fault is stop else python  # killed with its children; a fork's are not found
+    options = ("--local", "--gpus", "3", "--port", str(port), "--size", "1", *options)
+    with run_collective(torchrun, *options, home=tmp_path, PYTHON_EXEC=str(ranks)) as child:
+        if fault:
+            fault(await_rank(1, port))
+        out, _ = child.communicate(timeout=300)
     data = json.loads(out)["data"]
     errors = [finding for finding in data["findings"] if finding["status"] == "error"]
     assert [finding["id"] for finding in errors] == [identifier], json.dumps(data)
     assert errors[0]["message"].startswith("rank 1 on localhost")
     assert message in errors[0]["message"]
     assert child.returncode == 1
-    assert time.monotonic() - start < 90
     assert remaining_processes(port) == []
 
 
@@ -193,15 +225,15 @@ def test_two_hosts_report_the_interface_and_a_dead_rank(
     two_hosts: Network, stack_python: Path, tmp_path: Path
 ) -> None:
     options = ("--hosts", "one,two", "--gpus", "1", "--ssh-config", str(two_hosts.config), "--size", "1")
-    with run_collective(stack_python, *options, "--interface", "eth0", home=tmp_path) as child:
-        out, _ = child.communicate(timeout=120)
+    with run_collective(stack_python, *options, "--interface", "eth0", *PATIENT, home=tmp_path) as child:
+        out, _ = child.communicate(timeout=300)
     data = json.loads(out)["data"]
     assert data["interface"] == "eth0", data
     assert data["ranks"] == 2
-    port = 20_000 + os.getpid() % 10_000
-    with run_collective(stack_python, *options, "--port", str(port), home=tmp_path) as child:
+    (port,) = free_ports(1)
+    with run_collective(stack_python, *options, "--port", str(port), *PATIENT, home=tmp_path) as child:
         kill(await_rank(1, port))
-        out, _ = child.communicate(timeout=120)
+        out, _ = child.communicate(timeout=300)
     errors = [finding for finding in json.loads(out)["data"]["findings"] if finding["status"] == "error"]
     assert [finding["id"] for finding in errors] == ["FLT051"], errors
     assert errors[0]["message"].startswith("rank 1 on two")

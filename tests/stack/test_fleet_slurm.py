@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.command import envdoctor, envelope
 from support.fleet_hosts import write_program
-from support.slurm_cluster import Cluster, wait_for
+from support.slurm_cluster import Cluster, needs_slurm, wait_for
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, needs_slurm]
 
 
 def path_with_envdoctor(folder: Path, before: str = "") -> str:

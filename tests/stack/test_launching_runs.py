@@ -14,6 +14,7 @@ import pytest
 from support.command import envdoctor, environment
 from support.slurm_cluster import wait_for
 from support.slurm_runs import TINY_SETTINGS, last_step, read_events
+from support.stacks import isolated_forking
 
 pytestmark = pytest.mark.stack
 
@@ -31,9 +32,10 @@ def read_result(run: Path) -> dict[str, Any]:
 def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = envdoctor(
-        *train_arguments(stack_python, run, "--launcher=accelerate", "--gpus=2", steps=2),
+        *train_arguments(isolated_forking(stack_python), run, "--launcher=accelerate", "--gpus=2", steps=2),
         home=tmp_path,
         ROCR_VISIBLE_DEVICES="0",
+        PYTHON_EXEC=str(isolated_forking(stack_python)),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
@@ -42,22 +44,19 @@ def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path)
 
 def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
     """The command of the first node prints the line to run on the other."""
-    run = tmp_path / "run"
+    run, python = tmp_path / "run", isolated_forking(stack_python)
+    variables = environment(tmp_path, PYTHON_EXEC=str(python))  # torchrun's
     options = ["--launcher=torchrun", "--nodes=2", "--gpus=1", "--interface=lo"]
-    plan = envdoctor(
-        *train_arguments(stack_python, run, *options, "--dry-run", "--format=json", steps=2), home=tmp_path
-    )
+    plan = envdoctor(*train_arguments(python, run, *options, "--dry-run", "--format=json", steps=2), home=tmp_path)
     launch = json.loads(plan.stdout)["data"]["run"]["launch"]
     first = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", *train_arguments(stack_python, run, *options, steps=2)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path,
+        [sys.executable, "-m", "envdoctor", *train_arguments(python, run, *options, steps=2)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, cwd=tmp_path,
     )  # fmt: skip
-    wait_for((run / "run.json").exists, "run.json", 30)
+    wait_for((run / "run.json").exists, "run.json", 120)
     (line,) = launch["other_nodes"]
-    other = subprocess.run(
-        shlex.split(line), capture_output=True, text=True, env=environment(tmp_path), timeout=150, check=False
-    )
-    output, errors = first.communicate(timeout=60)
+    other = subprocess.run(shlex.split(line), capture_output=True, text=True, env=variables, timeout=300, check=False)
+    output, errors = first.communicate(timeout=300)
     assert first.returncode == 0, output + errors
     assert other.returncode == 0, other.stderr
     assert line in errors
@@ -79,9 +78,9 @@ def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path:
         torchrun = subprocess.Popen(
             planned["command"], stdout=out, stderr=subprocess.STDOUT, env=environment(tmp_path) | variables
         )
-        wait_for(lambda: last_step(run) >= 3 or torchrun.poll() is not None, "third step", 90)
+        wait_for(lambda: last_step(run) >= 3 or torchrun.poll() is not None, "third step", 300)
         torchrun.send_signal(signal.SIGTERM)
-        torchrun.wait(60)
+        torchrun.wait(300)
     last = read_events(run)[-1]
     assert last["event"] == "interrupted", log.read_text()
     assert (run / f"checkpoints/checkpoint-{last['step']}/complete.json").exists()

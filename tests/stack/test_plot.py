@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.command import envdoctor, envelope, environment
 from support.paths import ROOT
+from support.stacks import forking, isolated_forking, stack_environment
 
 PNG = b"\x89PNG\r\n\x1a\n"
 HEADER = "step,reward,exact_match,reward_smooth,entropy,kl\r\n"
@@ -61,7 +62,16 @@ def test_several_runs_in_one_figure(tmp_path: Path, stack_python: Path) -> None:
         make_run(tmp_path / "empty", 0),
     ]
     target = tmp_path / "all.svg"
-    options = ("--metric", "exact_match", "--metric", "reward", "--output", target, "--python", stack_python)
+    options = (
+        "--metric",
+        "exact_match",
+        "--metric",
+        "reward",
+        "--output",
+        target,
+        "--python",
+        isolated_forking(stack_python),
+    )
     code, document = plot(tmp_path, *runs, *options)
     assert code == 0, document
     assert document["data"]["runs"] == ["a/same", "b/same", "empty"]
@@ -82,14 +92,14 @@ def test_incomplete_runs_are_drawn(tmp_path: Path, stack_python: Path) -> None:
     only_evaluations = make_run(tmp_path / "evaluations", 0)
     (only_evaluations / "metrics.csv").unlink()
     for run in (nan, only_evaluations):
-        code, document = plot(tmp_path, run, "--python", stack_python)
+        code, document = plot(tmp_path, run, "--python", isolated_forking(stack_python))
         assert code == 0, document
         assert (run / "curves.png").read_bytes().startswith(PNG)
     empty = make_run(tmp_path / "empty", 0, evaluations=False)
-    code, document = plot(tmp_path, empty, "--python", stack_python)
+    code, document = plot(tmp_path, empty, "--python", isolated_forking(stack_python))
     assert code == 2
     assert "no step and no evaluation yet" in document["error"]["message"]
-    code, document = plot(tmp_path, nan, "--metric", "entorpy", "--python", stack_python)
+    code, document = plot(tmp_path, nan, "--metric", "entorpy", "--python", isolated_forking(stack_python))
     assert code == 2
     assert "did you mean 'entropy'" in document["error"]["message"]
     assert "reward_smooth" in document["error"]["expected"]
@@ -105,8 +115,9 @@ def test_trainer_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
         "run = Path(sys.argv[2]); panels = [('reward', ['greedy_reward', 'other']), ('kl', []), ('missing', [])]\n"
         "draw_curves(run / 'metrics.csv', evaluations, panels, 'sort, seed 1', run / 'curves.png')"
     )
-    command = [stack_python, "-B", "-W", "error::UserWarning", "-c", code, ROOT / "train", run]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    code = f"import warnings; warnings.simplefilter('error', UserWarning)\n{code}"
+    command = [forking(stack_python), "-B", "-c", code, ROOT / "train", run]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=stack_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert (run / "curves.png").read_bytes().startswith(PNG)
 
@@ -148,13 +159,14 @@ def test_invalid_options_are_rejected(tmp_path: Path, arguments: list[str], mess
      ("small/x.png", "No space left on device")],
 )  # fmt: skip
 def test_unwritable_target_is_an_error(tmp_path: Path, stack_python: Path, output: str, message: str) -> None:
-    run = make_run(tmp_path / "run", python=stack_python)
+    mounts = output.startswith("small")
+    run = make_run(tmp_path / "run", python=stack_python if mounts else isolated_forking(stack_python))
     (tmp_path / "file").write_text("mine")
     os.mkfifo(tmp_path / "pipe.png")
     small = tmp_path / "small"
     small.mkdir()
-    mount = f"mount -t tmpfs -o size=8k tmpfs {small} || exit 9; " if output.startswith("small") else ""
-    if mount and os.geteuid():
+    mount = f"mount -t tmpfs -o size=8k tmpfs {small} || exit 9; " if mounts else ""
+    if mounts and os.geteuid():
         pytest.skip("mounting needs root")
     command = [sys.executable, "-m", "envdoctor", "plot", str(run), "--output", output]
     done = subprocess.run(

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.probe_runs import run_in_stack
+from support.stacks import isolated_forking
 
 from envdoctor.core import processes as process
 from envdoctor.verify.probe_process import probe_variables
@@ -35,14 +37,16 @@ def fake_torch(folder: Path, cuda: str | None) -> Path:
 
 
 def run_probe_script(python: Path, name: str, folder: Path, patch: str = "", **variables: str) -> dict:
-    """Run a bundled probe in `python` after executing `patch`, and return its report."""
+    """Run a bundled probe in `python`, in a fork of a stack, after executing `patch`, and return its report."""
     result = folder / "result.json"
     script = PROBES_FOLDER / f"{name}.py"
     start = f"import sys; sys.path.insert(0, {str(script.parent)!r}); sys.argv = [{str(script)!r}, {str(result)!r}]"
     code = f"{start}\n{patch}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    environment = probe_variables(folder) | variables
-    finished = process.run([python, "-c", code], timeout=300, env=environment, cwd=folder)
-    assert finished.ok, finished.output
+    if python == PYTHON:
+        finished = process.run([python, "-c", code], timeout=300, env=probe_variables(folder) | variables, cwd=folder)
+        assert finished.ok, finished.output
+    else:
+        run_in_stack(python, code, folder, **variables)
     return json.loads(result.read_text())
 
 
@@ -65,7 +69,8 @@ def test_gpu_probe_is_unavailable_without_importing_torch(tmp_path: Path, name: 
 
 @pytest.mark.stack
 def test_cpu_probes_pass_in_a_real_stack(stack_python: Path) -> None:
-    verification = verify_interpreter(stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
+    python = isolated_forking(stack_python)  # quickstart runs the quick ones in new interpreters
+    verification = verify_interpreter(python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock="")
     assert verification.passed, verification.results
     assert {result.probe: result.outcome for result in verification.results} == dict.fromkeys(CPU_PROBES, "passed"), (
         verification.results
@@ -189,7 +194,8 @@ def test_cpu_probe_detects_a_wrong_library(stack_python: Path, tmp_path: Path, c
 def test_torch_compile_without_compiler_or_disabled(stack_python: Path, tmp_path: Path) -> None:
     no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
     assert (no_compiler["outcome"], no_compiler["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")
-    disabled = run_probe_script(stack_python, "torch_compile", tmp_path, TORCH_COMPILE_DISABLE="1")
+    disable = "import os; os.environ['TORCH_COMPILE_DISABLE'] = '1'"
+    disabled = run_probe_script(stack_python, "torch_compile", tmp_path, disable)
     assert disabled["message"] == "torch.compile is disabled by TORCH_COMPILE_DISABLE=1"
 
 
@@ -250,7 +256,6 @@ def run_arithmetic(python: Path, folder: Path, setup: str, call: str) -> tuple[d
     result = folder / "result.json"
     start = f"import sys; sys.path.insert(0, {str(PROBES_FOLDER)!r}); sys.argv = ['', {str(result)!r}]"
     code = start + ON_CPU.format(setup=setup, call=call)
-    finished = process.run([python, "-c", code], timeout=120, env=probe_variables(folder))
-    assert finished.ok, finished.output
+    run_in_stack(python, code, folder)
     numbers, faults = json.loads(result.read_text())
     return numbers, faults

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.probe_runs import run_in_stack
 
-from envdoctor.core import processes as process
-from envdoctor.verify.probe_process import probe_variables
 from envdoctor.verify.probe_scripts import PROBES_FOLDER
 
 pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes; downloads liger and bitsandbytes
@@ -37,9 +36,7 @@ def run_core(
     """Run the core of a probe; returns its numbers, its faults in one line, and its lists."""
     report = folder / "report.json"
     text = SCRIPT.format(probes=str(PROBES_FOLDER), report=str(report), code=code)
-    environment = probe_variables(folder) | variables
-    finished = process.run([python, "-c", text], timeout=200, env=environment, cwd=folder)
-    assert finished.ok, finished.output
+    run_in_stack(python, text, folder, **variables)
     numbers, faults, lists = json.loads(report.read_text())
     return numbers, "; ".join(faults), lists
 

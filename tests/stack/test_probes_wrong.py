@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import test_probes
 import test_probes_gpu
+from support.stacks import forking
 from test_probes import run_probe_script
 from test_probes_gpu import ENGINE, EXTENSION, PRODUCT, run_core
 
@@ -135,7 +136,7 @@ def test_flash_attention_that_does_not_load_is_a_fault(
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / f"{module}.py").write_text("raise ImportError('undefined symbol: _ZN3c105ErrorC2E')\n")
     code = f"{WITHOUT_GPU.format(name='_flash')}probe.check(result, {version})"
-    _, faults, _ = run_core(stack_python, tmp_path, code, PYTHONPATH=str(tmp_path / "site"))
+    _, faults, _ = run_core(stack_python, tmp_path, f"sys.path.append({str(tmp_path / 'site')!r})\n{code}")
     assert faults == f"{module} does not load: undefined symbol: _ZN3c105ErrorC2E"
 
 
@@ -179,18 +180,23 @@ ALLREDUCE = "import bench_allreduce as b\nb.measure_ranks(result, 'gloo', 2, {'a
 
 @pytest.mark.stack
 def test_wrong_sums_of_the_benchmark_are_a_fault(stack_python: Path, tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(
-        "import sys\nif any('_bench_rank' in word for word in sys.orig_argv):\n"
-        "    import torch.distributed as distributed\n"
-        "    right = distributed.all_reduce\n"
-        "    def wrong(tensor, *rest, **named):\n"
-        "        right(tensor, *rest, **named)\n"
-        "        tensor.view(-1)[-1] += 1\n"
-        "    distributed.all_reduce = wrong\n"
+    program, interpreter = tmp_path / "wrong.py", tmp_path / "python"
+    program.write_text(
+        "import os, runpy, sys\n"
+        "import torch.distributed as distributed\n"
+        "right = distributed.all_reduce\n"
+        "def wrong(tensor, *rest, **named):\n"
+        "    right(tensor, *rest, **named)\n"
+        "    tensor.view(-1)[-1] += 1\n"
+        "distributed.all_reduce = wrong\n"
+        "del sys.argv[0]\n"
+        "sys.path[0] = os.path.dirname(sys.argv[0])\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
+    interpreter.write_text(f'#!/bin/sh\nexec {forking(stack_python)} {program} "$@"\n')
+    interpreter.chmod(0o755)
     assert run_core(stack_python, tmp_path, ALLREDUCE)[1] == ""
-    _, faults, _ = run_core(stack_python, tmp_path, ALLREDUCE, PYTHONPATH=str(tmp_path / "site"))
+    _, faults, _ = run_core(stack_python, tmp_path, f"sys.executable = {str(interpreter)!r}\n{ALLREDUCE}")
     assert "wrong_elements is" in faults
 
 

@@ -12,6 +12,8 @@ import pytest
 from support.command import envdoctor, envelope, environment
 from support.quickstart import Quickstart
 
+from envdoctor.verify.probe_scripts import bundled_probes
+
 pytestmark = pytest.mark.stack
 
 
@@ -21,6 +23,8 @@ def test_quickstart_succeeds_and_learns(quickstart: Quickstart) -> None:
     assert data["installed"]["installed"]["torch_build"] == "cpu"
     passed = {result["probe"] for result in data["verification"]["results"] if result["outcome"] == "passed"}
     assert set(data["verification"]["required"]) <= passed
+    assert {probe.name for probe in bundled_probes() if probe.quick and not probe.needs_gpu} <= passed
+    assert all(result["versions"] for result in data["verification"]["results"] if result["outcome"] == "passed")
     before, after = (data["trained"]["result"][when] for when in ("before", "after"))
     # Five seeds reach 0.93 and 0.80 in the mean; a seed that does not learn stays at its initial value.
     assert after["greedy_exact_match"] >= before["greedy_exact_match"] + 0.15

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from support.command import envdoctor, envelope, environment
-from support.slurm_cluster import Cluster, wait_for
+from support.slurm_cluster import Cluster, needs_slurm, wait_for
 from support.slurm_runs import TINY_SETTINGS, last_step, read_events
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, needs_slurm]
 
 
 def train_arguments(python: Path, run: Path, *options: str, **settings: Any) -> list[str]:

@@ -1,12 +1,13 @@
 """A fork server: an interpreter that imports modules once and forks for each command line.
 
-    python fork_server.py LISTENER VARIABLES FOLDERS MODULE ...
+    python fork_server.py LISTENER VARIABLES FOLDERS (MODULE | FILE.py) ...
 
 LISTENER is the descriptor of a listening socket, VARIABLES a comma-separated list of prefixes of variables that the
-modules read when they are imported, FOLDERS a colon-separated list of folders that are on sys.path only meanwhile.
-The clients are builds of fork_client.c. The server ends when its standard input is closed. It declines command lines
-with other options than -B, -c and -m, and those whose PYTHON*, locale, loader or VARIABLES differ from its own: their
-client becomes the interpreter itself. PYTHONIOENCODING may differ.
+modules read when they are imported, with the exceptions as "-NAME", FOLDERS a colon-separated list of folders that are
+on sys.path only meanwhile. The clients are builds of fork_client.c. The server ends when its standard input is closed.
+It declines command lines with other options than -B, -u, -c and -m, and those whose PYTHON*, locale, loader or
+VARIABLES differ from its own: their client becomes the interpreter itself. PYTHONIOENCODING may differ. The command
+name of a fork, in /proc/PID/comm, is `fork` and the process number of its client.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import builtins
 import contextlib
 import gc
 import importlib
+import io
+import itertools
 import os
 import resource
 import runpy
@@ -28,9 +31,9 @@ import threading
 import types
 from pathlib import Path
 
-# Read by the interpreter or the C library when a process starts.
+# Read by the interpreter or the C library when a process starts. torchrun reads PYTHON_EXEC.
 IO_ENCODING = b"PYTHONIOENCODING"
-START_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_")
+START_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_", "-PYTHON_EXEC")
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -54,13 +57,18 @@ class Request:
         raise ConnectionError("the client ended")
 
     def is_command(self) -> bool:
-        """Whether the command line is `[-B] (-c CODE | -m MODULE | SCRIPT) [ARGUMENT ...]`."""
-        rest = [each for each in self.arguments[:1] if each != "-B"] + self.arguments[1:]
+        """Whether the command line is `[-B] [-u] (-c CODE | -m MODULE | SCRIPT) [ARGUMENT ...]`."""
+        rest = self.arguments[len(self.flags()) :]
         return bool(rest) and (rest[0] in ("-c", "-m") or not rest[0].startswith("-"))
+
+    def flags(self) -> list[str]:
+        """The options before the program."""
+        return list(itertools.takewhile(("-B", "-u").__contains__, self.arguments))
 
     def take_over(self) -> None:
         """Give this process the client's environment."""
         os.setpgid(0, 0)  # a signal to the own group does not reach the server
+        Path("/proc/self/comm").write_text(f"fork{self.client}", encoding="ascii")
         for limit in LIMITS:
             resource.setrlimit(limit, resource.prlimit(self.client, limit))
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -77,13 +85,12 @@ class Request:
         coerced = {name: value for name, value in os.environb.items() if name == b"LC_CTYPE"}  # by the interpreter
         os.environb.clear()
         os.environb.update(coerced | self.environment)
-        open_streams(self.closed, os.environ.get(IO_ENCODING.decode(), ""))
+        open_streams(self.closed, os.environ.get(IO_ENCODING.decode(), ""), unbuffered="-u" in self.flags())
 
     def run(self) -> None:
         """Run the command line as the interpreter does."""
-        arguments = list(self.arguments)
-        if arguments[0] == "-B":
-            del arguments[0]
+        arguments = self.arguments[len(self.flags()) :]
+        if "-B" in self.flags():
             sys.dont_write_bytecode = True
         if arguments[0] == "-m":
             with contextlib.suppress(FileNotFoundError):
@@ -107,7 +114,7 @@ class Request:
         exec(code, main.__dict__)
 
 
-def open_streams(closed: list[int], io_encoding: str) -> None:
+def open_streams(closed: list[int], io_encoding: str, *, unbuffered: bool) -> None:
     """Replace sys.stdin, sys.stdout and sys.stderr, whose buffering depends on the descriptors."""
     encoding, _, errors = io_encoding.partition(":")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -119,16 +126,26 @@ def open_streams(closed: list[int], io_encoding: str) -> None:
                 errors=errors or "strict" if io_encoding and number != 2 else previous.errors,
                 buffering=1 if number == 2 or os.isatty(number) else -1, newline=None if number == 0 else "\n",
             )  # fmt: skip
+            raw = stream.buffer.raw
+            if unbuffered and number:
+                raw = io.FileIO(number, "w", closefd=False)
+                stream = io.TextIOWrapper(raw, stream.encoding, stream.errors, newline="\n", write_through=True)
             stream.mode = previous.mode
-            stream.buffer.raw.name = f"<{name}>"
+            raw.name = f"<{name}>"
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
 def select(variables: dict[bytes, bytes], prefixes: tuple[str, ...]) -> dict[bytes, bytes]:
-    """The variables whose names start with one of the prefixes."""
-    starts = tuple(prefix.encode() for prefix in prefixes)
-    return {name: value for name, value in variables.items() if name.startswith(starts)}
+    """The variables whose names start with one of the prefixes, without the exceptions."""
+    starts = tuple(prefix.encode() for prefix in prefixes if not prefix.startswith("-"))
+    exceptions = tuple(prefix[1:].encode() for prefix in prefixes if prefix.startswith("-"))
+    coerced = {b"LC_CTYPE": os.environb.get(b"LC_CTYPE")}  # set by the interpreter, which its children inherit
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(starts) and name not in exceptions and coerced.get(name) != value
+    }
 
 
 def finish(status: int) -> None:
@@ -229,7 +246,7 @@ if __name__ == "__main__":
     path = sys.path[1:]  # without the folder of this file
     sys.path = [*filter(None, folders), *path]
     for name in modules:
-        importlib.import_module(name)
+        runpy.run_path(name) if name.endswith(".py") else importlib.import_module(name)
     sys.path = path
     gc.collect()
     gc.freeze()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import json
-import os
+import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.hub_server import Hub
+from support.hub_server import Hub, serve_hub
+from support.loopback import reserved_port
 from support.paths import TRAIN
-from support.stacks import TINY, run_code
+from support.stacks import TINY, forking, run_code, stack_environment
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zero"]
 CARD = """---
@@ -54,12 +60,38 @@ class Done:
         return text in self.output or text in self.errors or any(text.encode() in content for content in files)
 
 
+@contextmanager
+def local_hub() -> Iterator[Hub]:
+    """Serve a hub at the address that `hub_forking` has."""
+    with serve_hub(reserved_port()) as hub:
+        yield hub
+
+
+@cache
+def cache_link() -> Path:
+    """A link to the Hub's cache of the next process: the path in HF_HOME, which huggingface_hub reads at import."""
+    folder = Path(tempfile.mkdtemp(prefix="hub"))
+    atexit.register(shutil.rmtree, folder)
+    return folder / "hf"
+
+
+def import_variables() -> dict[str, str]:
+    """The variables that huggingface_hub reads when it is imported."""
+    address = f"http://127.0.0.1:{reserved_port()}"
+    return {"HF_HOME": str(cache_link()), "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", **QUICK}
+
+
+def hub_forking(python: Path) -> Path:
+    """The stack's interpreter, which forks with the variables of `local_hub`."""
+    return forking(python, *import_variables().items())
+
+
 def variables(hub: Hub, home: Path, **extra: str) -> dict[str, str]:
-    """Variables of a machine that uses this hub, with an empty cache."""
-    return {
-        "PATH": os.environ["PATH"], "HOME": str(home), "HF_HOME": str(home / "hf"), "HF_ENDPOINT": hub.address,
-        "HF_HUB_OFFLINE": "0", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **QUICK, **extra,
-    }  # fmt: skip
+    """Variables of a machine that uses a `local_hub`, with the cache in `home`."""
+    (home / "hf").mkdir(exist_ok=True)
+    cache_link().unlink(missing_ok=True)
+    cache_link().symlink_to(home / "hf")
+    return stack_environment(home) | import_variables() | {"HF_ENDPOINT": hub.address} | extra
 
 
 def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra: str) -> Done:
@@ -76,7 +108,7 @@ def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra:
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": given}))
     began = time.monotonic()
     done = subprocess.run(
-        [str(python), "-B", str(TRAIN / "grpo.py"), str(run)], capture_output=True, text=True, timeout=300,
+        [hub_forking(python), "-B", TRAIN / "grpo.py", run], capture_output=True, text=True, timeout=300,
         check=False, cwd=home, env=variables(hub, home, **extra),
     )  # fmt: skip
     return Done(done.returncode, done.stdout, done.stderr, run, time.monotonic() - began)
@@ -85,7 +117,7 @@ def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra:
 def ask(python: Path, hub: Hub, home: Path, code: str, *arguments: object, **extra: str) -> Any:
     """Run code in the stack with this hub; return its JSON."""
     home.mkdir(exist_ok=True)
-    return run_code(python, code, *arguments, **variables(hub, home, **extra))
+    return run_code(python, code, *arguments, program=hub_forking(python), **variables(hub, home, **extra))
 
 
 def make_models(python: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class Hub:
         self.stopping = threading.Event()
         self.lock = threading.Lock()
         self.address = ""
+        self.close: Callable[[], None] = self.stopping.set
 
     def add(
         self, kind: str, name: str, files: dict[str, bytes | str] | Path, *tags: str, **access: bool
@@ -372,13 +373,13 @@ def tree(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str
 
 
 @contextlib.contextmanager
-def serve_hub() -> Iterator[Hub]:
-    """Serve an empty hub on a free loopback port."""
+def serve_hub(port: int = 0) -> Iterator[Hub]:
+    """Serve an empty hub on a free loopback port, or on a reserved one. After `hub.close()`, it cannot be reached."""
     hub = Hub()
-    server = Server(Handler, hub=hub)
+    server = Server(Handler, port, hub=hub)
     hub.address = f"http://127.0.0.1:{server.port}"
-    with running_server(server):
-        try:
-            yield hub
-        finally:
-            hub.stopping.set()
+    with contextlib.ExitStack() as running:
+        running.enter_context(running_server(server))
+        running.callback(hub.stopping.set)
+        hub.close = running.close
+        yield hub

@@ -48,10 +48,16 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 def skip_reason() -> str:
     """Return why a cluster cannot run here; empty where it can."""
-    os.environ["PATH"] += os.pathsep + "/usr/sbin"
+    if "/usr/sbin" not in os.environ["PATH"].split(os.pathsep):
+        os.environ["PATH"] += os.pathsep + "/usr/sbin"
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         return f"{', '.join(missing)} not installed: apt-get install slurm-wlm munge"
     return "" if os.geteuid() == 0 else "slurmctld and slurmd need root"
+
+
+SKIP_REASON = skip_reason()
+# Of each module with a cluster: a test is skipped before a stack is installed for it.
+needs_slurm = pytest.mark.skipif(bool(SKIP_REASON), reason=SKIP_REASON or "available")
 
 
 class Cluster:
@@ -127,9 +133,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster for the tests of a module; skipped where SLURM is not installed."""
-    if reason := skip_reason():
-        pytest.skip(reason)
+    """A cluster for the tests of a module, which has the mark `needs_slurm`."""
     started = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         started.start()

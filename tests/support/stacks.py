@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import textwrap
 import tomllib
 from contextlib import ExitStack
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from support.forking import forking_interpreter
-from support.paths import TRAIN
+from support.paths import TESTS, TRAIN
 
 
 def all_stacks(stack_python: Path) -> list[Path]:
@@ -44,6 +46,14 @@ MODULES = (
     "trl.trainer.grpo_trainer", "peft", "datasets", "transformers.models.auto.modeling_auto",
     "transformers.models.qwen2.modeling_qwen2", "torch.utils.serialization", "matplotlib.pyplot",
     "matplotlib.backends.backend_agg",
+    "torch.distributed.launcher.api", "torch.distributed.fsdp", "torch.optim", str(TESTS / "support/warm_stack.py"),
+)  # fmt: skip
+
+
+# Prefixes of the variables that these modules read when they are imported, and those of them that are read later.
+READ_AT_IMPORT = (
+    "CUDA_", "HF_", "OMP_", "TRANSFORMERS_", "TORCH_", "MPL",
+    "CXX", "-HF_TOKEN", "-TORCH_NCCL_ASYNC_ERROR_HANDLING", "-TORCH_EXTENSIONS_DIR",
 )  # fmt: skip
 
 
@@ -56,24 +66,56 @@ def stack_environment(home: Path | str) -> dict[str, str]:
 
 
 @cache
-def forking(python: Path) -> Path:
+def isolated_forking(python: Path) -> Path:
+    """A program that becomes `forking(python)` with the variables of `stack_environment`, whatever else is set.
+
+    For commands that start a stack's interpreter with variables of their own.
+    """
+    interpreter = forking(python)
+    folder = Path(tempfile.mkdtemp(prefix="isolated"))
+    atexit.register(shutil.rmtree, folder)
+    start = "PYTHON|LC_|LANG|" + "|".join(prefix for prefix in READ_AT_IMPORT if not prefix.startswith("-"))
+    variables = stack_environment("/")
+    del variables["PATH"], variables["HOME"]
+    (folder / "python").write_text(
+        "#!/bin/sh\n"
+        f"unset $(env | sed -En 's/^(({start})[A-Z_]*)=.*/\\1/p' | grep -v PYTHON_EXEC) nothing\n"
+        f"export {' '.join(f'{name}={value}' for name, value in variables.items())}\n"
+        f'exec {interpreter} "$@"\n'
+    )
+    (folder / "python").chmod(0o755)
+    return folder / "python"
+
+
+def torchrun_variables(python: Path) -> dict[str, str]:
+    """Variables with which torchrun starts its ranks in forks of the stack's interpreter."""
+    return {"PYTHON_EXEC": str(forking(python))}
+
+
+@cache
+def forking(python: Path, *changed: tuple[str, str]) -> Path:
     """The stack's interpreter with torch, transformers and TRL imported; it ends with this process.
 
-    It forks where the variables of `stack_environment` are unchanged, and is a new interpreter elsewhere.
+    It forks where the variables of `stack_environment` with these changes are the same, and is a new interpreter
+    elsewhere.
     """
     if os.environ.get("ENVDOCTOR_REAL_STARTS"):
         return python
     resources = ExitStack()
     atexit.register(resources.close)
-    prefixes = ("CUDA_", "HF_", "OMP_", "TRANSFORMERS_", "TORCH_", "MPL")
-    interpreter = forking_interpreter(python, MODULES, stack_environment("/"), read_at_import=prefixes)
+    interpreter = forking_interpreter(
+        python, MODULES, stack_environment("/") | dict(changed), read_at_import=READ_AT_IMPORT
+    )
     return resources.enter_context(interpreter)
 
 
-def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, **variables: str) -> Any:
+def run_code(
+    python: Path, code: str, *arguments: object, timeout: float = 240, program: Path | None = None, **variables: str
+) -> Any:
     """Run Python code that has train/ on its path in a stack; return the JSON on its last line.
 
-    `given` in the code is the list of arguments. A failed child fails the test, with its output.
+    `given` in the code is the list of arguments, `program` the interpreter to start if it is not `forking(python)`. A
+    failed child fails the test, with its output.
     """
     head = (
         "import json, sys\n"
@@ -81,8 +123,9 @@ def run_code(python: Path, code: str, *arguments: object, timeout: float = 240, 
         "given = json.loads(sys.argv[1])\n"
         "def report(**found): print(json.dumps(found), flush=True)\n"
     )
+    code = head + textwrap.dedent(code)
     done = subprocess.run(
-        [str(forking(python)), "-B", "-c", head + textwrap.dedent(code), json.dumps(arguments, default=str)],
+        [str(program or forking(python)), "-B", "-c", code, json.dumps(arguments, default=str)],
         capture_output=True, text=True, timeout=timeout, check=False,
         env=stack_environment(os.environ["HOME"]) | variables,
     )  # fmt: skip

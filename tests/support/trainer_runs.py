@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.paths import TRAIN
-from support.stacks import forking, stack_environment
+from support.stacks import forking, stack_environment, torchrun_variables
 
 GRPO = TRAIN / "grpo.py"
 
@@ -44,17 +44,41 @@ def start(
     program: Path = GRPO,
     cwd: Path | None = None,
     cold: bool = False,
+    largest_file: int = 0,
     **variables: str,
 ) -> subprocess.Popen[str]:
-    """Start the trainer in a fork of the stack's interpreter; `cold`: in a new interpreter."""
+    """Start the trainer in a fork of the stack's interpreter; `cold`: in a new interpreter.
+
+    `largest_file`: writes beyond this size fail, as on a full disk.
+    """
+    limit = ["prlimit", f"--fsize={largest_file}"] if largest_file else []
     return subprocess.Popen(
-        [str(python if cold else forking(python)), "-B", str(program), str(run), *options],
+        [*limit, str(python if cold else forking(python)), "-B", str(program), str(run), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=cwd,
         env=stack_environment(run) | variables,
     )
+
+
+def start_ranks(
+    python: Path, run: Path, *options: str, program: Path = GRPO, count: int = 2, cold: bool = False, **variables: str
+) -> subprocess.Popen[str]:
+    """Start torchrun and its ranks, each in a fork; `cold`: in new interpreters."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    return subprocess.Popen(
+        [str(python if cold else forking(python)), "-B", *torchrun, str(program), str(run), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=stack_environment(run) | ({} if cold else torchrun_variables(python)) | variables,
+    )
+
+
+def trainer_of(run: Path) -> int:
+    """The process that trains a run, from the run's lock."""
+    return int((run / ".lock").read_text())
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from support.paths import TRAIN
 from support.stacks import run_code
+from support.trainer_runs import finish, start, start_ranks
 
 # Two real processes; only rank 0 has the client of the server, as in TRL.
 SERVED = """
@@ -58,13 +58,14 @@ def test_a_server_returns_each_rank_its_own_completions(
 ) -> None:
     program = tmp_path / "served.py"
     program.write_text(SERVED)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    launch = torchrun if processes > 1 else []
-    done = subprocess.run(
-        [str(stack_python), "-B", *launch, str(program), str(TRAIN), str(tmp_path), device],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    run, options = TRAIN, (str(tmp_path), device)
+    started = (
+        start_ranks(stack_python, run, *options, program=program, count=processes)
+        if processes > 1
+        else start(stack_python, run, *options, program=program)
+    )
+    status, output = finish(started)
+    assert status == 0, output[-3000:]
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(processes)]
     texts = [text for rank in range(processes) for text in (f"text {rank}", {"of": rank})]  # accelerate's own order
     assert [result.pop("gathered") for result in results] == [[device == "cuda", texts]] * processes

@@ -6,7 +6,6 @@ The second half makes accelerate shard on CPUs (fsdp_on_cpu.py); tests/benchmark
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from plan import plan
 from settings import BadInput
 from support.paths import TESTS, TRAIN
 from support.stacks import TINY, defaults, run_code
+from support.trainer_runs import finish, start_ranks
 
 GIB = 1 << 30
 NEWEST = {"trl": Version("1.16.0"), "transformers": Version("5.17.0"), "accelerate": Version("1.15.0"),
@@ -171,14 +171,7 @@ def train(
             "save_every": 2, "device": "cpu", "held_out": "share=0.12",
         } | settings  # fmt: skip
         (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "x", "settings": given}))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run(
-        [str(python), "-B", *torchrun, str(program), str(run), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-        | (variables or {}),
-    )  # fmt: skip
-    return done.returncode, done.stdout
+    return finish(start_ranks(python, run, *options, program=program, count=processes, **variables or {}))
 
 
 def result_of(run: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hub_runs import CARD, add_sums, ask, jsonl, make_models, sums, train
-from support.hub_server import Hub, serve_hub
+from support.hub_runs import CARD, add_sums, ask, jsonl, local_hub, make_models, sums, train
+from support.hub_server import Hub
 from support.stacks import defaults
 
 pytestmark = pytest.mark.stack
@@ -36,7 +36,7 @@ def read(data, **changed):
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """Return a Hub server with a dataset of sums as JSON lines."""
-    with serve_hub() as served:
+    with local_hub() as served:
         add_sums(served)
         yield served
 
@@ -120,12 +120,12 @@ def test_cache_is_used_when_the_hub_does_not_respond(python: Path, hub: Hub, tmp
         assert words in found["message"]
         assert found["message"].endswith("the dataset is not in the cache either")
         assert found["seconds"] < 20, found  # the client alone retries for minutes
-    no_server = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    (refused,) = read(python, hub, tmp_path / "2", "read('o/sums:main')", **no_server)
-    assert "the Hub cannot be reached at http://127.0.0.1:9: Connection refused" in refused["message"]
     hub.faults.clear()
     read(python, hub, tmp_path / "3", "read('o/sums:main')")
-    (cached,) = read(python, hub, tmp_path / "3", "read('o/sums:main')", **no_server)
+    hub.close()
+    (refused,) = read(python, hub, tmp_path / "2", "read('o/sums:main')")
+    assert f"the Hub cannot be reached at {hub.address}: Connection refused" in refused["message"]
+    (cached,) = read(python, hub, tmp_path / "3", "read('o/sums:main')")
     assert len(cached["prompts"]) == 20, cached
 
 

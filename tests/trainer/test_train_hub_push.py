@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.hub_runs import Done, add_sums, train, variables
-from support.hub_server import Hub, serve_hub
+from support.hub_runs import Done, add_sums, hub_forking, local_hub, train, variables
+from support.hub_server import Hub
 
 pytestmark = pytest.mark.stack
 PUSHED = {"README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -19,18 +19,19 @@ PUSHED = {"README.md", "adapter_config.json", "adapter_model.safetensors", "toke
 @pytest.fixture
 def hub(made: Path) -> Iterator[Hub]:
     """A hub with one of them, and with sums."""
-    with serve_hub() as served:
+    with local_hub() as served:
         served.add("models", "o/qwen2", made / "qwen2")
         add_sums(served)
         yield served
 
 
-def push_again(done: Done, hub: Hub, token: str) -> subprocess.CompletedProcess[str]:
+def push_again(python: Path, done: Done, hub: Hub, token: str) -> subprocess.CompletedProcess[str]:
     """Run the command that the note of a failed push ends with."""
     notes = [json.loads(line)["message"] for line in (done.run / "events.jsonl").read_text().splitlines()
              if '"not pushed' in line]  # fmt: skip
-    command = shlex.split(notes[-1].rpartition("; then: ")[2])
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+    interpreter, *arguments = shlex.split(notes[-1].rpartition("; then: ")[2])
+    assert Path(interpreter) == python
+    return subprocess.run([hub_forking(python), *arguments], capture_output=True, text=True, timeout=120, check=False,
                           env=variables(hub, done.run.parent, HF_TOKEN=token))  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def test_a_push_that_fails_halfway(python: Path, hub: Hub, tmp_path: Path) -> No
     assert "Traceback" not in done.output + done.errors
     assert not PUSHED & set(hub.repositories["models", "me/sums"].files)
     hub.faults.clear()
-    again = push_again(done, hub, "hf_right")
+    again = push_again(python, done, hub, "hf_right")
     assert again.returncode == 0, again.stderr
     assert again.stdout.strip() == done.result["pushed"] == f"{hub.address}/me/sums"
     assert set(hub.repositories["models", "me/sums"].files) >= PUSHED
@@ -76,18 +77,18 @@ def test_tokens_without_write_permission(python: Path, hub: Hub, tmp_path: Path)
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
     assert "the Hub refused it (HTTP 403)" in done.output
     assert not done.holds("hf_reader")
-    wrong = push_again(done, hub, "hf_wrong")
+    wrong = push_again(python, done, hub, "hf_wrong")
     assert wrong.returncode == 2
     assert "error: push_to = me/sums: the Hub rejects this HF_TOKEN" in wrong.stderr
     hub.fail("POST /api/repos/create", "drop")
-    dropped = push_again(done, hub, "hf_right")
+    dropped = push_again(python, done, hub, "hf_right")
     assert dropped.returncode == 2
     assert "the Hub cannot be reached" in dropped.stderr
     hub.fail("whoami", "hang")
-    silent = push_again(done, hub, "hf_right")
+    silent = push_again(python, done, hub, "hf_right")
     assert "did not respond within 2 s" in silent.stderr
     for one in (wrong, dropped, silent):
         assert "hint: " in one.stderr
         assert "Traceback" not in one.stderr
-    none = push_again(done, hub, "")
+    none = push_again(python, done, hub, "")
     assert "HF_TOKEN is not set" in none.stderr

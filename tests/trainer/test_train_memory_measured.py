@@ -13,7 +13,7 @@ from memory.config import parse_config
 from memory.formulas import MicroBatch, stored_activations
 from memory.shape import count_parameters
 from support.paths import TESTS
-from support.stacks import all_stacks, name_of, run_code
+from support.stacks import all_stacks, forking, name_of, run_code, stack_environment
 
 SMALL = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
          "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
@@ -42,11 +42,10 @@ COUNTED: list[dict[str, Any]] = [
 
 
 def in_stack(python: Path, cases: list[dict[str, Any]]) -> list[Any]:
-    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     done = subprocess.run(
-        [str(python), "-B", str(TESTS / "support/saved_activations.py")], input=json.dumps(cases), text=True,
+        [str(forking(python)), "-B", str(TESTS / "support/saved_activations.py")], input=json.dumps(cases), text=True,
         capture_output=True, timeout=200, check=False,
-        env=environment | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        env=stack_environment(os.environ["HOME"]),
     )  # fmt: skip
     assert done.returncode == 0, f"{name_of(python)}: {done.stderr[-3000:]}"
     return list(json.loads(done.stdout.strip().splitlines()[-1]))

@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from support.paths import TRAIN
 from support.stacks import TINY, run_code
-from support.trainer_runs import finish, read_events, read_rows, start, wait_for_step, write_run
+from support.trainer_runs import (
+    finish,
+    read_events,
+    read_rows,
+    start,
+    start_ranks,
+    trainer_of,
+    wait_for_step,
+    write_run,
+)
 
 pytestmark = pytest.mark.stack
 # Columns that depend on time or on the process.
@@ -62,7 +71,7 @@ def test_a_full_disk_while_saving_keeps_earlier_checkpoints(stack_python: Path, 
     while not any(event["event"] == "checkpoint" for event in read_events(run)):
         assert process.poll() is None
     # Writes beyond this size now fail, as on a full disk, in the middle of the checkpoint's larger files.
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
+    resource.prlimit(trainer_of(run), resource.RLIMIT_FSIZE, (60_000, 60_000))
     status, output = finish(process)
     assert status == 1, output
     whole = [path for path in (run / "checkpoints").iterdir() if (path / "complete.json").exists()]
@@ -101,22 +110,10 @@ sys.exit(grpo.main())
 """
 
 
-def start_two(python: Path, run: Path, *options: str, program: Path = TRAIN / "grpo.py") -> Any:
-    import os
-    import subprocess
-
-    return subprocess.Popen(
-        [str(python), "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-         str(program), str(run), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
 def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
     (tmp_path / "late.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{LATE}")
-    status, output = finish(start_two(stack_python, run, program=tmp_path / "late.py"))
+    status, output = finish(start_ranks(stack_python, run, program=tmp_path / "late.py"))
     assert status == 0, output
     assert output.count("gradients lie in DDP's buckets: True") == 2, output
     result = json.loads((run / "result.json").read_text())
@@ -139,7 +136,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= {p.name for p in (run / "checkpoints/checkpoint-4").iterdir()}
     # Both ranks resume from their checkpoint.
     (run / "result.json").unlink()
-    status, output = finish(start_two(stack_python, run, "--resume", str(run / "checkpoints/checkpoint-2")))
+    status, output = finish(start_ranks(stack_python, run, "--resume", str(run / "checkpoints/checkpoint-2")))
     assert status == 0, output
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
     assert read_rows(run / "generations.csv") == generations
@@ -147,7 +144,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
 
 def test_both_ranks_stop_at_the_same_step_after_a_signal(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=100000, warmup_steps=5, save_every=0, eval_every=0)
-    process = start_two(stack_python, run)
+    process = start_ranks(stack_python, run)
     wait_for_step(process, run, 2)
     process.send_signal(signal.SIGTERM)
     status, output = finish(process)
@@ -211,12 +208,12 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
-    status, output = finish(start(stack_python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    status, output = finish(start(stack_python, run, cwd=tmp_path))
     assert status == 2, output
     assert "the judge is away" in output
     assert "saved the state after step 2" in output
     (tmp_path / "moody.py").write_text(reward.format(""))
-    status, output = finish(start(stack_python, run, "--resume", "latest", cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    status, output = finish(start(stack_python, run, "--resume", "latest", cwd=tmp_path))
     assert status == 0, output
     assert [row["step"] for row in read_rows(run / "metrics.csv")] == ["1", "2", "3", "4"]
 
@@ -261,8 +258,7 @@ def test_a_full_disk_while_merging_loses_the_merged_model_alone(stack_python: Pa
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
-    process = start(stack_python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))  # the adapter's files are smaller
+    process = start(stack_python, run, cwd=tmp_path, largest_file=200_000)  # the adapter's files are smaller
     status, output = finish(process)
     assert status == 0, output
     assert "not merged: " in output
@@ -282,7 +278,7 @@ def test_a_pretrained_model_trains_on_user_rows(python: Path, tmp_path: Path, ki
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
-    status, output = finish(start(python, run, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"))
+    status, output = finish(start(python, run, cwd=tmp_path))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
     assert (result["status"], result["steps"]) == ("done", 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from modeling import saving as after
 from settings import BadInput
-from support.hub_server import serve_hub
+from support.hub_runs import ask, local_hub
 from support.stacks import TINY, all_stacks, defaults, name_of, run_code
 
 RESULT = {
@@ -160,9 +160,8 @@ def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> No
     (folder / "merged" / "config.json").write_text('{"model_type": "qwen2"}')
     (folder / "README.md").write_text("---\nlibrary_name: peft\n---\n\n# a card\n")
     for python in all_stacks(stack_python):
-        with serve_hub() as hub:
-            known = {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-            done = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
+        with local_hub() as hub:
+            done = ask(python, hub, tmp_path, PUSHING, folder, "me/it", "hf_right")
             assert done.get("address", "").endswith("/me/it"), (name_of(python), done, hub.requests)
             pushed = hub.repositories["models", "me/it"]
             assert pushed.private
@@ -174,12 +173,12 @@ def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> No
             assert files["adapter_model.safetensors"] == bytes(range(256)) * 8
             assert json.loads(files["adapter_config.json"]) == adapter | {"base_model_name_or_path": "base"}
             hub.fail("POST ", 401)
-            wrong = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
+            wrong = ask(python, hub, tmp_path, PUSHING, folder, "me/it", "hf_right")
             assert wrong["message"] == "push_to = me/it: the Hub refused it (HTTP 401)", wrong
-        gone = run_code(python, PUSHING, folder, "me/it", "hf_right", **known)
+        gone = ask(python, hub, tmp_path, PUSHING, folder, "me/it", "hf_right")
         assert "the Hub cannot be reached" in gone["message"], gone
         offline = run_code(python, PUSHING, folder, "me/it", "hf_right")
         assert offline["message"].endswith("HF_HUB_OFFLINE disables the Hub"), offline
-        name = run_code(python, PUSHING, folder, "no name at all", "hf_right", **known)
+        name = ask(python, hub, tmp_path, PUSHING, folder, "no name at all", "hf_right")
         assert "not a repository name" in name["message"], name
         assert json.loads((folder / "adapter_config.json").read_text()) == adapter

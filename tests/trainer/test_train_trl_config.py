@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 from settings import BadInput, Recipe, resolve_settings, setting_definitions
 from support.paths import TRAIN
-from support.stacks import run_code
+from support.stacks import forking, run_code, stack_environment
 from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
@@ -393,11 +393,9 @@ def test_the_real_grpo_config_accepts_every_argument(python: Path, tmp_path: Pat
         {"generation": "vllm-server", "vllm_server": "localhost:8000"},
         {"generation": "transformers-paged", "mask_truncated": True, "top_p": 0.9, "num_iterations": 2},
     ]
-    train = TRAIN
     done = subprocess.run(
-        [python, "-B", "-c", CONSTRUCT, str(train), str(tmp_path), json.dumps(given)],
-        capture_output=True, text=True, timeout=120, check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        [forking(python), "-B", "-c", CONSTRUCT, str(TRAIN), str(tmp_path), json.dumps(given)],
+        capture_output=True, text=True, timeout=120, check=False, env=stack_environment(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == len(given)
