@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stacks import run_code
 from support.tes_files import write_weeks
-from support.trainer_runs import GRPO, finish, read_events, read_rows, start, wait_for_step, write_run
+from support.trainer_runs import finish, read_events, read_rows, start, trainer_of, wait_for_step, write_run
 
 pytestmark = pytest.mark.stack
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.stack
 def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5)
     before = (run / "run.json").read_bytes()
-    status, output = finish(start(stack_python, run))
+    status, output = finish(start(stack_python, run, cold=True))  # every import of a run
     assert status == 0, output
     assert (run / "run.json").read_bytes() == before
     result = json.loads((run / "result.json").read_text())
@@ -112,19 +111,20 @@ def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5000, save_every=2, eval_every=0)
     first = start(stack_python, run)
     wait_for_step(first, run, 3)
-    before = (run / "metrics.csv").read_bytes()
+    before, trainer = (run / "metrics.csv").read_bytes(), trainer_of(run)
     status, output = finish(start(stack_python, run, "--resume", "latest"))
     first.kill()
     finish(first)
     assert status == 2
-    assert f"is being trained by process {first.pid}" in output
+    assert f"is being trained by process {trainer}" in output
     assert (run / "metrics.csv").read_bytes().startswith(before)
 
 
 def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
-    process = start(stack_python, run)
+    process = start(stack_python, run, cold=True)  # the process that gets the signal is the trainer itself
     wait_for_step(process, run, 3)
+    assert trainer_of(run) == process.pid
     process.send_signal(signal.SIGTERM)
     status, output = finish(process)
     assert status == 130, output
@@ -178,12 +178,22 @@ def test_bad_input_exits_with_2_and_no_traceback(
     stack_python: Path, tmp_path: Path, settings: dict[str, Any], options: tuple[str, ...], seen: str
 ) -> None:
     run = write_run(tmp_path / "run", "sort", **settings)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(run), "CUDA_VISIBLE_DEVICES": ""}
-    argv = [str(stack_python), "-B", str(GRPO), str(run), *options]
-    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=120, check=False)
-    assert done.returncode == 2
-    assert seen in done.stderr
-    assert "Traceback" not in done.stderr
+    cold = settings.get("steps") == -1  # refused before torch is imported
+    status, output = finish(start(stack_python, run, *options, cold=cold))
+    assert status == 2
+    assert seen in output
+    assert "Traceback" not in output
     last = read_events(run)[-1]
     assert (last["event"], last["kind"]) == ("error", "bad-input")
     assert seen in last["message"]
+
+
+def test_the_wait_for_the_slowest_rank_is_a_part_of_the_step(stack_python: Path) -> None:
+    """The slowest rank may have begun its step earlier: its time to sample can exceed the rest of this step."""
+    code = """
+        from run.recorder import add_wait_seconds
+        times = {"seconds": 1.0, "generate_seconds": 0.25, "update_seconds": 0.75}
+        report(found=[add_wait_seconds(times, slowest) for slowest in (0.25, 0.5, 1.5)])
+    """
+    found = run_code(stack_python, code)["found"]
+    assert [(row["wait_seconds"], row["update_seconds"]) for row in found] == [(0, 0.75), (0.25, 0.5), (0.75, 0)]

@@ -229,8 +229,8 @@ def add_wait_seconds(times: dict[str, float], slowest: float) -> dict[str, float
 
     TRL gathers after sampling, so all ranks wait for the slowest one, which sampled for `slowest` seconds.
     """
-    wait = max(0.0, slowest - times["generate_seconds"])
-    return times | {"wait_seconds": wait, "update_seconds": max(0.0, times["update_seconds"] - wait)}
+    wait = min(max(0.0, slowest - times["generate_seconds"]), times["update_seconds"])
+    return times | {"wait_seconds": wait, "update_seconds": times["update_seconds"] - wait}
 
 
 def message_text(messages: Any) -> str:
