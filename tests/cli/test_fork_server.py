@@ -25,7 +25,11 @@ DEADLINE = 60.0
 def forking() -> Iterator[Path]:
     """An interpreter that has imported `json`, and `rules`, a folder of tests/unit."""
     with forking_interpreter(
-        Path(sys.executable), ["json", "rules"], VARIABLES, read_at_import=["READ_"], folders=[TESTS / "unit"]
+        Path(sys.executable),
+        ["json", "rules"],
+        VARIABLES,
+        read_at_import=["READ_", "-READ_LATER"],
+        folders=[TESTS / "unit"],
     ) as program:
         yield program
 
@@ -54,9 +58,33 @@ IS_FORK = "import sys; print('rules' in sys.modules)"
 
 def test_command_lines_run_in_a_fork(forking: Path, tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("import sys\n" + IS_FORK)
-    for arguments in (["-c", IS_FORK], ["-B", "-c", IS_FORK], ["code.py"], ["-m", "code"]):
+    for arguments in (["-c", IS_FORK], ["-B", "-u", "-c", IS_FORK], ["-u", "code.py"], ["code.py"], ["-m", "code"]):
         done = run(forking, *arguments, cwd=tmp_path)
         assert (done.stdout, done.stderr) == ("True\n", ""), arguments
+
+
+@pytest.mark.parametrize("changed", [{"READ_LATER": "2"}, {"PYTHON_EXEC": "python"}, {"PYTHONIOENCODING": "latin1"}])
+def test_variables_that_are_read_later_may_differ(changed: dict[str, str], forking: Path) -> None:
+    assert run(forking, "-c", IS_FORK, env=VARIABLES | changed).stdout == "True\n"
+
+
+def test_a_command_of_a_fork_is_a_fork(forking: Path) -> None:
+    """The interpreter sets LC_CTYPE where no locale is set, and its children inherit it."""
+    code = f"import subprocess, sys; subprocess.run([{str(forking)!r}, '-c', {IS_FORK!r}])"
+    assert run(forking, "-c", code).stdout == "True\n"
+
+
+def test_unbuffered_output_precedes_that_of_a_descriptor(forking: Path) -> None:
+    code = "import os; print('first'); os.write(1, b'second\\n'); os._exit(0)"
+    for program in (forking, sys.executable):
+        assert run(program, "-u", "-c", code).stdout == "first\nsecond\n"
+
+
+def test_a_fork_is_named_after_its_client(forking: Path) -> None:
+    code = "print(open('/proc/self/comm').read(), end='')"
+    with subprocess.Popen([forking, "-c", code], env=VARIABLES, text=True, stdout=subprocess.PIPE) as client:
+        output, _ = client.communicate(timeout=DEADLINE)
+    assert output == f"fork{client.pid}\n"
 
 
 @pytest.mark.parametrize(

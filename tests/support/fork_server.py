@@ -3,11 +3,11 @@
     python fork_server.py LISTENER VARIABLES FOLDERS (MODULE | FILE.py) ...
 
 LISTENER is the descriptor of a listening socket, VARIABLES a comma-separated list of prefixes of variables that the
-modules read when they are imported, with the exceptions as "-NAME", FOLDERS a colon-separated list of folders that are
-on sys.path only meanwhile. The clients are builds of fork_client.c. The server ends when its standard input is closed.
-It declines command lines with other options than -B, -u, -c and -m, and those whose PYTHON*, locale, loader or
-VARIABLES differ from its own: their client becomes the interpreter itself. PYTHONIOENCODING may differ. The command
-name of a fork, in /proc/PID/comm, is `fork` and the process number of its client.
+modules read when they are imported, with the exceptions as "-NAME", FOLDERS a colon-separated list of folders that
+are on sys.path only meanwhile. The clients are builds of fork_client.c. The server ends when its standard input is
+closed. It declines command lines with other options than -B, -u, -c and -m, and those whose PYTHON*, locale, loader
+or VARIABLES differ from its own: their client becomes the interpreter itself. PYTHONIOENCODING may differ. The
+command name of a fork, in /proc/PID/comm, is `fork` and the process number of its client.
 """
 
 from __future__ import annotations
