@@ -277,15 +277,13 @@ def fill_disk(folder: Path) -> Path:
 @contextlib.contextmanager
 def install_during_download(home: FaultHome) -> Iterator[tuple[subprocess.Popen[str], Index]]:
     """An install that waits for a wheel, and its index; the install continues after `index.stalled = False`."""
-    with serve(Index({"main": home.wheels})) as index:
+    with serve(Index({"main": home.wheels}, stalled=home.paths.building)) as index:
         home.extra_variables |= {
             "PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url(), "PIP_TIMEOUT": "10",
         }  # fmt: skip
         process = home.start_install()
-        wait_for_line(process, "[1/3]")
-        index.stalled, earlier_requests = True, len(index.requests)
-        wait_for_line(process, "[2/3]")
-        wait_until(lambda: len(index.requests) > earlier_requests)
+        if not index.waiting.wait(60):
+            raise TimeoutError("uv requested no wheel")
         try:
             yield process, index
         finally:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import threading
 from pathlib import Path
 
 import msgspec
@@ -286,11 +287,19 @@ def test_downloaded_bytes_are_reported(place: Place) -> None:
     write_wheel(place.wheels, "beta", "2.0", files={"beta/data.bin": os.urandom(3 << 20)})
     write_profile(place.profile, "alpha", "beta")
     output: list[InstallProgress] = []
-    with serve(Index({"main": place.wheels}, bytes_per_second=12 << 20)) as index:
-        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index.url()}
-        place.install_plan(place.plan(**pip), output.append)
-    sync = [progress for progress in output if progress.step == 2]
-    steps = sorted({(progress.downloaded >> 20, progress.to_download >> 20) for progress in sync})
+    progress = {mib: threading.Event() for mib in (0, 3)}  # with this much downloaded, of 15 MiB
+
+    def record(each: InstallProgress) -> None:
+        output.append(each)
+        if each.to_download >> 20 == 15 and each.downloaded >> 20 in progress:
+            progress[each.downloaded >> 20].set()
+
+    with serve(Index({"main": place.wheels})) as index:
+        plan = place.plan(PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=index.url())
+        index.before_body = lambda path: "/files/" not in path or progress[3 if "alpha-" in path else 0].wait(60)
+        place.install_plan(plan, record)
+    sync = [each for each in output if each.step == 2]
+    steps = sorted({(each.downloaded >> 20, each.to_download >> 20) for each in sync})
     assert (0, 15) in steps
     assert (3, 15) in steps
     assert steps[-1] == (15, 15)

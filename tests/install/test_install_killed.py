@@ -6,7 +6,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,31 +23,18 @@ from envdoctor.install.swap import exchange
 @contextlib.contextmanager
 def stalled_install(place: Place, python: str | None = None) -> Iterator[tuple[subprocess.Popen[str], Index]]:
     """An install that waits for a wheel from an index on loopback, until `index.stalled` is false."""
-    earlier_requests = 0
-    with serve(Index({"main": place.wheels})) as index:
+    with serve(Index({"main": place.wheels}, stalled=EnvironmentPaths(place.venv).building)) as index:
         pip = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url()}
         process = place.start(python, **pip)
         assert process.stdout
-        for line in process.stdout:
-            if line.startswith("• [1/3]"):
-                index.stalled, earlier_requests = True, len(index.requests)
-            if line.startswith("• [2/3]"):
-                break
-        wait_until(lambda: len(index.requests) > earlier_requests)  # uv waits for the response
         try:
+            assert index.waiting.wait(60), "uv requested no wheel"
             yield process, index
         finally:
             index.stalled = False
             process.kill()
             process.stdout.close()
             process.wait()
-
-
-def wait_until(condition, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timeout"
-        time.sleep(0.02)
 
 
 def test_a_concurrent_install_reports_the_running_process(place: Place) -> None:

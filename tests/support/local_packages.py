@@ -6,9 +6,10 @@ import base64
 import hashlib
 import http.server
 import sys
+import threading
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,11 +123,15 @@ class Index:
     folders: dict[str, Path]
     user: str = ""  # required credentials ("name:password")
     status: int = 0  # status of all responses, if set
-    stalled: bool = False  # accept connections and do not respond
+    stalled: bool | Path = False  # accept connections and do not respond, while this file exists if it is a path
     hashes: str = "sha256"  # hash algorithm of the links; empty: no hashes
-    bytes_per_second: int = 0  # download rate; 0: unlimited
+    before_body: Callable[[str], object] = bool  # called with the path between the header and the body
     requests: list[str] = field(default_factory=list)
+    waiting: threading.Event = field(default_factory=threading.Event)  # a request is not responded to
     port: int = 0
+
+    def is_stalled(self) -> bool:
+        return self.stalled.exists() if isinstance(self.stalled, Path) else self.stalled
 
     def url(self, name: str = "main", user: str = "") -> str:
         """The URL of one of the indexes."""
@@ -168,8 +173,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         index = self.index
         index.requests.append(self.path)
-        while index.stalled:
-            time.sleep(0.05)
+        while index.is_stalled():
+            index.waiting.set()
+            time.sleep(0.02)
         if index.status:
             self._respond(index.status)
         elif index.user and self.headers.get("Authorization") != _basic(index.user):
@@ -179,22 +185,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, content: bytes | Path | None) -> None:
         if isinstance(content, Path):
-            self._respond(200, {}, content.read_bytes(), self.index.bytes_per_second)
+            self._respond(200, {}, content.read_bytes())
         else:
             self._respond(404 if content is None else 200, {"Content-Type": "text/html"}, content or b"")
 
-    def _respond(
-        self, status: int, headers: dict[str, str] | None = None, body: bytes = b"", bytes_per_second: int = 0
-    ) -> None:
+    def _respond(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        chunk = bytes_per_second // 20 or len(body) or 1
-        for start in range(0, len(body), chunk):
-            self.wfile.write(body[start : start + chunk])
-            time.sleep(0.05 if bytes_per_second else 0)
+        self.index.before_body(self.path)
+        self.wfile.write(body)
 
 
 @contextmanager
