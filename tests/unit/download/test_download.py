@@ -217,8 +217,8 @@ def test_unexpected_length_is_rejected_and_the_part_kept(files: Files) -> None:
 
 
 def test_retry_after_is_respected(files: Files) -> None:
-    # A date has whole seconds: two seconds from now are at least one.
-    files.responses = [(503, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 2, usegmt=True)})]
+    # A date has whole seconds: two seconds from now are at least one. The second wait begins after it.
+    files.responses = [(429, {"Retry-After": formatdate(time.time() + 2, usegmt=True)}), (503, {"Retry-After": "1"})]
     begin = time.monotonic()
     with serving(files):
         assert get(files).read_bytes() == DATA
