@@ -34,9 +34,15 @@ def name_of(python: Path) -> str:
     return python.parent.parent.name
 
 
+@cache
+def _read_settings() -> str:
+    """The table of settings, as JSON."""
+    return json.dumps(tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8")))
+
+
 def defaults(**changed: Any) -> dict[str, Any]:
     """Every setting, with these changes."""
-    table = tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8"))
+    table = json.loads(_read_settings())
     assert set(changed) <= set(table), set(changed) - set(table)
     return {name: row["default"] for name, row in table.items()} | changed
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from settings import BadInput, Recipe, read_recipe, resolve_settings
+from support.command import environment, interpreter
 from support.paths import TRAIN
 from support.tes_files import HEADER, Q, make_rows, write_rows, write_weeks
 
@@ -20,10 +21,13 @@ def check(recipe: str, cwd: Path, **settings: Any) -> tuple[int, dict[str, Any]]
     return check_bytes(json.dumps({"recipe": recipe, "settings": settings}).encode(), cwd)
 
 
-def check_bytes(request: bytes, cwd: Path) -> tuple[int, dict[str, Any]]:
+def check_bytes(request: bytes, cwd: Path, *start: str) -> tuple[int, dict[str, Any]]:
+    """Check in a fork, or in an interpreter that is started by the given words."""
     before = sorted(cwd.rglob("*"))
-    argv = [sys.executable, "-I", "-B", "-c", _RUN_WITHOUT_SITE_PACKAGES, str(GRPO), "--check"]
-    done = subprocess.run(argv, input=request, capture_output=True, cwd=cwd, timeout=30, check=False)
+    argv = [*(start or [interpreter()]), "-B", "-c", _RUN_WITHOUT_SITE_PACKAGES, str(GRPO), "--check"]
+    done = subprocess.run(
+        argv, input=request, capture_output=True, cwd=cwd, timeout=120, check=False, env=environment(cwd)
+    )
     assert done.stderr == b""
     assert sorted(cwd.rglob("*")) == before  # a check writes nothing
     return done.returncode, json.loads(done.stdout)
@@ -50,8 +54,9 @@ def error_of(result: tuple[int, dict[str, Any]]) -> dict[str, str]:
 
 
 def test_sort_defaults_are_valid(tmp_path: Path) -> None:
-    status, record = check("sort", tmp_path)
+    status, record = check_bytes(b'{"recipe": "sort", "settings": {}}', tmp_path, sys.executable, "-I")
     assert (status, record["ok"]) == (0, True)
+    assert check("sort", tmp_path) == (status, record)
     assert record["settings"]["steps"] == 300
     assert record["summary"] == {"train_multisets": 615, "held_out_multisets": 100}
 

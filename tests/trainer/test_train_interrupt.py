@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from support.paths import TRAIN
@@ -20,8 +19,9 @@ interrupt.training = True
 print("ready", flush=True)
 while interrupt.requested_at is None:
     time.sleep(0.01)
+interrupt.requested_at -= 1.2  # seconds between the signals
 print("interrupted", flush=True)
-time.sleep(4)  # the checkpoint is being marked complete
+sys.stdin.readline()  # the checkpoint is being marked complete
 print("saved", flush=True)
 """
 
@@ -39,16 +39,15 @@ print("saved", flush=True)
 def test_a_second_signal(first: int, second: int, under_torchrun: bool, saved: bool) -> None:
     extra = {"TORCHELASTIC_RUN_ID": "1"} if under_torchrun else {}
     child = subprocess.Popen(
-        [sys.executable, "-c", WAITS, str(TRAIN)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | extra,
+        [sys.executable, "-c", WAITS, str(TRAIN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=os.environ | extra,
     )  # fmt: skip
     assert child.stdout
     assert child.stdout.readline() == "ready\n"
     child.send_signal(first)
     assert child.stdout.readline() == "interrupted\n"
-    time.sleep(1.2)
     child.send_signal(second)
-    output, errors = child.communicate(timeout=20)
+    output, errors = child.communicate("\n", timeout=60)
     assert (output == "saved\n", "KeyboardInterrupt" in errors) == (saved, not saved)
 
 
