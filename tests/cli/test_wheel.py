@@ -45,8 +45,13 @@ def test_wheel_contains_profiles_machines_and_recipes(installed: Path, tmp_path:
     assert sorted(profile["id"] for profile in listed["data"]["profiles"]) == profile_names()
     recipes = json.loads(run(installed, "train", "--list", "--format", "json", cwd=tmp_path).stdout)
     assert sorted(recipe["name"] for recipe in recipes["data"]["recipes"]) == recipe_names()
-    for name in machine_names():
-        assert run(installed, "check", "--machine", name, cwd=tmp_path).returncode == 0
+    code = (
+        "import sys; from envdoctor.cli import app\n"
+        "for name in sys.argv[1:]: print('ENDED', name, app(['check', '--machine', name], standalone_mode=False))"
+    )
+    done = run(installed.with_name("python"), "-c", code, *machine_names(), cwd=tmp_path)
+    ended = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ENDED")]
+    assert ended == [[name, "0"] for name in machine_names()], done.stderr
 
 
 def test_settings_are_checked_with_the_installed_trainer(installed: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import each_case
@@ -224,13 +223,14 @@ ADVERSARIAL_UNITS = {
 }
 
 
-@pytest.mark.parametrize("name", ADVERSARIAL_UNITS)
-def test_four_megabytes_of_repeated_text_take_seconds(name: str) -> None:
+@each_case("name", ADVERSARIAL_UNITS)
+def test_a_megabyte_of_repeated_text_takes_a_fraction_of_a_second(name: str) -> None:
+    """A pattern with backtracking would take minutes."""
     unit = ADVERSARIAL_UNITS[name]
-    text = (unit * (MEGABYTES // len(unit) + 1))[:MEGABYTES]
+    text = (unit * (MEGABYTES // 4 // len(unit) + 1))[: MEGABYTES // 4]
     start_time = time.process_time()
     parse_report(text)
-    assert time.process_time() - start_time < 5.0
+    assert time.process_time() - start_time < 2.0
 
 
 def test_four_megabytes_of_random_characters_or_reports_take_seconds() -> None:

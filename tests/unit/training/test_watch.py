@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.cases import each_case
-from support.command import envdoctor, envelope, environment
+from support.command import envdoctor, envelope, environment, interpreter
 from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.json_schema import validate
 from support.paths import ROOT
@@ -36,15 +36,14 @@ from run import directory as run_directory
 from run.directory import RunDirectory
 from pathlib import Path
 run, end, ago = Path(sys.argv[2]), sys.argv[6], float(sys.argv[7])
-first, last, seconds = (float(argument) for argument in sys.argv[3:6])
+first, last, pause = (int(argument) for argument in sys.argv[3:6])
 if ago:
     real = time.time
     run_directory.time = types.SimpleNamespace(time=lambda: real() - ago)
 directory = RunDirectory(run)
 directory.lock()
 directory.start_phase("train", "steps")
-for step in range(int(first), int(last) + 1):
-    time.sleep(seconds)
+for step in range(first, last + 1):
     part = {f"{name}_seconds": share * 0.5 for name, share in (("generate", 0.6), ("score", 0.1), ("update", 0.3))}
     metrics = {"reward": step / 100, "reward_smooth": step / 100, "loss": 0.1, "entropy": None, "seconds": 0.5} | part
     directory.write_event("step", step=step, steps=100, metrics=metrics)
@@ -54,6 +53,9 @@ for step in range(int(first), int(last) + 1):
     if step == 15:
         hint = "--set temperature=1.2"
         directory.write_event("alarm", name="no-signal", step=15, message="all the same", hint=hint)
+    if step == pause:
+        print("paused", flush=True)
+        sys.stdin.readline()
 if end == "done":
     directory.write_event("done", result={"status": "done"})
 if end == "error":
@@ -70,28 +72,57 @@ class Trainer:
     """A child process that writes a run."""
 
     def __init__(
-        self, run: Path, *, first: int = 1, last: int = 20, seconds: float = 0.0, end: str = "done", ago: float = 0.0
+        self, run: Path, *, first: int = 1, last: int = 20, pause: int = 0, end: str = "done", ago: float = 0.0
     ) -> None:
-        arguments = map(str, (ROOT / "train", run, first, last, seconds, end, ago))
+        arguments = map(str, (ROOT / "train", run, first, last, pause, end, ago))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TRAINER, *arguments], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", TRAINER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.run = run
 
     def wait(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
-    def wait_until_hanging(self) -> None:
+    def wait_until(self, word: str) -> None:
+        """Wait until the trainer is `paused` or `hanging`."""
         assert self.process.stdout
-        for line in self.process.stdout:
-            if "hanging" in line:
-                return
+        assert f"{word}\n" in self.process.stdout, "the trainer ended"
+
+    def resume(self) -> None:
+        """End the pause."""
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
-        if self.process.stdout:
-            self.process.stdout.close()
+        self.process.communicate()
+
+
+class Watch:
+    """A running `envdoctor watch`, whose output goes to files."""
+
+    def __init__(self, run: Path, *arguments: str, **extra: str) -> None:
+        self.outputs = [run.parent.parent / name for name in (f"out{''.join(arguments)}", f"err{''.join(arguments)}")]
+        with self.outputs[0].open("wb") as out, self.outputs[1].open("wb") as err:
+            self.process = subprocess.Popen(
+                [interpreter(), "-m", "envdoctor", "watch", str(run), *arguments],
+                env=environment(run.parent.parent, **extra), stdout=out, stderr=err,
+            )  # fmt: skip
+
+    @property
+    def errors(self) -> str:
+        return self.outputs[1].read_text()
+
+    def wait_until_shown(self, text: str) -> None:
+        end = time.monotonic() + 60
+        while text not in self.errors:
+            assert self.process.poll() is None, self.errors
+            assert time.monotonic() < end, self.errors
+            time.sleep(0.02)
+
+    def wait(self) -> int:
+        return self.process.wait(60)
 
 
 @pytest.fixture
@@ -146,27 +177,31 @@ def test_finished_run_exits_with_0(run: Path) -> None:
 
 
 def test_notes_before_the_first_poll_are_shown_once(run: Path, trainers: list[Trainer]) -> None:
-    trainers.append(Trainer(run, last=40, seconds=0.1))
-    while not (run / "events.jsonl").exists():
-        time.sleep(0.02)
+    trainers.append(Trainer(run, pause=20))
+    trainers[0].wait_until("paused")
     with (run / "events.jsonl").open("a") as file:
         file.write(json.dumps({"t": time.time(), "event": "note", "message": "nothing came for 10 minutes"}) + "\n")
-    done = envdoctor("watch", run, home=run.parent.parent)
-    assert done.stderr.count("nothing came for 10 minutes") == 1
+    watch = Watch(run)
+    watch.wait_until_shown("step 20/100")
+    trainers[0].resume()
+    assert watch.wait() == 0
+    assert watch.errors.count("nothing came for 10 minutes") == 1
 
 
 def test_running_run_is_followed_to_its_end(run: Path, trainers: list[Trainer]) -> None:
-    trainers.append(Trainer(run, last=40, seconds=0.1))
-    while not (run / "events.jsonl").exists():
-        time.sleep(0.02)
+    trainers.append(Trainer(run, last=40, pause=20))
+    trainers[0].wait_until("paused")
     now = watch_json(run, "--once")
     assert (now[0], now[1]["trainer"], now[1]["process"]) == (0, "running", trainers[0].process.pid)
-    done = envdoctor("watch", run, home=run.parent.parent)
-    assert done.returncode == 0
-    assert "sort done" in done.stdout
-    assert "held-out during (step 40)" in done.stderr
-    assert re.search(r"step \d+/100 .* left", done.stderr)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr), "a pipe gets no control characters"
+    watch = Watch(run)
+    watch.wait_until_shown("step 20/100")
+    trainers[0].resume()
+    assert watch.wait() == 0
+    printed = watch.outputs[0].read_text()
+    assert "sort done" in printed
+    assert "held-out during (step 40)" in watch.errors
+    assert re.search(r"step \d+/100 .* left", watch.errors)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", printed + watch.errors), "a pipe gets no control characters"
 
 
 @pytest.mark.parametrize(("end", "code"), [("error", 1), ("interrupted", 130)])
@@ -181,17 +216,13 @@ def test_exit_code_states_how_the_run_ended(run: Path, end: str, code: int) -> N
 
 def test_killed_trainer_is_detected_while_watching(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_hanging()
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", "watch", str(run), "--format", "json"],
-        env=environment(run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1.5)
-    assert watching.poll() is None, "a running run is followed"
+    trainers[0].wait_until("hanging")
+    followed, watch = Watch(run, "--format=json"), Watch(run)
+    watch.wait_until_shown("step 20/100")
+    assert watch.process.poll() is followed.process.poll() is None, "a running run is followed"
     trainers[0].kill()
-    out, _ = watching.communicate(timeout=20)
-    data = json.loads(out)["data"]
-    assert watching.returncode == 1
+    assert (watch.wait(), followed.wait()) == (1, 1)
+    data = json.loads(followed.outputs[0].read_text())["data"]
     assert data["trainer"] == "gone"
     assert "ended without an event, at step 20 of 100" in data["state"]["error"]["message"]
     assert f"--run {run} --resume latest" in data["state"]["error"]["hint"]
@@ -199,7 +230,7 @@ def test_killed_trainer_is_detected_while_watching(run: Path, trainers: list[Tra
 
 def test_hung_trainer_is_reported_as_silent(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang", ago=300.0))  # its last event is five minutes old
-    trainers[0].wait_until_hanging()
+    trainers[0].wait_until("hanging")
     code, data = watch_json(run, "--once")
     assert code == 0
     assert data["trainer"] == "running"
@@ -213,7 +244,7 @@ def test_resumed_run_is_not_over(run: Path, trainers: list[Trainer]) -> None:
     Trainer(run, end="interrupted", ago=60.0).wait()
     assert watch_json(run)[0] == 130
     trainers.append(Trainer(run, first=11, last=30, end="hang"))
-    trainers[0].wait_until_hanging()
+    trainers[0].wait_until("hanging")
     code, data = watch_json(run, "--once")
     assert (code, data["state"]["ending"], data["trainer"]) == (0, "", "running")
     assert len(data["state"]["rewards"]) == 30, "repeated steps count once"
@@ -222,10 +253,13 @@ def test_resumed_run_is_not_over(run: Path, trainers: list[Trainer]) -> None:
 def test_restarted_trainer_is_followed(run: Path, trainers: list[Trainer]) -> None:
     """The trainer holds the lock while the last event is still the earlier end."""
     Trainer(run, end="interrupted", ago=60.0).wait()
-    trainers.append(Trainer(run, first=21, last=22, seconds=1.5))
+    trainers.append(Trainer(run, first=21, last=21, pause=21))
     while read_trainer_status(run, local=True)[0] != "running":
         time.sleep(0.01)
-    assert watch_json(run)[0] == 0
+    watch = Watch(run)
+    watch.wait_until_shown("step 2")
+    trainers[0].resume()
+    assert watch.wait() == 0
 
 
 def test_run_that_has_not_started(run: Path) -> None:
@@ -242,7 +276,7 @@ def test_copied_run_has_no_process(run: Path) -> None:
 
 def test_status_on_a_network_file_system(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_hanging()
+    trainers[0].wait_until("hanging")
     lock, process = run / ".lock", trainers[0].process.pid
     assert read_trainer_status(run, local=False) == ("running", process)
     trainers[0].kill()
@@ -255,7 +289,7 @@ def test_status_on_a_network_file_system(run: Path, trainers: list[Trainer]) -> 
 def test_lock_decides_where_the_process_number_does_not(run: Path, trainers: list[Trainer]) -> None:
     """As for a trainer in a container: the number in the lock file is another process here."""
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_hanging()
+    trainers[0].wait_until("hanging")
     (run / ".lock").write_text(str(os.getpid()))
     assert read_trainer_status(run, local=True) == ("running", os.getpid())
 
@@ -334,27 +368,30 @@ def test_gpus_are_shown(run: Path, fake_nvml: FakeNvml) -> None:
 
 
 def test_hanging_driver_does_not_block_watch(run: Path, fake_nvml: FakeNvml, trainers: list[Trainer]) -> None:
-    trainers.append(Trainer(run, last=60, seconds=0.1))
+    trainers.append(Trainer(run, pause=20))
+    trainers[0].wait_until("paused")
     ini = machine_ini("h200", "[system]", "hang.nvmlInitWithFlags = 1")
     fake = fake_nvml(ini)
     variables = {name: fake[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG")}
-    start = time.monotonic()
+    watch = Watch(run, **variables)
+    watch.wait_until_shown("step 20/100")
+    trainers[0].resume()
+    assert watch.wait() == 0
+    assert "GPU" not in watch.errors + watch.outputs[0].read_text()
     code, data = watch_json(run, **variables)
     assert (code, data["gpus"]) == (0, [])
-    assert time.monotonic() - start < 15
 
 
 def test_live_display_on_a_terminal(run: Path, trainers: list[Trainer]) -> None:
-    trainers.append(Trainer(run, last=30, seconds=0.1))
-    while not (run / "events.jsonl").exists():
-        time.sleep(0.02)
+    trainers.append(Trainer(run, last=30, pause=20))
+    trainers[0].wait_until("paused")
     master, slave = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", "watch", str(run)], env=environment(run, COLUMNS="60", TERM="xterm"),
+        [interpreter(), "-m", "envdoctor", "watch", str(run)], env=environment(run, COLUMNS="60", TERM="xterm"),
         stdout=subprocess.DEVNULL, stderr=slave,
     )  # fmt: skip
     os.close(slave)
-    written = b""
+    written, resumed = b"", False
     while True:
         try:
             chunk = os.read(master, 4096)
@@ -363,8 +400,11 @@ def test_live_display_on_a_terminal(run: Path, trainers: list[Trainer]) -> None:
         if not chunk:
             break
         written += chunk
+        if b"no-signal" in written and not resumed:
+            trainers[0].resume()
+            resumed = True
     os.close(master)
-    assert child.wait(10) == 0
+    assert child.wait(60) == 0
     shown = written.decode()
     assert "\x1b[" in shown
     assert re.search(r"step \d+/100 ", shown)
@@ -374,16 +414,12 @@ def test_live_display_on_a_terminal(run: Path, trainers: list[Trainer]) -> None:
 
 def test_ctrl_c_ends_watch_and_not_the_trainer(run: Path, trainers: list[Trainer]) -> None:
     trainers.append(Trainer(run, end="hang"))
-    trainers[0].wait_until_hanging()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", "watch", str(run)], env=environment(run),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1.5)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=10)
-    assert child.returncode == 130
-    assert "Traceback" not in errors
+    trainers[0].wait_until("hanging")
+    watch = Watch(run)
+    watch.wait_until_shown("step 20/100")
+    watch.process.send_signal(signal.SIGINT)
+    assert watch.wait() == 130
+    assert "Traceback" not in watch.errors
     assert trainers[0].process.poll() is None
 
 
@@ -401,7 +437,7 @@ def show(events: list[dict[str, Any]], home: Path) -> str:
     """Return what `train` prints for events on a pipe."""
     lines = "".join(json.dumps(event) + "\n" for event in events)
     done = subprocess.run(
-        [sys.executable, "-c", SHOW_EVENTS],
+        [interpreter(), "-c", SHOW_EVENTS],
         input=lines,
         env=environment(home),
         capture_output=True,
