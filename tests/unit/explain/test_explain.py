@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.cases import each_case
-from support.command import envdoctor, envelope
+from support.command import envdoctor, envelope, environment, interpreter
 from support.paths import ROOT
 
 from envdoctor.explain import explain
@@ -130,10 +130,9 @@ def test_input_sources_of_the_command(source: str, tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(OLD_DRIVER)
     arguments = {"argument": [OLD_DRIVER], "file": ["run.log"], "stdin": [], "dash": ["-"]}[source]
     done = subprocess.run(
-        [sys.executable, "-m", "envdoctor", "explain", *arguments, "--format", "json"],
+        [interpreter(), "-m", "envdoctor", "explain", *arguments, "--format", "json"],
         input=OLD_DRIVER if source in ("stdin", "dash") else "",
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, cwd=tmp_path, check=False, env=environment(tmp_path),
     )  # fmt: skip
     data = envelope(done)
     assert done.returncode == 0

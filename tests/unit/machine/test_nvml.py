@@ -33,7 +33,7 @@ OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.
 
 
 def read_in_child(
-    env: dict[str, str], root: Path, *, before: str = "", after: str = "", init_seconds: float = 5.0
+    env: dict[str, str], root: Path, *, before: str = "", after: str = "", init_seconds: float = 60.0
 ) -> tuple[NvmlReading, Driver]:
     """Read NVML and the driver in a child process with these environment variables."""
     script = CHILD.format(before=before, after=after)
@@ -42,7 +42,7 @@ def read_in_child(
         env=env | {"PATH": str(root)},  # hides this machine's nvidia-smi
         cwd=ROOT,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr.decode()

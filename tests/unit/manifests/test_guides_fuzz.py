@@ -49,19 +49,19 @@ def test_mutated_guide_is_audited(text: str) -> None:
 
 
 ADVERSARIAL_GUIDES = {
-    "quotes": "```bash\n" + "'" * 200_000 + "\n```",
-    "one long word": "```bash\npip install " + "a" * 500_000 + "\n```",
-    "many packages": "```bash\npip install " + "torch==2.8.0 " * 20_000 + "\n```",
-    "open fences": "```bash\n" * 100_000,
-    "parentheses": "```bash\necho " + "$(" * 100_000 + "\n```",
-    "continuations": "```bash\npip install \\\n" + "torch \\\n" * 50_000 + "```",
-    "prompts": "```console\n" + "(a) " * 100_000 + "$ pip install x\n```",
-    "numbered lists": "1. `pip install x` \n" * 50_000,
-    "calls": "```python\n" + "GRPOConfig(" * 20_000 + "\n```",
-    "table rows": "| driver " + "5" * 100_000 + " |\n" * 20,
-    "html": "<pre>" + "<b" * 200_000,
-    "many steps": "```bash\n" + "pip install torch==2.8.0 vllm trl transformers\n" * 2_000 + "```",
-    "conda": "```yaml\ndependencies:\n" + "  - pip:\n" * 50_000 + "```",
+    "quotes": "```bash\n" + "'" * 100_000 + "\n```",
+    "one long word": "```bash\npip install " + "a" * 250_000 + "\n```",
+    "many packages": "```bash\npip install " + "torch==2.8.0 " * 10_000 + "\n```",
+    "open fences": "```bash\n" * 50_000,
+    "parentheses": "```bash\necho " + "$(" * 50_000 + "\n```",
+    "continuations": "```bash\npip install \\\n" + "torch \\\n" * 25_000 + "```",
+    "prompts": "```console\n" + "(a) " * 50_000 + "$ pip install x\n```",
+    "numbered lists": "1. `pip install x` \n" * 25_000,
+    "calls": "```python\n" + "GRPOConfig(" * 10_000 + "\n```",
+    "table rows": "| driver " + "5" * 50_000 + " |\n" * 20,
+    "html": "<pre>" + "<b" * 100_000,
+    "many steps": "```bash\n" + "pip install torch==2.8.0 vllm trl transformers\n" * 1_000 + "```",
+    "conda": "```yaml\ndependencies:\n" + "  - pip:\n" * 25_000 + "```",
 }
 
 
@@ -69,5 +69,5 @@ ADVERSARIAL_GUIDES = {
 def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
     start_time = time.process_time()
     audit = audit_guide(ADVERSARIAL_GUIDES[name], name=name, today=date(2026, 11, 21))
-    assert time.process_time() - start_time < 60
+    assert time.process_time() - start_time < 20
     assert not [finding.message for finding in audit.findings if finding.status == "crashed"]

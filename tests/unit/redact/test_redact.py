@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
 import support.sensitive_samples as samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -318,7 +317,7 @@ def test_ten_megabytes_are_redacted_in_limited_time() -> None:
     assert "alice9" not in redacted
 
 
-@pytest.mark.parametrize(
+@each_case(
     "unit",
     [
         "@",
@@ -373,8 +372,8 @@ def test_ten_megabytes_are_redacted_in_limited_time() -> None:
     ],
 )
 def test_repeated_patterns_take_linear_time(unit: str) -> None:
-    """A pattern with backtracking would take minutes for these 200,000 characters."""
-    text = unit * (200_000 // len(unit))
+    """A pattern with backtracking would take minutes for these 100,000 characters."""
+    text = unit * (100_000 // len(unit))
     started = time.process_time()
     redact(text)
-    assert time.process_time() - started < 12
+    assert time.process_time() - started < 6

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import envdoctor, envelope, environment
+from support.command import COMMAND, envdoctor, envelope, environment, interpreter
 from support.json_schema import validate
 from support.paths import ROOT
 
@@ -211,7 +211,7 @@ def test_run_in_training_is_rejected(run: Path) -> None:
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
         "from run.directory import RunDirectory; run = RunDirectory(Path(sys.argv[2])); run.lock()\n"
-        "print('held', flush=True); time.sleep(60)"
+        "print('held', flush=True); time.sleep(600)"
     )
     trainer = subprocess.Popen(
         [sys.executable, "-c", code, str(ROOT / "train"), str(run)], stdout=subprocess.PIPE, text=True
@@ -292,11 +292,11 @@ def test_other_files_are_bad_input(tmp_path: Path, content: bytes) -> None:
 
 
 def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
-    """500 MiB in an address space of 380 MiB, with the zip64 threshold lowered to 100 MiB."""
+    """300 MiB in an address space of 250 MiB, with the zip64 threshold lowered to 100 MiB."""
     with (run / "model" / "large.dat").open("wb") as file:
-        file.truncate(500 << 20)
+        file.truncate(300 << 20)
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (380 << 20, 380 << 20))\n"
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (250 << 20, 250 << 20))\n"
         "from envdoctor.commands import pack; pack.ZIP64_FROM = 100 << 20\n"
         "from envdoctor.cli import app; app(sys.argv[1:])"
     )
@@ -308,7 +308,7 @@ def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(target) as archive:
         info = archive.getinfo("model/large.dat")
-    assert info.file_size == 500 << 20
+    assert info.file_size == 300 << 20
     assert info.extract_version == 45, "zip64"
 
 
@@ -320,7 +320,7 @@ def test_failed_write_keeps_the_earlier_zip(run: Path) -> None:
         "from envdoctor.cli import app; app(sys.argv[1:])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "pack", str(run), "-o", str(target)], env=environment(run), capture_output=True,
+        [interpreter(), "-c", code, "pack", str(run), "-o", str(target)], env=environment(run), capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3
@@ -413,7 +413,7 @@ def test_earlier_zip_is_replaced_and_other_files_stay(run: Path) -> None:
 def test_full_disk_leaves_no_files(run: Path, tmp_path: Path, mount: str, code: int, message: str) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    command = [sys.executable, "-m", "envdoctor", "pack", str(run), "--output", str(folder / "x.zip")]
+    command = [*COMMAND, "pack", str(run), "--output", str(folder / "x.zip")]
     script = f'{mount} {folder} && "$@"; code=$?; ls -A {folder}; exit $code'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, "sh", *command],
