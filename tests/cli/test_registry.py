@@ -29,7 +29,7 @@ from envdoctor.core.records import Record
 
 MAX_SUMMARY = 50
 
-every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+every_command = each_case("command", COMMANDS, ids=lambda command: command.name)
 
 
 def declarations(record: type[Record]) -> Iterator[tuple[str, Any]]:

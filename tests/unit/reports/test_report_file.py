@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import support.sensitive_samples as samples
+from support.cases import each_case
 
 from envdoctor.commands.report import IssueReport, make_report, to_markdown
 from envdoctor.commands.report.gather import read_tail
@@ -198,9 +199,10 @@ def test_unreadable_files_are_noted(tmp_path: Path) -> None:
     assert "run.json is not JSON" in to_markdown(report)
 
 
-@pytest.mark.parametrize("text", SENSITIVE_TEXTS, ids=lambda text: text[:40].replace("\n", " "))
+@each_case("text", SENSITIVE_TEXTS, ids=lambda text: text[:40].replace("\n", " "))
 def test_sensitive_text_is_redacted_in_every_field(text: str, tmp_path: Path) -> None:
     """The text is in variables, paths, a package URL, logs, findings, settings, events and probe output."""
+    tmp_path = Path(tempfile.mkdtemp(dir=tmp_path))
     secret = SENSITIVE_TEXTS[text]
     line = f"before it\n{text}\nafter it"
     recorded = read_recorded("h200")
@@ -274,7 +276,7 @@ def test_versions_of_the_environment_are_kept(tmp_path: Path) -> None:
     assert list(report.install.lines[: len(samples.VERSIONS.splitlines())]) == samples.VERSIONS.splitlines()
 
 
-@pytest.mark.parametrize("name", ["a100", "cpu-2core", "gh200-480gb", "h100x8", "h200", "rtx4090", "rtx5090", "t4"])
+@each_case("name", ["a100", "cpu-2core", "gh200-480gb", "h100x8", "h200", "rtx4090", "rtx5090", "t4"])
 def test_recorded_machines_are_not_changed(name: str, tmp_path: Path) -> None:
     machine = read_recorded(name)
     report = report_of(tmp_path, machine, None, *evaluate(machine))
