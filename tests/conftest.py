@@ -16,6 +16,7 @@ from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found
 from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
+from support.stacks import SESSION
 
 MAX_WORKERS = 8  # a worker with a loaded training stack needs 1 GB
 
@@ -50,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start quickstart if a selected test needs it. One worker starts it for all."""
+    SESSION["folder"] = shared_folder(session.config)
     needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:
         return

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forking import forking_interpreter
+from support.forking import forking_interpreter, shared_forking_interpreter
 from support.paths import TESTS
 
 VARIABLES = {"PATH": os.environ["PATH"], "READ_AT_IMPORT": "1"}
@@ -257,7 +258,7 @@ def test_commands_run_at_the_same_time(forking: Path, tmp_path: Path) -> None:
 OWNER = """
 import pathlib, sys, time
 sys.path.insert(0, sys.argv[1])
-from support.forking import forking_interpreter
+from support.forking import forking_interpreter, shared_forking_interpreter
 with forking_interpreter(pathlib.Path(sys.executable), [], {"PATH": "/usr/bin:/bin"}) as program:
     print(program, flush=True)
     time.sleep(600)
@@ -285,3 +286,20 @@ def parent_of(pid: str) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def test_a_shared_server_ends_with_its_last_user(tmp_path: Path) -> None:
+    def share() -> AbstractContextManager[Path]:
+        return shared_forking_interpreter(tmp_path / "server", Path(sys.executable), ["json"], VARIABLES, [])
+
+    def server(program: Path) -> int:
+        return int(run(program, "-c", "import os; print(os.getppid())").stdout)
+
+    with ExitStack() as last:
+        with share() as program:
+            first = server(program)
+            last.enter_context(share())
+        assert server(program) == first
+    wait_until(lambda: not is_running(first))
+    with share() as program:
+        assert server(program) != first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import socket
 import subprocess
@@ -31,22 +33,66 @@ def forking_interpreter(
     """
     folder = Path(tempfile.mkdtemp(prefix="fork"))  # the path of a socket has at most 107 characters
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "socket"))
-            listener.listen(64)
-            program = compile_c(
-                HERE / "fork_client.c", folder / "python", f'-DSOCKET="{folder}/socket"', f'-DINTERPRETER="{python}"'
-            )
-            server = subprocess.Popen(
-                [python, "-B", HERE / "fork_server.py", str(listener.fileno()), ",".join(read_at_import),
-                 ":".join(map(str, folders)), *modules],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, pass_fds=[listener.fileno()],
-                start_new_session=True,
-            )  # fmt: skip
-        with server:
-            yield program
+        with _start(
+            folder,
+            python,
+            modules,
+            environment,
+            read_at_import=read_at_import,
+            folders=folders,
+            stdin=subprocess.PIPE,
+        ) as server:
+            yield folder / "python"
             assert server.poll() is None, f"the fork server of {python} ended with {server.returncode}"
             assert server.stdin
             server.stdin.close()
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def shared_forking_interpreter(
+    folder: Path, python: Path, modules: Sequence[str], environment: Mapping[str, str], read_at_import: Sequence[str]
+) -> Iterator[Path]:
+    """A `forking_interpreter` of all processes that give the same folder: it ends with the last of them."""
+    folder.mkdir(exist_ok=True)
+    users = folder / "users"  # a FIFO, the standard input of the server: it is closed when no user has it open
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not users.exists():
+            os.mkfifo(users)
+        try:
+            user = os.open(users, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # no server reads it
+            (folder / "socket").unlink(missing_ok=True)
+            reader = os.open(users, os.O_RDONLY | os.O_NONBLOCK)
+            server = _start(
+                folder, python, modules, environment, read_at_import=read_at_import, folders=(), stdin=reader
+            )
+            os.close(reader)
+            user = os.open(users, os.O_WRONLY | os.O_NONBLOCK)
+            STARTED.append(server)
+    yield folder / "python"
+    os.close(user)
+
+
+STARTED: list[subprocess.Popen[bytes]] = []  # servers that may outlive this process
+
+
+def _start(
+    folder: Path, python: Path, modules: Sequence[str], environment: Mapping[str, str], *,
+    read_at_import: Sequence[str], folders: Sequence[Path], stdin: int,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start a server, and build its client `python` in a folder."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen(64)
+        compile_c(
+            HERE / "fork_client.c", folder / "python", f'-DSOCKET="{folder}/socket"', f'-DINTERPRETER="{python}"'
+        )
+        return subprocess.Popen(
+            [python, "-B", HERE / "fork_server.py", str(listener.fileno()), ",".join(read_at_import),
+             ":".join(map(str, folders)), *modules],
+            stdin=stdin, stdout=subprocess.DEVNULL, env=environment, pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )  # fmt: skip

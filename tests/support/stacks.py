@@ -10,12 +10,13 @@ import subprocess
 import tempfile
 import textwrap
 import tomllib
+import zlib
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.forking import forking_interpreter
+from support.forking import forking_interpreter, shared_forking_interpreter
 from support.paths import TESTS, TRAIN
 
 
@@ -71,6 +72,9 @@ def stack_environment(home: Path | str) -> dict[str, str]:
     }  # fmt: skip
 
 
+SESSION: dict[str, Path] = {}  # "folder": the temporary folder that all workers share, set by tests/conftest.py
+
+
 @cache
 def isolated_forking(python: Path) -> Path:
     """A program that becomes `forking(python)` with the variables of `stack_environment`, whatever else is set.
@@ -100,18 +104,21 @@ def torchrun_variables(python: Path) -> dict[str, str]:
 
 @cache
 def forking(python: Path, *changed: tuple[str, str]) -> Path:
-    """The stack's interpreter with torch, transformers and TRL imported; it ends with this process.
+    """The stack's interpreter with torch, transformers and TRL imported; it ends with the test session.
 
     It forks where the variables of `stack_environment` with these changes are the same, and is a new interpreter
-    elsewhere.
+    elsewhere. Without changes, all workers share it.
     """
     if os.environ.get("ENVDOCTOR_REAL_STARTS"):
         return python
     resources = ExitStack()
     atexit.register(resources.close)
-    interpreter = forking_interpreter(
-        python, MODULES, stack_environment("/") | dict(changed), read_at_import=READ_AT_IMPORT
-    )
+    variables = stack_environment("/") | dict(changed)
+    if "folder" in SESSION and not changed:
+        folder = SESSION["folder"] / f"stack{zlib.crc32(bytes(python))}"
+        interpreter = shared_forking_interpreter(folder, python, MODULES, variables, READ_AT_IMPORT)
+    else:
+        interpreter = forking_interpreter(python, MODULES, variables, read_at_import=READ_AT_IMPORT)
     return resources.enter_context(interpreter)
 
 
