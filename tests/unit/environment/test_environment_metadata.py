@@ -133,8 +133,8 @@ def test_shadowed_copies(tmp_path: Path) -> None:
     assert "numpy" in stack.shadowed.note
 
 
-def test_500_distributions_take_no_seconds(tmp_path: Path) -> None:
-    """A measured 0.1 s of processor time; the limit leaves room for slow machines."""
+def test_500_distributions_are_read_within_seconds(tmp_path: Path) -> None:
+    """They take 0.06 s of processor time (2026-11-23, 2 cores); the limit leaves room for slow machines."""
     site = make_venv(tmp_path / "v")
     for number in range(500):
         lines = "".join(f'Requires-Dist: p{k}>=1; python_version < "3.{k}"\n' for k in range(8, 14))
