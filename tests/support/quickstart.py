@@ -32,12 +32,16 @@ class Quickstart:
         return self.home / ".local/share/envdoctor/envs/cpu/bin/python"
 
 
+STARTED: list[subprocess.Popen[bytes]] = []  # without a reference, the end of the object is a ResourceWarning
+
+
 def start_in_background(folder: Path) -> None:
     """Start a process that runs quickstart in a folder and outlives a failed test session by at most its run."""
-    subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "support.quickstart", str(folder)], env=os.environ | {"PYTHONPATH": f"{TESTS}:{ROOT}"},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
+    STARTED.append(process)
 
 
 def run_once(folder: Path) -> Quickstart:
