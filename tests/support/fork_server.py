@@ -73,9 +73,9 @@ class Request:
             resource.setrlimit(limit, resource.prlimit(self.client, limit))
         for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in {signal.SIGPIPE, signal.SIGXFSZ} | ignored_signals(self.client):
+            signal.signal(number, signal.SIG_IGN)
         os.umask(int(self.umask))
         os.fchdir(self.descriptors[3])
         for number in range(3):
@@ -112,6 +112,13 @@ class Request:
             with open(arguments[0], "rb") as file:  # noqa: PTH123
                 code = compile(file.read(), arguments[0], "exec")
         exec(code, main.__dict__)
+
+
+def ignored_signals(pid: int) -> set[signal.Signals]:
+    """The signals that a process ignores, as in jobs in the background; an interpreter started by it does, too."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
 
 def open_streams(closed: list[int], io_encoding: str, *, unbuffered: bool) -> None:
