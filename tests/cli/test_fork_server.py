@@ -192,7 +192,8 @@ def test_standard_input_and_output_are_the_clients(forking: Path) -> None:
         assert child.stdout.read() == ""
 
 
-PRINT_PID = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+# Short sleeps: Python enters a sleep although a signal has just arrived, and handles it only after the sleep.
+PRINT_PID = "import os, time; print(os.getpid(), flush=True); [time.sleep(0.01) for _ in range(60000)]"
 
 
 def start(program: Path, code: str, **options: Any) -> tuple[subprocess.Popen[str], int]:
