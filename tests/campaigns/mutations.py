@@ -1,6 +1,6 @@
 """Faults at random places of the product, and whether the tests notice them.
 
-    python tests/campaigns/mutations.py [--seed N] [--count 30] [--only PATH:LINE] [--json FILE]
+    python tests/campaigns/mutations.py [--seed N] [--count 30] [--only PATH:LINE] [--tests PATH ...] [--json FILE]
 
 Each fault is written to a copy of the repository: an inverted condition, an off-by-one, a dropped argument, or a
 wrong unit. The copy's tests run until the first failure: first those of the changed package, then all default tests.
@@ -191,14 +191,16 @@ def tests_of_package(fault: Fault) -> list[str]:
     return [folder] if (ROOT / folder).is_dir() else ["tests/cli"]
 
 
-def try_fault(fault: Fault, folder: Path) -> Outcome:
+def try_fault(fault: Fault, folder: Path, tests: list[str]) -> Outcome:
     """Write a fault into the copy, run the tests, and restore the file."""
     began = time.monotonic()
     path = folder / fault.path
     source = path.read_bytes()
     path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.end :])
     try:
-        caught_by = run_tests(folder, *tests_of_package(fault)) or run_tests(folder)
+        caught_by = run_tests(folder, *(tests or tests_of_package(fault)))
+        if not caught_by and not tests:
+            caught_by = run_tests(folder)
     finally:
         path.write_bytes(source)
     return Outcome(fault, caught_by, time.monotonic() - began)
@@ -208,11 +210,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=30)
-    parser.add_argument("--only", help="PATH:LINE of one of the chosen faults")
+    parser.add_argument("--only", nargs="+", help="PATH:LINE of some of the chosen faults")
     parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
+    parser.add_argument("--tests", nargs="+", default=[], help="run these tests alone")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
     options = parser.parse_args()
-    faults = [f for f in choose(options.count, options.seed) if options.only in (None, f"{f.path}:{f.line}")]
+    faults = [
+        f for f in choose(options.count, options.seed) if not options.only or f"{f.path}:{f.line}" in options.only
+    ]
     outcomes = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "repository"
@@ -226,7 +231,7 @@ def main() -> None:
             print(f"{fault.path}:{fault.line} {fault.kind}: {fault.before} -> {fault.after}", flush=True)
             if options.list:
                 continue
-            outcomes.append(try_fault(fault, folder))
+            outcomes.append(try_fault(fault, folder, options.tests))
             print(f"    {outcomes[-1].caught_by or 'MISSED'} ({outcomes[-1].seconds:.0f} s)", flush=True)
             if options.json:
                 options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
