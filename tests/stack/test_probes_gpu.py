@@ -16,7 +16,7 @@ from support.probe_runs import run_in_stack
 
 from envdoctor.verify.probe_scripts import PROBES_FOLDER
 
-pytestmark = [pytest.mark.stack, pytest.mark.network]  # nine minutes; downloads liger and bitsandbytes
+pytestmark = pytest.mark.stack
 
 SCRIPT = """
 import sys; sys.path.insert(0, {probes!r})
@@ -126,6 +126,7 @@ LIGER_WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.network  # downloads Liger and bitsandbytes
 @pytest.mark.parametrize("setup", LIGER_WRONG)
 def test_liger_loss_is_compared_with_plain_pytorch(
     stack_python: Path, libraries: str, tmp_path: Path, setup: str
@@ -335,6 +336,7 @@ BITSANDBYTES = {
 }
 
 
+@pytest.mark.network  # downloads Liger and bitsandbytes
 @pytest.mark.parametrize("case", BITSANDBYTES)
 def test_bitsandbytes_is_compared_with_float64(
     stack_python: Path, libraries: str, tmp_path: Path, case: tuple[str, str]
@@ -347,6 +349,7 @@ def test_bitsandbytes_is_compared_with_float64(
     assert bool(faults) == bool(BITSANDBYTES[case])
 
 
+@pytest.mark.network  # downloads Liger and bitsandbytes
 def test_bitsandbytes_with_a_mock_library_is_a_fault(stack_python: Path, libraries: str, tmp_path: Path) -> None:
     code = (
         "import _bitsandbytes\n_bitsandbytes.need_cuda = lambda: None\n_bitsandbytes.read_device = lambda _: None\n"
@@ -422,6 +425,7 @@ def test_two_ranks_all_reduce(stack_python: Path, tmp_path: Path) -> None:
     assert (numbers["gpus"], numbers["wrong_elements"], faults) == (2, 0, "")
 
 
+@pytest.mark.long  # new interpreters that import torch
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [("tensor[-1] += 1", "wrong_elements is 10, expected at most 0"), ("raise SystemExit(3)", "exit codes [3, ")],

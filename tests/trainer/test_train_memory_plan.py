@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from memory.config import parse_config
 from memory.config_sources import known_models, read_shape
+from memory.formulas import FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES
 from memory.shape import FAMILIES, count_parameters
 from memory.workload import Workload
 from plan import compare_with_measured, plan
@@ -553,3 +554,9 @@ def test_invalid_requests_end_without_a_traceback(request_: bytes) -> None:
     status, found = run_plan(request_)
     assert (status, found["ok"]) == (2, False)
     assert all(found["error"].values())
+
+
+def test_bits_of_a_quantized_weight() -> None:
+    """4.5 bits in NF4, 4.127 with double quantization (QLoRA, section 3), and 4.25 in MXFP4 (OCP MX specification)."""
+    bits = [8 * size for size in (FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES)]
+    assert bits == pytest.approx([4.5, 4.127, 4.25], abs=5e-4)

@@ -13,7 +13,7 @@ from support.command import envdoctor, envelope, environment, interpreter
 from support.paths import ROOT
 
 from envdoctor.explain import explain
-from envdoctor.explain.scan import BLOCK_BYTES, scan
+from envdoctor.explain.scan import BLOCK_BYTES, TRIES_PER_BLOCK, scan
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
 from envdoctor.machine.recorded import read_recorded
 
@@ -58,6 +58,12 @@ def test_line_longer_than_a_block() -> None:
 
 def test_hits_per_symptom_are_limited() -> None:
     assert len(lines_of("needle is here\n" * 1000, "needle is here")["s0"]) == 3
+
+
+def test_a_literal_is_tried_a_limited_number_of_times_per_block() -> None:
+    almost, needle = "needle x\n", "needle 7\n"
+    assert lines_of(almost * (TRIES_PER_BLOCK - 1) + needle, r"needle \d") == {"s0": [TRIES_PER_BLOCK]}
+    assert lines_of(almost * TRIES_PER_BLOCK + needle, r"needle \d") == {}
 
 
 def test_colours_and_carriage_returns_are_ignored() -> None:
