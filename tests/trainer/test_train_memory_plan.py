@@ -557,6 +557,6 @@ def test_invalid_requests_end_without_a_traceback(request_: bytes) -> None:
 
 
 def test_bits_of_a_quantized_weight() -> None:
-    """4.5 bits in NF4, 4.127 with double quantization (QLoRA, section 3), and 4.25 in MXFP4 (OCP MX specification)."""
+    """4.5 bits in NF4, 4.127 with double quantization (QLoRA, section 3), 4.25 in MXFP4 (OCP MX specification)."""
     bits = [8 * size for size in (FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES)]
     assert bits == pytest.approx([4.5, 4.127, 4.25], abs=5e-4)

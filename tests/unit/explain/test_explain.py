@@ -61,8 +61,8 @@ def test_hits_per_symptom_are_limited() -> None:
 
 
 def test_a_literal_is_tried_a_limited_number_of_times_per_block() -> None:
-    almost, needle = "needle x\n", "needle 7\n"
-    assert lines_of(almost * (TRIES_PER_BLOCK - 1) + needle, r"needle \d") == {"s0": [TRIES_PER_BLOCK]}
+    almost, needle = "needle x\n", "other\n" * 9 + "needle 7\n"
+    assert lines_of(almost * (TRIES_PER_BLOCK - 1) + needle, r"needle \d") == {"s0": [TRIES_PER_BLOCK + 9]}
     assert lines_of(almost * TRIES_PER_BLOCK + needle, r"needle \d") == {}
 
 
