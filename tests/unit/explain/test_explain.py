@@ -13,7 +13,7 @@ from support.command import envdoctor, envelope, environment, interpreter
 from support.paths import ROOT
 
 from envdoctor.explain import explain
-from envdoctor.explain.scan import BLOCK_BYTES, TRIES_PER_BLOCK, scan
+from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, scan
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
 from envdoctor.machine.recorded import read_recorded
 
@@ -61,7 +61,7 @@ def test_hits_per_symptom_are_limited() -> None:
 
 
 def test_a_literal_is_tried_a_limited_number_of_times_per_block() -> None:
-    almost, needle = "needle x\n", "other\n" * 9 + "needle 7\n"
+    almost, needle = "needle x\n", "other\n" * 9 + "needle 7\n" + "other\n" * PASTE_BYTES
     assert lines_of(almost * (TRIES_PER_BLOCK - 1) + needle, r"needle \d") == {"s0": [TRIES_PER_BLOCK + 9]}
     assert lines_of(almost * TRIES_PER_BLOCK + needle, r"needle \d") == {}
 
