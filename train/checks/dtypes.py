@@ -62,7 +62,7 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
             expected="an adapter: quantized weights are frozen",
             hint="--set lora_rank=16",
         )
-    if stored == "bitsandbytes" and settings["merge"]:  # modeling.saving would refuse it after the training
+    if stored == "bitsandbytes" and settings["merge"]:
         raise BadInput(
             f"merge = true, but {settings['model']} itself is quantized",
             expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be rounded away",

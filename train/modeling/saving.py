@@ -105,12 +105,6 @@ def merge_and_compare(model: Any, tokenizer: Any, settings: dict[str, Any], fold
     numbers: dict[str, Any] = {}
     trained = None
     if quantized:
-        if settings["quantization"] == "none":
-            raise BadInput(
-                f"merge = true, but {settings['model']} itself is quantized",
-                expected="a base model in 16 or 32 bits: an adapter merged into 4 bits would be lost by rounding",
-                hint="--set merge=false",
-            )
         trained = read_logits(model, tokens)
         revision = {"revision": settings["revision"]} if settings["revision"] else {}
         attention = attention if attention in ("eager", "sdpa") else "eager"  # on the CPU, next to the trained model
