@@ -122,6 +122,14 @@ def test_dockerfile_does_not_affect_later_commands() -> None:
     assert "RUN010" not in {f.id for f in audit_guide(text, name="d.md", today=TODAY).findings}
 
 
+def test_a_file_that_no_command_reads_is_installed_at_its_first_line() -> None:
+    text = "Save as `requirements.txt`:\n\n```text\ntransformers==5.1.0\n```\n\n```sh\npip install trl==1.9.0\n```\n"
+    steps = audit_guide(text, name="g.md", today=TODAY).steps
+    assert [(step.line, step.command) for step in steps] == [
+        (4, "pip install -r requirements.txt"), (8, "pip install trl==1.9.0"),
+    ]  # fmt: skip
+
+
 def test_pin_newer_than_the_table_is_unknown() -> None:
     text = "```bash\npip install trl==9.0.0\n```\n"
     findings = audit_guide(text, name="g.md", today=date(2027, 6, 1)).findings
