@@ -62,5 +62,5 @@ def parse_options(
             values.setdefault(word[:2], []).append(word[2:])
         else:
             flags.add(word)
-            flags.update(f"-{letter}" for letter in word[1:] if not word.startswith("--") and len(word) > 2)
+            flags.update(f"-{letter}" for letter in word[1:] if not word.startswith("--"))
     return Options(values, frozenset(flags), arguments)

@@ -98,7 +98,9 @@ def test_a_package_is_compiled_against_the_environment(place: Place) -> None:
     assert any(
         note.startswith("compiled here: fast, duration unknown, with 3 jobs") for note in data["survey"]["notes"]
     )
-    assert drift(place.venv, place.plan().lock) == []
+    plan = place.plan()
+    assert [step.deadline for step in plan.steps if step.built] == [24 * 3600.0]
+    assert drift(place.venv, plan.lock) == []
     assert envelope(place.install(BUILD_COUNTER=str(counter)))["data"]["unchanged"] is True
     assert counter.read_text() == "built\n"
     (site,) = place.venv.glob("lib/python*/site-packages")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from memory.config import parse_config
 from memory.config_sources import known_models, read_shape
-from memory.formulas import FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES
+from memory.formulas import CUDA_CONTEXT, FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES
 from memory.shape import FAMILIES, count_parameters
 from memory.workload import Workload
 from plan import compare_with_measured, plan
@@ -560,3 +560,10 @@ def test_bits_of_a_quantized_weight() -> None:
     """4.5 bits in NF4, 4.127 with double quantization (QLoRA, section 3), 4.25 in MXFP4 (OCP MX specification)."""
     bits = [8 * size for size in (FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES)]
     assert bits == pytest.approx([4.5, 4.127, 4.25], abs=5e-4)
+
+
+def test_loading_needs_a_copy_of_the_largest_matrix() -> None:
+    """Two bytes for each number of the embedding, which is the largest matrix of this model."""
+    result = planned("1.16.0", dtype="bfloat16")
+    (weights,) = [row["bytes"] for row in result["parts"] if row["part"] == "weights"]
+    assert result["phases"]["load"] == weights + CUDA_CONTEXT + 2 * 32000 * 896

@@ -98,6 +98,10 @@ def test_packages_of_conda_and_pip_are_distinguished() -> None:
             "vLLM 0.6.3, torch 2.4.0, xformers 0.0.27.post2",
             {"vllm": "0.6.3", "torch": "2.4.0", "xformers": "0.0.27.post2"},
         ),
+        (  # the first twelve parts of a line
+            f"torch 2.4.0, {', '.join(2 * letter + ' 1.0' for letter in 'abcdefghijk')}, etc.",
+            {"torch": "2.4.0"},
+        ),
         ("I use torch 2.4.0 and it fails", {}),
         ("pip install torch==2.4.0 vllm==0.6.3", {}),
         ("torch==2.4.0", {}),  # a requirement, not an installation
