@@ -219,6 +219,7 @@ def test_mxfp4_product_is_compared_with_unpacked_weights(stack_python: Path, tmp
     assert bool(faults) == bool(PRODUCT_CHANGES[change])
 
 
+@pytest.mark.long
 def test_unrelated_triton_kernels_package_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "triton_kernels").mkdir(parents=True)
@@ -269,6 +270,7 @@ def test_unpacked_mxfp4_is_a_fault(stack_python: Path, tmp_path: Path, weight: s
         assert "warning of transformers: MXFP4" in faults
 
 
+@pytest.mark.long
 def test_wrong_packed_mxfp4_is_a_fault(stack_python: Path, tmp_path: Path) -> None:
     _, faults, _ = run_core(stack_python, tmp_path, LOADED.format(weight="0.54", have=False, change=CORRUPT_WEIGHTS))
     assert faults.startswith("logit_error is")
