@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from support.command import envdoctor, environment
 from support.slurm_cluster import wait_for
-from support.slurm_runs import TINY_SETTINGS, last_step, read_events
+from support.slurm_runs import TINY_SETTINGS, last_step
 from support.stacks import isolated_forking
+from support.trainer_runs import read_events
 
 pytestmark = pytest.mark.stack
 

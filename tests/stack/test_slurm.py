@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from support.command import envdoctor, envelope, environment
 from support.slurm_cluster import Cluster, needs_slurm, wait_for
-from support.slurm_runs import TINY_SETTINGS, last_step, read_events
+from support.slurm_runs import TINY_SETTINGS, last_step
+from support.trainer_runs import read_events
 
 pytestmark = [pytest.mark.stack, needs_slurm]
 

@@ -16,6 +16,7 @@ from envdoctor.output.schema import schema_of
 
 
 def run(place: Place, *arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the home directory of a place."""
     return envdoctor(*arguments, home=place.home, **extra)
 
 

@@ -103,10 +103,12 @@ class SmallStackWithBuild(SmallStack):
 
 
 def sha256_of(path: Path) -> str:
+    """The SHA-256 digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def with_environment(profile: Profile, **variables: str) -> Profile:
+    """The profile with these environment variables."""
     return msgspec.structs.replace(profile, environment=variables)
 
 

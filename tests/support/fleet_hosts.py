@@ -58,10 +58,12 @@ def skip_reason() -> str:
 
 
 def _path() -> str:
+    """PATH with the folders of sshd and ip."""
     return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 def ip(*arguments: str, namespace: str = "") -> None:
+    """Run `ip`, in a network namespace if one is given."""
     prefix = ["ip", "-n", namespace] if namespace else ["ip"]
     done = subprocess.run([*prefix, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ip {arguments}: {done.stderr}"
@@ -82,6 +84,8 @@ class Host:
 
 @dataclass
 class Network:
+    """Network namespaces on one bridge, each with an sshd, and the ssh configuration to reach them."""
+
     folder: Path
     number: int
     processes: list[subprocess.Popen[bytes]]
@@ -167,6 +171,7 @@ def start_network(hosts: list[Host], folder: Path) -> Iterator[Network]:
 
 
 def _add_host(network: Network, bridge: str, index: int, host: Host, keys: Path) -> None:
+    """Create the namespace of a host, connect it to the bridge, and start its sshd."""
     name, outer = network.namespace(index), f"ed{network.number}v{index}"
     ip("netns", "add", name)
     ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -185,6 +190,7 @@ def _add_host(network: Network, bridge: str, index: int, host: Host, keys: Path)
 
 
 def _write_client(network: Network, hosts: list[Host], keys: Path) -> None:
+    """Write the ssh configuration and the known host keys of the client."""
     known = network.folder / "known_hosts"
     lines = ["Host *", f"  IdentityFile {keys}", "  IdentitiesOnly yes", f"  UserKnownHostsFile {known}"]
     lines += ["  User root", "  StrictHostKeyChecking yes"]
@@ -197,6 +203,7 @@ def _write_client(network: Network, hosts: list[Host], keys: Path) -> None:
 
 
 def _wait_for_sshd(network: Network, hosts: list[Host]) -> None:
+    """Wait until each host that listens accepts connections."""
     import socket
 
     end = time.monotonic() + 20

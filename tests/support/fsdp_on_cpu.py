@@ -21,6 +21,7 @@ original_init = state.AcceleratorState.__init__
 
 
 def init_with_fsdp(self: Any, *arguments: Any, fsdp_plugin: Any = None, **named: Any) -> None:
+    """Initialise AcceleratorState with FSDP, which Accelerate selects only on a GPU."""
     original_init(self, *arguments, fsdp_plugin=fsdp_plugin, **named)
     if fsdp_plugin is not None and self.distributed_type != DistributedType.FSDP:
         self.distributed_type = state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP

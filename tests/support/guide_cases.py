@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
+    """A guide with one fault, and the finding that the audit reports."""
+
     name: str
     text: str
     id: str

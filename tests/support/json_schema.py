@@ -27,6 +27,7 @@ def validate(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str =
 
 
 def validate_value(value: Any, schema: dict[str, Any]) -> list[str]:
+    """The violations of const, enum, type, minimum and maximum."""
     found = []
     if "const" in schema and value != schema["const"]:
         found.append(f"is not {schema['const']!r}")
@@ -40,6 +41,7 @@ def validate_value(value: Any, schema: dict[str, Any]) -> list[str]:
 
 
 def is_kind(value: Any, kind: str | list[str]) -> bool:
+    """Whether a value has a JSON type, or one of several."""
     if isinstance(kind, list):
         return any(is_kind(value, each) for each in kind)
     if kind in ("integer", "number"):
@@ -48,6 +50,7 @@ def is_kind(value: Any, kind: str | list[str]) -> bool:
 
 
 def validate_properties(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+    """The violations of an object's properties."""
     if not isinstance(value, dict):
         return []
     found = [f"{at}: {name} is missing" for name in schema.get("required", ()) if name not in value]
@@ -63,6 +66,7 @@ def validate_properties(value: Any, schema: dict[str, Any], root: dict[str, Any]
 
 
 def validate_items(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
+    """The violations of a list's items."""
     if not isinstance(value, list) or not isinstance(schema.get("items"), dict):
         return []
     return [

@@ -33,12 +33,15 @@ SFT = msgspec.structs.replace(VERL, settings={"task": "sft", "nodes": 1})
 
 
 def context_with(**changes: Any) -> LaunchContext:
+    """The launch context of these tests, with changes."""
     return msgspec.structs.replace(CONTEXT, **changes)
 
 
 def job(**options: Any) -> LaunchOptions:
+    """The options of a SLURM job on two nodes with eight GPUs."""
     return LaunchOptions("slurm", nodes=2, gpus=8, job=JobOptions(**options))
 
 
 def job_text(options: LaunchOptions | None = None, spec: RunSpec = SPEC, **changes: Any) -> str:
+    """The sbatch script of a job."""
     return plan_launch(options or job(), spec, context_with(**changes)).files["job.sbatch"]

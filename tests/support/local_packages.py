@@ -53,6 +53,7 @@ def write_wheel(
 
 
 def _record_hash(data: bytes) -> str:
+    """The hash of a file as RECORD has it."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return f"sha256={digest}"
 
@@ -155,6 +156,7 @@ class Index:
 
 
 def _project(wheel: Path) -> str:
+    """The project's normalised name from a wheel's file name."""
     return wheel.name.split("-", maxsplit=1)[0].replace("_", "-").lower()
 
 
@@ -212,4 +214,5 @@ def serve(index: Index) -> Iterator[Index]:
 
 
 def _basic(user: str) -> str:
+    """The value of an Authorization header."""
     return "Basic " + base64.b64encode(user.encode()).decode()

@@ -27,11 +27,13 @@ def parse_workflow_commands(text: str) -> list[tuple[str, str, str]]:
 
 
 def annotations(data: Any, code: int = 1) -> list[tuple[str, str, str]]:
+    """The GitHub annotations of a result of `check`."""
     return parse_workflow_commands(to_github("check", CommandResult(data, code), None))
 
 
 # SARIF ------------------------------------------------------------------------------------------------------------
 def sarif(data: Any, error: EnvdoctorError | None = None, **options: str) -> dict[str, Any]:
+    """The SARIF run of a result of `check`, after checks against the format."""
     log = json.loads(to_sarif("check", None if error else CommandResult(data, 1), error, **options))
     assert_is_sarif(log)
     run: dict[str, Any] = log["runs"][0]
@@ -66,6 +68,7 @@ def assert_is_sarif(log: dict[str, Any]) -> None:
 
 
 def assert_is_rule(rule: dict[str, Any]) -> None:
+    """Check a SARIF rule against the limits of the format and of GitHub."""
     need = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
     assert_keys(rule, need=need, may={"helpUri", "properties"})
     for name in ("shortDescription", "fullDescription", "help"):
@@ -79,6 +82,7 @@ def assert_is_rule(rule: dict[str, Any]) -> None:
 
 
 def assert_is_result(result: dict[str, Any], ids: list[str]) -> None:
+    """Check a SARIF result against the format."""
     need = {"message", "ruleId", "level", "locations", "partialFingerprints"}
     assert_keys(result, need=need, may={"ruleIndex", "properties"})
     assert result["message"]["text"].strip()

@@ -203,9 +203,11 @@ def every_fact(value: Any) -> list[Fact[Any]]:
 
 
 def gpus(report: Report) -> tuple[Gpu, ...]:
+    """The GPUs of a report."""
     assert report.machine.gpus.value
     return report.machine.gpus.value
 
 
 def versions(report: Report) -> dict[str, str]:
+    """The versions of a report's packages by name."""
     return {name: distribution.version for name, distribution in (report.stack.distributions.value or {}).items()}

@@ -36,6 +36,7 @@ def reported(value: Any) -> Fact[Any]:
 
 
 def make_gpu(index: int, name: str, **facts: Fact[Any]) -> Gpu:
+    """A GPU as a report names it: a name, a compute capability, and these facts."""
     fields = {field: UNREPORTED for field in Gpu.__struct_fields__ if field != "index"}
     capability = reported(compute_capability(name))
     return Gpu(index=index, **(fields | {"name": reported(name), "compute_capability": capability} | facts))
@@ -129,6 +130,7 @@ def make_toolkit(**facts: str) -> CudaToolkit:
 
 
 def with_variables(machine: Machine, **values: str) -> Machine:
+    """The machine with these environment variables."""
     return msgspec.structs.replace(machine, environment=known(values, "environment"))
 
 
@@ -142,6 +144,7 @@ def failing_nvml(note: str, container: str | None = "docker", source: str = "nvm
 
 
 def with_memory(machine: Machine, total: int) -> Machine:
+    """The machine with this much memory, in bytes."""
     sizes = Memory(
         total=known(total, "meminfo"), available=known(total, "meminfo"), cgroup_limit=absent("memory.max")
     )

@@ -22,6 +22,7 @@ DTYPES = {"float32": torch.float32, "mixed": torch.float32, "bfloat16": torch.bf
 
 
 def make(config: dict[str, Any], attention: str) -> Any:
+    """A model with random weights from a configuration."""
     kind = CONFIG_MAPPING[config["model_type"]](**{k: v for k, v in config.items() if k != "model_type"})
     return AutoModelForCausalLM.from_config(kind, attn_implementation=attention)
 
@@ -72,6 +73,7 @@ def saved(case: dict[str, Any]) -> int | None:
 
 
 def _saved(case: dict[str, Any], sequences: int) -> int:
+    """The bytes of activations that a forward pass of some sequences saves."""
     torch.manual_seed(0)
     model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]])
     if case.get("quantization"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+
+from support.trainer_runs import read_events
 
 TINY_SETTINGS = {
     "device": "cpu", "prompts_per_step": 4, "num_generations": 4, "hidden_size": 16, "intermediate_size": 16,
@@ -12,10 +12,6 @@ TINY_SETTINGS = {
 }  # fmt: skip
 
 
-def read_events(run: Path) -> list[dict[str, Any]]:
-    file = run / "events.jsonl"
-    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
-
-
 def last_step(run: Path) -> int:
+    """The last recorded step of a run; 0 without one."""
     return max((event["step"] for event in read_events(run) if event["event"] == "step"), default=0)

@@ -32,6 +32,7 @@ SHORT = {
 
 
 def write_run(folder: Path, recipe: str, **settings: Any) -> Path:
+    """Create a run directory with run.json: a recipe with short settings."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": recipe, "settings": SHORT | settings}))
     return folder
@@ -82,22 +83,26 @@ def trainer_of(run: Path) -> int:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for the end of a process, and return its exit code and output."""
     output, _ = process.communicate(timeout=240)
     return process.returncode, output
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
+    """The complete lines of a run's events.jsonl."""
     file = run / "events.jsonl"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
     with file.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
 def wait_for_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
+    """Wait until a run has recorded a step; fail if its process ends before."""
     for _ in range(2400):
         if any(event["event"] == "step" and event["step"] >= step for event in read_events(run)):
             return

@@ -61,6 +61,7 @@ def bundled_text(name: str = BASE) -> str:
 
 
 def own(name: str) -> str:
+    """The text of the bundled profile under another id."""
     return bundled_text().replace(f'"{BASE}"', f'"{name}"')
 
 

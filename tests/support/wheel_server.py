@@ -84,6 +84,8 @@ class Files:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves the wheels of a folder, with ranges, faults and logins as the server's files define them."""
+
     files: Files
 
     def log_message(self, *_: object) -> None:
