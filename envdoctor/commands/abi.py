@@ -19,7 +19,7 @@ from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
-from envdoctor.environment.select import select_stack
+from envdoctor.environment.select import read_environment
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.rules.facts import torch_cuda, torch_version
 from envdoctor.verify.linked_environment import demangle_all, read_linked_environment, skip_reason
@@ -86,11 +86,11 @@ def run(request: AbiRequest) -> CommandResult:
 def _select_environment(target: str) -> tuple[Path, Stack]:
     if not expand_home(target).is_dir():
         raise BadInput(f"{target} is not a directory", expected="the directory of an environment", hint=HINT)
-    path = find_environment(target, "", os.environ)
-    stack = select_stack(target, "", search=False)
-    if path is None or stack is None:
+    selection = find_environment(target, "", os.environ)
+    stack = read_environment(selection)
+    if stack is None:
         raise BadInput(f"{target} is not an environment", expected="the directory of an environment", hint=HINT)
-    return path, stack
+    return Path(selection.path), stack
 
 
 def _check_files(path: Path, stack: Stack) -> Iterator[LinkedFile]:

@@ -86,7 +86,7 @@ def _reject_fix(kind: str, fix: str) -> None:
 
 
 def _audit_environment(target: str, machine: Machine | None) -> AuditResult:
-    stack = select_stack(target, "", search=False)
+    stack = select_stack(target, "")
     if not (stack and stack.distributions.value):
         raise _empty_target("package", target)
     findings = evaluate(machine or select_machine("", ()), stack)

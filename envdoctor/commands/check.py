@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,10 @@ from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvOption
 from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
 from envdoctor.core.results import CommandResult
+from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
-from envdoctor.environment.select import select_stack
+from envdoctor.environment.select import read_environment
+from envdoctor.install.known_environments import installed_environments
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import choose, read_candidates
@@ -49,8 +52,8 @@ ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 class CheckRequest(Record, frozen=True, kw_only=True):
     """Prints facts, findings with fixes, and the install profile that fits the machine.
 
-    The environment is the one of --venv or --python, else the active one, else .venv. It is read without
-    importing any of its packages.
+    The environment is the one of --venv or --python, else the active one, else .venv, else the newest one that
+    envdoctor installed. It is read without importing any of its packages.
 
     Example: envdoctor check --venv ./venv
     """
@@ -91,6 +94,8 @@ class CheckResult(Record, frozen=True):
     made: ManagedEnvironment | None = None  # None: envdoctor did not install the environment
     verification: VerificationStatus | None = None  # None: its probes were not run
     benchmark: BenchmarkStatus | None = None
+    environment: EnvironmentSelection = EnvironmentSelection("", "")  # which one was examined, and why
+    evaluated: int = 0  # rules that gave a result, also if they found no problem
 
 
 class RuleFilter(Record, frozen=True):
@@ -101,11 +106,11 @@ class RuleFilter(Record, frozen=True):
 
     def apply(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings that the filter lets through."""
-        return tuple(
-            finding
-            for finding in findings
-            if (not self.select or finding.id.startswith(self.select)) and not finding.id.startswith(self.ignore)
-        )
+        return tuple(finding for finding in findings if self.includes(finding.id))
+
+    def includes(self, identifier: str) -> bool:
+        """Whether the findings of a rule are shown."""
+        return (not self.select or identifier.startswith(self.select)) and not identifier.startswith(self.ignore)
 
 
 def run(request: CheckRequest) -> CommandResult:
@@ -114,11 +119,11 @@ def run(request: CheckRequest) -> CommandResult:
     if request.report:
         return _check_report(request, rule_filter)
     machine = select_machine(request.machine, request.facts)
-    stack = select_stack(request.venv, request.python, search=not request.machine)
-    findings = rule_filter.apply(evaluate(machine, stack))
+    environment = _select_environment(request)
+    stack = read_environment(environment)
     if request.save:
         _save(machine, Path(request.save))
-    result = _check_result(machine, stack, findings)
+    result = _check_result(machine, stack, evaluate(machine, stack), rule_filter=rule_filter, environment=environment)
     return _result(result if stack is None or request.machine else _with_stored_results(result, stack))
 
 
@@ -127,10 +132,38 @@ def _result(data: CheckResult) -> CommandResult:
     return CommandResult(data, EXIT_NO if failed else EXIT_OK)
 
 
+def check_machine() -> CheckResult:
+    """Examine this machine without an environment."""
+    machine = select_machine("", ())
+    selection = EnvironmentSelection("", "not requested")
+    return _check_result(machine, None, evaluate(machine), rule_filter=RuleFilter((), ()), environment=selection)
+
+
+def _select_environment(request: CheckRequest) -> EnvironmentSelection:
+    """Select the environment. With a recorded machine, only a named one is examined."""
+    if request.machine and not (request.venv or request.python):
+        return EnvironmentSelection("", "not requested")
+    return find_environment(request.venv, request.python, os.environ, installed=installed_environments)
+
+
 def _check_result(
-    machine: Machine, stack: Stack | None, findings: tuple[Finding, ...], report: tuple[str, ...] = ()
+    machine: Machine,
+    stack: Stack | None,
+    findings: Sequence[Finding],
+    *,
+    rule_filter: RuleFilter,
+    environment: EnvironmentSelection,
+    report: tuple[str, ...] = (),
 ) -> CheckResult:
-    return CheckResult(machine, stack, findings, len(RULES), choose(machine, read_candidates()), report)
+    shown = rule_filter.apply(findings)
+    unknown = {finding.id for finding in shown if finding.status in ("unknown", "crashed")}
+    applied = (
+        rule for rule in RULES.values() if rule_filter.includes(rule.id) and (stack or not rule.needs_environment)
+    )
+    return CheckResult(
+        machine, stack, shown, len(RULES), choose(machine, read_candidates()), report,
+        environment=environment, evaluated=sum(rule.id not in unknown for rule in applied),
+    )  # fmt: skip
 
 
 def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
@@ -176,7 +209,11 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         findings = diagnose_report(report)
     if request.save:
         _save(report.machine, Path(request.save))
-    return _result(_check_result(report.machine, report.stack, rule_filter.apply(findings), report.kinds))
+    selection = EnvironmentSelection("", "that of the report" if report.stack else "none in the report")
+    result = _check_result(
+        report.machine, report.stack, findings, rule_filter=rule_filter, environment=selection, report=report.kinds
+    )
+    return _result(result)
 
 
 def _read_report(name: str) -> str:

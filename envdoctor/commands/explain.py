@@ -43,7 +43,7 @@ def run(request: ExplainRequest) -> CommandResult:
     """Explain an error text or log, or return the documentation of a rule or cause."""
     if documentation := find_documentation(request.text):
         return CommandResult(documentation)
-    stack = select_stack(request.venv, request.python, search=False)
+    stack = select_stack(request.venv, request.python)
     # A named environment is on this machine, so its errors are judged with this machine's facts.
     use_machine = request.machine or request.facts or stack
     machine = select_machine(request.machine, request.facts) if use_machine else None

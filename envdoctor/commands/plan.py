@@ -178,7 +178,7 @@ def _run_planner(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
 
 def _trl_version(request: PlanRequest) -> str:
     """Return the version of the environment's TRL, which from 1.15 stores no logits; empty without an environment."""
-    stack = select_stack(request.venv, request.python, search=False)
+    stack = select_stack(request.venv, request.python)
     trl = (stack.distributions.value or {}).get("trl") if stack else None
     return trl.version if trl else ""
 

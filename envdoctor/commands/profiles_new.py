@@ -32,7 +32,7 @@ class ProfilesNewRequest(Record, frozen=True, kw_only=True):
 
 def run(request: ProfilesNewRequest) -> CommandResult:
     """Print the new profile as TOML, or write it to `output`."""
-    stack = select_stack(request.venv, "", search=False)
+    stack = select_stack(request.venv, "")
     if stack is None:
         raise BadInput(
             "--from-venv is empty", expected="a working environment", hint="envdoctor profiles new --from-venv ./venv"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from envdoctor.commands import check, install, train, verify
-from envdoctor.commands.check import CheckRequest, CheckResult
+from envdoctor.commands import install, train, verify
+from envdoctor.commands.check import CheckResult, check_machine
 from envdoctor.commands.install import InstallRequest, chosen_profile
 from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
@@ -50,7 +50,7 @@ def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
         start = now
 
     reporter.phase("Checking this machine")
-    checked: CheckResult = check.run(CheckRequest()).data
+    checked = check_machine()
     record_time("check")
     profile = read_profile(request.profile) if request.profile else chosen_profile(checked.choice)
     installed: InstallResult = install.run(

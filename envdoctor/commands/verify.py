@@ -97,7 +97,7 @@ def _with_likely_causes(verification: Verification, interpreter: Path) -> Verifi
     failed = [result for result in verification.results if result.outcome not in ("passed", "unavailable")]
     if not failed:
         return verification
-    machine, stack = select_machine("", ()), select_stack("", str(interpreter), search=False)
+    machine, stack = select_machine("", ()), select_stack("", str(interpreter))
     causes = {result.probe: likely_cause(f"{result.message}\n{result.output}", machine, stack) for result in failed}
     results = tuple(
         msgspec.structs.replace(result, cause=causes[result.probe]) if result.probe in causes else result

@@ -1,41 +1,78 @@
-"""Find the environment to examine: named by the user, active, or the project's `.venv`."""
+"""Find the environment to examine: named by the user, active, the project's `.venv`, or installed by envdoctor."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
+from envdoctor.core.records import Record
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
 EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as python3.12"
 
 
-def find_environment(venv: str, python: str, environ: Mapping[str, str]) -> Path | None:
-    """The environment to examine: a directory (venv, conda environment), or an interpreter outside any environment.
+class EnvironmentSelection(Record, frozen=True):
+    """The environment to examine and why it was selected. Without a path, the reason why there is none."""
 
-    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory; None if there is none.
-    BadInput only for a path that the user gave. A stale environment variable is ignored.
+    path: str  # a directory (venv, conda environment), or an interpreter outside any environment
+    reason: str
+    others: tuple[str, ...] = ()  # environments that envdoctor installed as well
+
+
+def find_environment(
+    venv: str,
+    python: str,
+    environ: Mapping[str, str],
+    *,
+    installed: Callable[[], Sequence[Path]] = tuple,
+    own: Path = Path(sys.prefix),
+) -> EnvironmentSelection:
+    """Find the environment to examine.
+
+    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory, the newest one of
+    `installed`, which is sorted newest first. BadInput only for a path that the user gave. A stale variable is
+    ignored, and so is envdoctor's own environment, unless torch is installed in it.
     """
     if venv and python:
         raise BadInput(
             f"--venv {venv} cannot be combined with --python {python}", expected="one of them", hint=HINT_VENV
         )
     if venv:
-        return _named_venv(venv)
+        return EnvironmentSelection(str(_named_venv(venv)), "--venv")
     if python:
-        return _named_python(python, environ)
+        return EnvironmentSelection(str(_named_python(python, environ)), "--python")
+    skipped = ""
+    for path, reason in _active_environments(environ):
+        if not _is_same(path, own) or _has_torch(path):
+            return EnvironmentSelection(str(path), reason)
+        skipped = str(path)
+    if found := installed():
+        reason = "installed by envdoctor" + (f", the newest of {len(found)}" if len(found) > 1 else "")
+        return EnvironmentSelection(str(found[0]), reason, tuple(map(str, found[1:])))
+    if skipped:
+        return EnvironmentSelection("", f"{skipped} is envdoctor's own")
+    return EnvironmentSelection("", "none is active, and there is no .venv in this directory")
+
+
+def _active_environments(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     active = Path(environ.get("VIRTUAL_ENV") or "/nonexistent")
     if exists(active / "pyvenv.cfg"):
-        return active
+        yield active, "active: $VIRTUAL_ENV"
     conda = Path(environ.get("CONDA_PREFIX") or "/nonexistent")
-    if exists(conda / "conda-meta") and not _is_base_without_torch(conda):
-        return conda
+    if exists(conda / "conda-meta") and (_has_torch(conda) or not exists(conda / "condabin")):  # not conda's base
+        yield conda, "active: $CONDA_PREFIX"
     project = Path(".venv").absolute()
-    return project if exists(project / "pyvenv.cfg") else None
+    if exists(project / "pyvenv.cfg"):
+        yield project, ".venv in this directory"
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
 
 
 def environment_of_interpreter(interpreter: Path) -> Path | None:
@@ -128,6 +165,5 @@ def _problem_of(path: Path) -> str:
     return ""
 
 
-def _is_base_without_torch(prefix: Path) -> bool:
-    """Whether this is conda's base environment without torch, which is active in many shells."""
-    return exists(prefix / "condabin") and not list(prefix.glob("lib/python3.*/site-packages/torch/version.py"))
+def _has_torch(prefix: Path) -> bool:
+    return any(prefix.glob("lib/python3.*/site-packages/torch/version.py"))

@@ -34,7 +34,7 @@ def likely_cause(text: str, machine: Machine, stack: Stack | None) -> str:
 
 def _causes_in_log(log: Path, machine: Machine, python: Path | None) -> tuple[Cause, ...]:
     try:
-        stack = select_stack("", str(python), search=False) if python else None
+        stack = select_stack("", str(python)) if python else None
     except EnvdoctorError:
         stack = None  # an unreadable environment: the log is explained without it
     try:

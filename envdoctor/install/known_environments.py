@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.paths import expand_home
+from envdoctor.core.paths import exists, expand_home
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, read_install_record
 from envdoctor.machine.storage import environments_directory
 
@@ -42,6 +42,16 @@ def known_environments() -> list[EnvironmentPaths]:
     names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]
     paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_listed_paths()])
     return [environment for path in paths if (environment := _environment_at(path))]
+
+
+def installed_environments() -> list[Path]:
+    """The environments with an install record and an interpreter, newest first."""
+    found = [
+        (record.created, environment.venv)
+        for environment in known_environments()
+        if (record := read_install_record(environment.venv)) and exists(environment.venv / "bin/python")
+    ]
+    return [venv for _, venv in sorted(found, reverse=True)]
 
 
 def _listed_paths() -> list[Path]:

@@ -40,7 +40,19 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         0,
         None,
     )
-    keys = ["machine", "stack", "findings", "rules", "choice", "report", "made", "verification", "benchmark"]
+    keys = [
+        "machine",
+        "stack",
+        "findings",
+        "rules",
+        "choice",
+        "report",
+        "made",
+        "verification",
+        "benchmark",
+        "environment",
+        "evaluated",
+    ]
     assert list(data["data"]) == keys
     finding = data["data"]["findings"][0]
     assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()

@@ -53,6 +53,13 @@ def test_rollback_and_a_second_rollback(updated: Place) -> None:
     assert updated.install().returncode == 0
 
 
+def test_check_examines_the_installed_environment(updated: Place) -> None:
+    """Without a named, active or project environment."""
+    data = json.loads(run(updated, "check", "--format", "json", VIRTUAL_ENV="").stdout)["data"]
+    assert data["environment"] == {"path": str(updated.venv), "reason": "installed by envdoctor", "others": []}
+    assert data["made"]["profile"] == "mine"
+
+
 def test_the_only_environment_is_the_default(updated: Place) -> None:
     command_data(updated, "rollback")
     assert updated.packages() == FIRST

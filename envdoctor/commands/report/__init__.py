@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envdoctor.commands.report.gather import make_report
@@ -12,7 +13,9 @@ from envdoctor.core.directories import state_directory
 from envdoctor.core.options import OutputOption, PythonOption, VenvOption
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
-from envdoctor.environment.select import select_stack
+from envdoctor.environment.find import find_environment
+from envdoctor.environment.select import read_environment
+from envdoctor.install.known_environments import installed_environments
 from envdoctor.machine.recorded import json_text
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
@@ -37,7 +40,9 @@ class ReportRequest(Record, frozen=True, kw_only=True):
 def run(request: ReportRequest) -> CommandResult:
     """Print the report or write it to `output`, as JSON if the name ends in `.json`."""
     machine = select_machine("", ())
-    stack = select_stack(request.venv, request.python, search=True)
+    stack = read_environment(
+        find_environment(request.venv, request.python, os.environ, installed=installed_environments)
+    )
     interpreter = Path(stack.python.value) if stack and stack.python.value else None
     report = make_report(
         machine,

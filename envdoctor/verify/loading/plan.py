@@ -81,7 +81,7 @@ def read_compiled_environment(interpreter: Path) -> CompiledEnvironment:
     """Read the environment of an interpreter; BadInput if there is none or it has no compiled files."""
     from envdoctor.environment.select import select_stack
 
-    stack = select_stack("", str(interpreter), search=False)
+    stack = select_stack("", str(interpreter))
     files, by_name, linkage = read_linked_environment(interpreter)
     if stack is None or not files:
         raise BadInput(

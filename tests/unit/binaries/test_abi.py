@@ -212,7 +212,7 @@ def test_real_environment_agrees_with_the_rules() -> None:
         pytest.skip("ENVDOCTOR_CUDA_PYTHON is not set to an interpreter with CUDA wheels")
     prefix = Path(interpreter).parent.parent
     files = {(file.distribution, file.path): file for file in abi(AbiRequest(venv=str(prefix))).data.files}
-    stack = select_stack(str(prefix), "", search=False)
+    stack = select_stack(str(prefix), "")
     assert stack is not None
     for each in stack.extensions.value or ():
         missing_names = {missing.name for missing in files[each.distribution, each.path].missing}

@@ -9,7 +9,7 @@ import pytest
 from support.sample_environments import make_venv
 
 from envdoctor.core.errors import BadInput
-from envdoctor.environment.find import find_environment
+from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.layout import read_layout
 
 
@@ -20,20 +20,42 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "venv"
 
 
+def found(environ: dict[str, str], *installed: Path, own: Path = Path("/own")) -> tuple[str, str]:
+    selection = find_environment("", "", environ, installed=lambda: installed, own=own)
+    return selection.path, selection.reason
+
+
 def test_named_environment_precedes_the_active_one(venv: Path, tmp_path: Path) -> None:
     make_venv(tmp_path / "active")
     environ = {"VIRTUAL_ENV": str(tmp_path / "active")}
-    assert find_environment(str(venv), "", environ) == venv
-    assert find_environment("", str(venv / "bin/python"), environ) == venv
-    assert find_environment("", "venv", {}) == venv
-    assert find_environment("", "", environ) == tmp_path / "active"
+    assert find_environment(str(venv), "", environ) == EnvironmentSelection(str(venv), "--venv")
+    assert find_environment("", str(venv / "bin/python"), environ) == EnvironmentSelection(str(venv), "--python")
+    assert find_environment("", "venv", {}).path == str(venv)
+    assert found(environ, venv) == (str(tmp_path / "active"), "active: $VIRTUAL_ENV")
 
 
-def test_project_environment_is_the_fallback(venv: Path, tmp_path: Path) -> None:
+def test_project_environment_precedes_the_installed_ones(venv: Path, tmp_path: Path) -> None:
     stale = {"VIRTUAL_ENV": "/gone", "CONDA_PREFIX": "/gone/too"}
-    assert find_environment("", "", stale) is None
+    assert found(stale) == ("", "none is active, and there is no .venv in this directory")
+    assert found(stale, venv) == (str(venv), "installed by envdoctor")
+    selection = find_environment("", "", stale, installed=lambda: [venv, tmp_path / "older"])
+    assert selection.reason == "installed by envdoctor, the newest of 2"
+    assert selection.others == (str(tmp_path / "older"),)
     make_venv(tmp_path / ".venv")
-    assert find_environment("", "", stale) == tmp_path / ".venv"
+    assert found(stale, venv) == (str(tmp_path / ".venv"), ".venv in this directory")
+
+
+def test_envdoctors_own_environment_is_skipped_unless_torch_is_in_it(venv: Path, tmp_path: Path) -> None:
+    own = tmp_path / ".venv"
+    make_venv(own)
+    (tmp_path / "link").symlink_to(own)
+    for environ in ({}, {"VIRTUAL_ENV": str(own)}, {"VIRTUAL_ENV": str(tmp_path / "link")}):
+        assert found(environ, own=own) == ("", f"{own} is envdoctor's own")
+        assert found(environ, venv, own=own) == (str(venv), "installed by envdoctor")
+    assert find_environment(str(own), "", {}, own=own).path == str(own)
+    (own / "lib/python3.12/site-packages/torch").mkdir(parents=True)
+    (own / "lib/python3.12/site-packages/torch/version.py").touch()
+    assert found({}, venv, own=own) == (str(own), ".venv in this directory")
 
 
 def test_conda_base_without_torch_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,15 +64,15 @@ def test_conda_base_without_torch_is_ignored(tmp_path: Path, monkeypatch: pytest
     for folder in ("conda-meta", "condabin"):
         (tmp_path / "conda" / folder).mkdir(parents=True)
     environ = {"CONDA_PREFIX": str(tmp_path / "conda")}
-    assert find_environment("", "", environ) is None
+    assert found(environ)[0] == ""
     (site / "torch").mkdir(parents=True)
     (site / "torch/version.py").touch()
-    assert find_environment("", "", environ) == tmp_path / "conda"
+    assert found(environ) == (str(tmp_path / "conda"), "active: $CONDA_PREFIX")
 
 
 def test_interpreter_outside_of_environments() -> None:
-    assert find_environment("", "/usr/bin/python3", {}) == Path("/usr/bin/python3")
-    assert find_environment("", "python3", {"PATH": "/usr/bin"}) == Path("/usr/bin/python3")
+    assert find_environment("", "/usr/bin/python3", {}).path == "/usr/bin/python3"
+    assert find_environment("", "python3", {"PATH": "/usr/bin"}).path == "/usr/bin/python3"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +106,7 @@ def test_wrong_path(  # noqa: PLR0917
 
 
 def test_layout_agrees_with_the_running_python() -> None:
-    layout = read_layout(find_environment("", sys.executable, {}) or Path(), {})
+    layout = read_layout(Path(find_environment("", sys.executable, {}).path), {})
     assert layout.version.value == ".".join(map(str, sys.version_info[:3]))
     folders = {str(folder.path) for folder in layout.folders}
     assert folders & set(sys.path)
