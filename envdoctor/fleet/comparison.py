@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping
 
+from envdoctor.core.distribution import DISTRIBUTION
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
@@ -152,7 +153,7 @@ class FleetComparison:
         nodes = format_host_list(self._no_envdoctor)
         node, reason = next(iter(self._no_envdoctor.items()))
         message = f"{nodes}: {reason}; only the facts of a short probe and of nvidia-smi are compared"
-        command = self._on_node(node, "python3 -m pip install --user envdoctor")
+        command = self._on_node(node, f"python3 -m pip install --user {DISTRIBUTION}")
         fix = "Install envdoctor on the node, or give the command that starts it with --command."
         evidence = (Evidence("nodes", nodes, reason),)
         return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, (command,))]

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.decoding import convert, read_text
+from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record
@@ -119,7 +120,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BadInput(
             f"{path} has schema {schema}",
             expected=f"at most {MANIFEST_SCHEMA}, the newest schema that this envdoctor supports",
-            hint="python -m pip install --upgrade envdoctor",
+            hint=upgrade_command(),
         )
     return convert(data, Manifest, source=str(path), expected=FORMAT, hint=hint)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.directories import bundled_directory
+from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
@@ -48,7 +49,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(
             f"{where} has schema {schema!r}",
             expected=f"schema 1 to {MACHINE_SCHEMA}",
-            hint="upgrade envdoctor, or record the machine again with this version",
+            hint=upgrade_command() if isinstance(schema, int) and schema > MACHINE_SCHEMA else HINT,
         )
     return convert(data, Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from envdoctor.core.decoding import convert, decode_toml, parse_toml, read_toml_text
 from envdoctor.core.directories import bundled_directory, config_directory
+from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, closest_match, unknown_name
 from envdoctor.core.records import Record
 from envdoctor.profiles.checks import ENTRY_CHECKS, NAME, Problem, check_profile, check_values, escaped
@@ -250,7 +251,9 @@ def _load_file(path: Path) -> LoadedFile:
         raise problem_error(path, find_line(text, problem.place), problem)
     schema = data.get("schema", PROFILE_SCHEMA)
     if schema != PROFILE_SCHEMA:
-        raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint="upgrade envdoctor")
+        newer = isinstance(schema, int) and schema > PROFILE_SCHEMA
+        hint = upgrade_command() if newer else HINT
+        raise BadInput(f"{path} has schema {schema!r}", expected=f"schema {PROFILE_SCHEMA}", hint=hint)
     entries: Entries = _convert(data, Entries, [LoadedFile(path, text, data, Entries())])
     loaded = LoadedFile(path, text, data, entries)
     for name, check_entry in ENTRY_CHECKS.items():
