@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -12,12 +13,16 @@ from msgspec.structs import fields
 
 from envdoctor.cli.finish import Format, ProgressFormat, finish
 from envdoctor.commands.registry import BY_NAME, request_type
+from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
 from envdoctor.core.records import Record
 
 if TYPE_CHECKING:
     from envdoctor.core.results import CommandResult
     from envdoctor.output.reporter import LazyReporter
+
+
+POSITIONAL = "_argument"  # suffix of the parameter of an option's positional argument
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -57,7 +62,7 @@ def command_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
 
     parameters = list(record_parameters(request))
     parameters += [PROGRESS] if command.has_progress else []
-    parameters += [FORMAT] if command.has_json else []
+    parameters.append(FORMAT)
     return _with_signature(callback, parameters)
 
 
@@ -83,6 +88,12 @@ def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
         default = inspect.Parameter.empty if field.default is NODEFAULT else field.default
         if get_origin(kind) is tuple:  # repeatable: no default in the help
             kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+        if metavar := _argument_of(declaration):
+            kind, default = kind | None, None
+            dots = "..." if get_origin(get_args(field.type)[0]) is tuple else ""
+            positional = typer.Argument(metavar=f"[{metavar}]{dots}", help=declaration.help, show_default=False)
+            yield _parameter(field.name + POSITIONAL, Annotated[kind, positional], None)
+            declaration = declaration._replace(help=f"The same as {metavar}.")
         yield _parameter(field.name, Annotated[kind, _typer_parameter(declaration)], default)
 
 
@@ -92,9 +103,42 @@ def make_request(record: type[Record], values: Mapping[str, Any]) -> Any:
     for field in fields(record):
         if _is_record(field.type):
             arguments[field.name] = make_request(field.type, values)
-        elif (value := values[field.name]) not in (None, []):  # a repeatable option that was not given
+            continue
+        declaration, value = get_args(field.type)[1], values[field.name]
+        if _argument_of(declaration):
+            value = _merge(declaration, values[field.name + POSITIONAL], value)
+            if not value and field.default is NODEFAULT:
+                raise _missing(record, declaration)
+        if value not in (None, [], ()):  # an option that was not given
             arguments[field.name] = tuple(value) if isinstance(value, list) else value
     return record(**arguments)
+
+
+def _argument_of(declaration: Option | Argument) -> str:
+    """The metavar of the positional argument of an option that may also be one."""
+    return declaration.argument if isinstance(declaration, Option) else ""
+
+
+def _merge(option: Option, positional: Any, value: Any) -> Any:
+    """The value of a positional argument and its option. BadInput if they differ; lists are combined."""
+    if isinstance(positional, list | tuple):
+        return [*positional, *(value or ())]
+    if positional and value and positional != value:
+        raise BadInput(
+            f"{option.argument} {positional} and {option.flag} {value} differ",
+            expected=f"{option.argument} or {option.flag}, not both",
+            hint=f"leave {option.flag} out",
+        )
+    return positional or value
+
+
+def _missing(record: type[Record], option: Option) -> BadInput:
+    example = re.search(r"Example: (.+)", record.__doc__ or "")
+    return BadInput(
+        f"{option.argument} is missing",
+        expected=f"{option.argument}, or {option.flag} {option.metavar}",
+        hint=example[1] if example else "",
+    )
 
 
 def _is_record(kind: Any) -> bool:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
@@ -14,12 +14,13 @@ from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.extensions import CompiledPath, find_variants
 from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.options import Argument
+from envdoctor.core.options import VenvArgument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.select import read_environment
+from envdoctor.install.known_environments import installed_environments
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.rules.facts import torch_cuda, torch_version
 from envdoctor.verify.linked_environment import demangle_all, read_linked_environment, skip_reason
@@ -65,31 +66,33 @@ class AbiRequest(Record, frozen=True):
     Example: envdoctor abi .venv
     """
 
-    venv: Annotated[str, Argument("The directory of the environment.", "VENV")]
+    venv: VenvArgument = ""
 
 
 def run(request: AbiRequest) -> CommandResult:
     """Check every compiled file against torch, CUDA and the system; exit code 1 if a dependency is missing."""
     started = time.monotonic()
     path, stack = _select_environment(request.venv)
+    origin = request.venv or str(path)
     files = _with_demangled_names(tuple(_check_files(path, stack)))
     if not files:
         raise BadInput(
-            f"{request.venv} contains no compiled file", expected="an environment with compiled packages", hint=HINT
+            f"{origin} contains no compiled file", expected="an environment with compiled packages", hint=HINT
         )
     report = AbiReport(
-        origin=request.venv, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
+        origin=origin, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
     )
     return CommandResult(report, EXIT_NO if any(file.outcome == "missing" for file in files) else EXIT_OK)
 
 
 def _select_environment(target: str) -> tuple[Path, Stack]:
-    if not expand_home(target).is_dir():
-        raise BadInput(f"{target} is not a directory", expected="the directory of an environment", hint=HINT)
-    selection = find_environment(target, "", os.environ)
+    expected = "the directory of an environment"
+    if target and not expand_home(target).is_dir():
+        raise BadInput(f"{target} is not a directory", expected=expected, hint=HINT)
+    selection = find_environment(target, "", os.environ, installed=installed_environments)
     stack = read_environment(selection)
     if stack is None:
-        raise BadInput(f"{target} is not an environment", expected="the directory of an environment", hint=HINT)
+        raise BadInput(f"no environment was selected: {selection.reason}", expected=expected, hint=HINT)
     return Path(selection.path), stack
 
 

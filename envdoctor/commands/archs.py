@@ -11,7 +11,7 @@ from typing import Annotated
 
 from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
-from envdoctor.core.options import Argument, FactOption, MachineOption, Option
+from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Extension, KernelCode, Record
 from envdoctor.core.results import CommandResult
@@ -67,7 +67,9 @@ class ArchsRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor archs .venv --cc 9.0,12.0
     """
 
-    target: Annotated[str, Argument("A compiled file, an environment, or a directory.", "FILE|VENV")]
+    target: Annotated[
+        str, Option("--venv", "A compiled file, an environment, or a directory.", "PATH", argument="FILE|VENV")
+    ] = ""
     cc: Annotated[str, Option("--cc", "Compute capabilities to use instead of a machine's GPUs.", "X.Y,...")] = ""
     machine: MachineOption = ""
     facts: FactOption = ()
@@ -77,7 +79,7 @@ class ArchsRequest(Record, frozen=True, kw_only=True):
 def run(request: ArchsRequest) -> CommandResult:
     """Scan a file, an environment or a directory for GPU code; exit code 1 if a GPU cannot run any code of a file."""
     gpus = requested_gpus(request.cc, request.machine, request.facts)
-    target = request.target
+    target = request.target or _default_environment()
     started = time.monotonic()
     path = expand_home(target)
     scan = scan_target(path, target)
@@ -178,6 +180,20 @@ def scan_target(path: Path, target: str) -> ScanResult:
     if (path / "bin/python3").exists():
         return _scan_environment(path / "bin/python3")
     return _scan_folder(path)
+
+
+def _default_environment() -> str:
+    from envdoctor.environment.find import find_environment
+    from envdoctor.install.known_environments import installed_environments
+
+    selection = find_environment("", "", os.environ, installed=installed_environments)
+    if not selection.path:
+        raise BadInput(
+            f"no environment was selected: {selection.reason}",
+            expected="a compiled file, an environment, or a directory",
+            hint=HINT,
+        )
+    return selection.path
 
 
 def _no_compiled_file(target: str, unreadable: Sequence[UnreadableFile]) -> EnvdoctorError:

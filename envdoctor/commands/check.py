@@ -16,7 +16,7 @@ import msgspec
 from envdoctor import __version__
 from envdoctor.core.decoding import open_input, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
-from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvOption
+from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
 from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import EnvironmentSelection, find_environment
@@ -60,7 +60,7 @@ class CheckRequest(Record, frozen=True, kw_only=True):
 
     machine: MachineOption = ""
     facts: FactOption = ()
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
     python: PythonOption = ""
     report: Annotated[
         str, Option("--from-report", "Use pasted output of collect_env, nvidia-smi, pip freeze ...", "FILE|-")

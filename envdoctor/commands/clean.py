@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from envdoctor.core.directories import cache_directory
-from envdoctor.core.options import DryRunRemovalOption, Option, VenvOption
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
@@ -25,7 +25,7 @@ class CleanRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor clean --dry-run
     """
 
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
     dry_run: DryRunRemovalOption = False
     adopted: Annotated[
         bool,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import Refused, unknown_name
-from envdoctor.core.options import Option, OutputOption, PythonVersionOption
+from envdoctor.core.options import Option, OutputOption, ProfileArgument, PythonVersionOption
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
@@ -22,13 +22,13 @@ from envdoctor.profiles import read_profile
 class ExportRequest(Record, frozen=True, kw_only=True):
     """The exported file can be used without envdoctor.
 
-    Example: envdoctor export --profile x86-cu124-hf --format dockerfile --output Dockerfile
+    Example: envdoctor export x86-cu124-hf --as dockerfile --output Dockerfile
     """
 
-    profile: Annotated[str, Option("--profile", "A profile with locks.", "NAME|FILE")]
+    profile: ProfileArgument
     form: Annotated[
         str,
-        Option("--format", "requirements, pylock, dockerfile, apptainer, conda, script or uv-project.", "FORMAT"),
+        Option("--as", "requirements, pylock, dockerfile, apptainer, conda, script or uv-project.", "KIND"),
     ] = "requirements"
     python: PythonVersionOption = ""
     architecture: Annotated[str, Option("--arch", "x86_64 or aarch64; default: the first one of the profile.")] = ""
@@ -38,7 +38,7 @@ class ExportRequest(Record, frozen=True, kw_only=True):
 def run(request: ExportRequest) -> CommandResult:
     """Print the exported text, or write it to `output`."""
     if request.form not in FORMS:
-        hint = "envdoctor export --profile cpu --format requirements"
+        hint = "envdoctor export cpu --as requirements"
         raise unknown_name("format", request.form, list(FORMS), hint=hint)
     profile = read_profile(request.profile)
     check_supported(profile, python=request.python, architecture=request.architecture)
@@ -52,7 +52,7 @@ def run(request: ExportRequest) -> CommandResult:
         raise Refused(
             f"{profile.id} has no lock for {target.platform} and Python {target.pythons[0]}",
             expected="a profile with a lock for this platform and Python",
-            hint=f"envdoctor lock --profile {request.profile}",
+            hint=f"envdoctor lock {request.profile}",
         )
     # A lock contains no URLs: the formats that need them request them from the configured sources.
     found = locate_files(file, read_sources()) if request.form == "pylock" and not file.without else ()

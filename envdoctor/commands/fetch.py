@@ -19,7 +19,7 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.core.options import Option, ProfileOption, PythonVersionOption
+from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption
 from envdoctor.core.paths import exists, expand_home, is_folder
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
@@ -82,10 +82,10 @@ class FetchResult(Record, frozen=True, kw_only=True):
 class FetchRequest(Record, frozen=True, kw_only=True):
     """`envdoctor install --from DIR` then installs on a machine without network access.
 
-    Example: envdoctor fetch --profile cpu --dest ./wheels --arch aarch64
+    Example: envdoctor fetch cpu --dest ./wheels --arch aarch64
     """
 
-    profile: ProfileOption
+    profile: ProfileArgument
     dest: Annotated[str, Option("--dest", "The directory to fill.", "DIR")]
     python: PythonVersionOption = ""
     architecture: Annotated[
@@ -133,7 +133,7 @@ def run(request: FetchRequest, reporter: Reporter) -> CommandResult:
         downloaded=sum(file.size for file in manifest.files if file.name in new),
         seconds=round(time.monotonic() - begin, 2), direct=tuple(file.name for file in direct),
         left_out=left_out, removed=removed,
-        command=shlex.join(["envdoctor", "install", "--profile", name, "--from", dest]),
+        command=shlex.join(["envdoctor", "install", name, "--from", dest]),
     )  # fmt: skip
     return CommandResult(fetched)
 
@@ -258,7 +258,7 @@ def _check_folder(folder: Path, files: Sequence[PackageFile], old: Manifest | No
         raise BadInput(
             f"{folder} contains {len(foreign)} files that are not part of {name}, such as {foreign[0].name}",
             expected="an empty directory, or one that `envdoctor fetch` filled for this profile",
-            hint=f"envdoctor fetch --profile {name} --dest {folder}-{Path(name).stem}",
+            hint=f"envdoctor fetch {name} --dest {folder}-{Path(name).stem}",
         )
 
 

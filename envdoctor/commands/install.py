@@ -9,7 +9,7 @@ import msgspec
 
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
-from envdoctor.core.options import Option, ProfileOption, PythonVersionOption, VenvOption, reject_combination
+from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption, VenvOption, reject_combination
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Choice, Machine, Record
 from envdoctor.core.reporter import Reporter
@@ -32,10 +32,10 @@ from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, r
 class InstallRequest(Record, frozen=True, kw_only=True):
     """Without --profile, the profile that fits this machine is installed.
 
-    Example: envdoctor install --profile cpu --venv ./venv
+    Example: envdoctor install cpu --venv ./venv
     """
 
-    profile: ProfileOption = ""
+    profile: ProfileArgument = ""
     venv: VenvOption = ""
     python: PythonVersionOption = ""
     dry_run: Annotated[bool, Option("--dry-run", "Print the plan as shell commands and stop.")] = False
@@ -82,7 +82,7 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
         raise Refused(
             f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
             expected="a machine that meets the profile's conditions",
-            hint=f"envdoctor check, or envdoctor install --profile {profile.id} --force",
+            hint=f"envdoctor check, or envdoctor install {profile.id} --force",
         )
     folder = (expand_home(request.venv) if request.venv else default_venv(profile.id)).absolute()
     check_replaceable(folder, adopt=request.adopt)

@@ -55,7 +55,8 @@ class LockRequest(Record, frozen=True, kw_only=True):
     """
 
     profiles: Annotated[
-        tuple[str, ...], Option("--profile", "Lock this profile; may be repeated; default: all.", "NAME|FILE")
+        tuple[str, ...],
+        Option("--profile", "The profiles to lock; default: all.", "NAME|FILE", argument="PROFILE"),
     ] = ()
     check: Annotated[
         bool,
@@ -123,7 +124,7 @@ def _check(named: NamedProfile, target: Target) -> LockOutcome:
     profile, python = named.profile, target.pythons[0]
     file = locks.read_lock(locks.lock_path(named.name, target.platform, python))
     if file is None:
-        problems: tuple[str, ...] = (f"no lock: envdoctor lock --profile {named.name}",)
+        problems: tuple[str, ...] = (f"no lock: envdoctor lock {named.name}",)
         return LockOutcome(
             profile=profile.id, platform=target.platform, python=python, outcome="missing", problems=problems
         )

@@ -15,7 +15,7 @@ import msgspec
 from envdoctor.core.decoding import convert
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
-from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
+from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Gpu, Machine, Record
 from envdoctor.core.results import CommandResult
@@ -40,7 +40,7 @@ class PlanRequest(Record, frozen=True, kw_only=True):
     """
 
     model: Annotated[str, Option("--model", "The model to train; default: the recipe's.", "ID|DIR|config.json")] = ""
-    recipe: Annotated[str, Option("--recipe", "Use the settings of this recipe.", "NAME|FILE")] = ""
+    recipe: Annotated[str, Argument("A bundled recipe, or your own TOML file.", "[RECIPE]")] = ""
     assignments: SetOption = ()
     machine: MachineOption = ""
     facts: FactOption = ()
@@ -106,7 +106,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
 def run(request: PlanRequest) -> CommandResult:
     """Plan a recipe or settings on this machine or a recorded one."""
     if not request.model and not request.recipe:
-        raise BadInput("neither --model nor --recipe is given", expected="a model or a recipe", hint=HINT)
+        raise BadInput("neither a recipe nor --model is given", expected="a recipe or a model", hint=HINT)
     if request.recipe and recipes.recipe_engine(request.recipe) != "grpo":
         raise BadInput(
             f"recipe {request.recipe} is for {recipes.recipe_engine(request.recipe)}, which assigns the GPUs itself",
@@ -195,10 +195,10 @@ def _with_commands(remedies: tuple[MemoryRemedy, ...], request: PlanRequest) -> 
 
 def _command(request: PlanRequest, changed: dict[str, str]) -> str:
     options = {
-        "model": request.model, "recipe": request.recipe, "machine": request.machine, "venv": request.venv,
+        "model": request.model, "machine": request.machine, "venv": request.venv,
         "python": request.python,
     }  # fmt: skip
-    words = ["envdoctor", "plan"]
+    words = ["envdoctor", "plan", *([request.recipe] if request.recipe else [])]
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
     words += [word for fact in request.facts for word in ("--fact", fact)]
     words += ["--gpus", str(request.gpus)] if request.gpus > 1 else []

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import Option, OutputOption
+from envdoctor.core.options import Option, OutputOption, VenvArgument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
@@ -22,10 +22,10 @@ from envdoctor.profiles.new import profile_from_stack
 class ProfilesNewRequest(Record, frozen=True, kw_only=True):
     """The profile pins every package to its exact version, with the hash of its wheel if it is known.
 
-    Example: envdoctor profiles new --from-venv ./venv --name mine --output mine.toml
+    Example: envdoctor profiles new ./venv --name mine --output mine.toml
     """
 
-    venv: Annotated[str, Option("--from-venv", "The working environment.", "PATH")]
+    venv: VenvArgument
     name: Annotated[str, Option("--name", "The profile's id; default: the directory's name.")] = ""
     output: OutputOption = ""
 
@@ -35,7 +35,7 @@ def run(request: ProfilesNewRequest) -> CommandResult:
     stack = select_stack(request.venv, "")
     if stack is None:
         raise BadInput(
-            "--from-venv is empty", expected="a working environment", hint="envdoctor profiles new --from-venv ./venv"
+            "no environment is given", expected="a working environment", hint="envdoctor profiles new ./venv"
         )
     folder = expand_home(request.venv).absolute()
     hashes = find_wheel_hashes(folder, os.environ)

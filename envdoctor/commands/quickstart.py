@@ -10,7 +10,7 @@ from envdoctor.commands.install import InstallRequest, chosen_profile
 from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
 from envdoctor.core.errors import EXIT_NO
-from envdoctor.core.options import ProfileOption, VenvOption
+from envdoctor.core.options import ProfileArgument, VenvOption
 from envdoctor.core.records import Record, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -34,7 +34,7 @@ class QuickstartRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor quickstart
     """
 
-    profile: ProfileOption = ""
+    profile: ProfileArgument = ""
     venv: VenvOption = ""
 
 

@@ -24,7 +24,6 @@ class Command(NamedTuple):
     name: str
     summary: str
     renderers: Mapping[str, str]  # result record -> its renderer for people
-    has_json: bool = True  # it has --format json, and therefore a JSON Schema
     has_progress: bool = False  # it has --progress
     module: str = ""  # default: the command's name in envdoctor.commands
 
@@ -74,7 +73,7 @@ COMMANDS = (
     Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.AuditResult": "audit.render_audit"}),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
-    }, has_json=False),
+    }),
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",

@@ -29,11 +29,11 @@ EMPTY_LOCK = Lock("", "", "", "", "cpu", ())
 class ResolveRequest(Record, frozen=True, kw_only=True):
     """Prints the packages that an install would use, with their sources.
 
-    Example: envdoctor resolve --profile gh200 --machine gh200-480gb
+    Example: envdoctor resolve gh200 --machine gh200-480gb
     """
 
     profiles: Annotated[
-        tuple[str, ...], Option("--profile", "Resolve this profile; may be repeated.", "NAME|FILE")
+        tuple[str, ...], Option("--profile", "The profiles to resolve.", "NAME|FILE", argument="PROFILE")
     ] = ()
     all_profiles: Annotated[
         bool, Option("--all", "Resolve every profile, including your own, as a dry run in CI.")
@@ -91,8 +91,8 @@ def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
     """
     if bool(request.profiles) == request.all_profiles:
         raise BadInput(
-            "--profile and --all are both given" if request.profiles else "neither --profile nor --all is given",
-            expected="one of them",
+            "a profile and --all are both given" if request.profiles else "neither a profile nor --all is given",
+            expected="profiles, or --all",
             hint="envdoctor resolve --all",
         )
     if request.machine == "all":
@@ -187,4 +187,4 @@ def _lock_state(machine: Machine, named: NamedProfile) -> tuple[LockState, str]:
         omitted = ", ".join(files[0].without)
         return "partial", f"without {omitted}: the PyTorch index was not reachable when the lock was created"
     pythons = ", ".join(target.pythons)
-    return "not locked", f"no lock for {target.platform} and Python {pythons}: envdoctor lock --profile {named.name}"
+    return "not locked", f"no lock for {target.platform} and Python {pythons}: envdoctor lock {named.name}"

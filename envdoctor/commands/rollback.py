@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import Refused
-from envdoctor.core.options import VenvOption
+from envdoctor.core.options import VenvArgument
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
@@ -31,7 +31,7 @@ class RollbackRequest(Record, frozen=True):
     Example: envdoctor rollback --venv ./venv
     """
 
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
 
 
 def run(request: RollbackRequest) -> CommandResult:

@@ -46,7 +46,7 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
 
-    recipe: Annotated[str, Argument("A bundled recipe, or your own TOML file.")] = "sort"
+    recipe: Annotated[str, Argument("A bundled recipe, or your own TOML file.", "[RECIPE]")] = "sort"
     assignments: SetOption = ()
     venv: VenvOption = ""
     python: PythonOption = ""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import DryRunRemovalOption, Option, VenvOption
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record
@@ -25,7 +25,7 @@ class UninstallRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor uninstall --venv ./venv
     """
 
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
     everything: Annotated[
         bool, Option("--all", "Remove every environment, all logs and all caches of envdoctor.")
     ] = False

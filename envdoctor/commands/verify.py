@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from envdoctor.core.errors import EXIT_NO, EXIT_OK
-from envdoctor.core.options import Option, PythonOption, VenvOption, reject_combination
+from envdoctor.core.options import Option, PythonOption, VenvArgument, reject_combination
 from envdoctor.core.records import Record, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -32,7 +32,7 @@ class VerifyRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor verify --python /opt/venv/bin/python
     """
 
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
     python: PythonOption = ""
     only: Annotated[tuple[str, ...], Option("--only", "Run only this probe; may be repeated.", "PROBE")] = ()
     skip: Annotated[tuple[str, ...], Option("--skip", "Skip this probe; may be repeated.", "PROBE")] = ()

@@ -15,7 +15,10 @@ from envdoctor.core.errors import BadInput
 
 
 class Option(NamedTuple):
-    """An option. A field of type `bool` is a flag; a field of type `tuple` may be repeated."""
+    """An option. A field of type `bool` is a flag; a field of type `tuple` may be repeated.
+
+    With `argument`, the value may also be a positional argument: `check VENV` and `check --venv VENV`.
+    """
 
     flag: str
     help: str
@@ -23,6 +26,7 @@ class Option(NamedTuple):
     short: str = ""  # a second name such as -o
     minimum: int | None = None
     maximum: int | None = None
+    argument: str = ""  # metavar of the positional argument
 
 
 class Argument(NamedTuple):
@@ -36,7 +40,10 @@ MachineOption = Annotated[str, Option("--machine", "Use a recorded machine inste
 FactOption = Annotated[
     tuple[str, ...], Option("--fact", "Override one fact, such as driver.version=570.26.", "NAME=VALUE")
 ]
-ProfileOption = Annotated[str, Option("--profile", "A bundled profile, or your own TOML file.", "NAME|FILE")]
+ProfileArgument = Annotated[
+    str, Option("--profile", "A bundled profile, or your own TOML file.", "NAME|FILE", argument="PROFILE")
+]
+VenvArgument = Annotated[str, Option("--venv", "The directory of the environment.", "PATH", argument="VENV")]
 VenvOption = Annotated[str, Option("--venv", "The directory of the environment.", "PATH")]
 PythonOption = Annotated[str, Option("--python", "The environment's interpreter: a path, or a name on PATH.", "PATH")]
 PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]

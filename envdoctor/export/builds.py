@@ -36,7 +36,7 @@ def packages_to_build(stack: LockedStack) -> tuple[Package, ...]:
         raise BadInput(
             f"the lock of '{stack.profile.id}' and [build] of the profile differ in {', '.join(sorted(differing))}",
             expected="a lock of the current profile",
-            hint=f"envdoctor lock --profile {shlex.quote(stack.profile.id)}",
+            hint=f"envdoctor lock {shlex.quote(stack.profile.id)}",
         )
     if build is None:
         return ()

@@ -117,7 +117,7 @@ def conda(stack: LockedStack) -> ExportedFile:
             raise BadInput(
                 f"environment.{name} = {value!r} cannot be passed to conda safely",
                 expected="letters, digits, spaces and _ . / : , = + @ % -",
-                hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+                hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
             )
     # pip expands ${NAME} in requirements files.
     index = [f"--extra-index-url ${{{INDEX_VARIABLE}}}"] if stack.backend else []
@@ -152,7 +152,7 @@ def _refuse_builds(stack: LockedStack) -> None:
             f"{describe_packages(packages)} of '{stack.profile.id}' cannot be compiled from an environment.yml: "
             "conda runs one `pip install`, which builds in isolation, with build requirements that are not locked",
             expected="a format with a second step, such as requirements, which also works in a conda environment",
-            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
         )
 
 

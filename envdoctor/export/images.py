@@ -48,7 +48,7 @@ def base_image(stack: LockedStack) -> str:
             f"{describe_packages(packages_to_build(stack))} of '{stack.profile.id}' needs nvcc, "
             "and the image for torch's CPU build has none",
             expected="a profile with [cuda] build",
-            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
         )
     if stack.build == "cpu":
         fitting = [
@@ -68,7 +68,7 @@ def base_image(stack: LockedStack) -> str:
         raise BadInput(
             f"no known image has {wanted} and glibc {stack.glibc} or newer",
             expected="one of: " + ", ".join(known),
-            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
         )
     return fitting[0]
 
@@ -92,7 +92,7 @@ def _check_one_line(stack: LockedStack, form: str) -> None:
             raise BadInput(
                 f"environment.{name} = {value!r} cannot be written in form '{form}'",
                 expected="one line of printable text" + (", without {{ }}" if form == "apptainer" else ""),
-                hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format script",
+                hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
             )
 
 

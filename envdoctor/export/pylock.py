@@ -26,7 +26,7 @@ def pylock(stack: LockedStack) -> ExportedFile:
         raise BadInput(
             f"a pylock.toml requires the URL or path of each file (PEP 751), and that of {missing[0]} is unknown",
             expected="sources that have the files of the lock, or the format 'requirements', which needs no URLs",
-            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
         )
     command = _command([package.name for package in packages_to_build(stack)])
     head = (

@@ -115,7 +115,7 @@ def require_complete(stack: LockedStack, form: str) -> None:
             f"the lock of '{stack.profile.id}' does not contain {', '.join(stack.lock.without)}: the PyTorch index "
             f"({stack.backend}) was unreachable when it was made",
             expected=f"a complete lock for format '{form}'; `envdoctor lock` makes one if that index is reachable",
-            hint=f"envdoctor export --profile {shlex.quote(stack.profile.id)} --format requirements",
+            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
         )
 
 

@@ -166,5 +166,5 @@ def check_source_available(step: Step, plan: Plan) -> None:
     raise Refused(
         f"the source of {step.built} cannot be downloaded: {summarize_error(result.output)}",
         expected=f"the source distribution of {package.name} {package.version}",
-        hint=f"envdoctor install --profile {plan.profile} --upgrade, which resolves again",
+        hint=f"envdoctor install {plan.profile} --upgrade, which resolves again",
     )

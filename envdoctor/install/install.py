@@ -146,7 +146,7 @@ def install(
         state = f"{venv} was not changed" if venv.exists() else "no partial environment was left"
         raise Interrupted(
             f"the install of {plan.profile} was interrupted; {state}",
-            hint=f"continue with: envdoctor install --profile {plan.profile} --venv {venv} (downloads are kept)",
+            hint=f"continue with: envdoctor install {plan.profile} --venv {venv} (downloads are kept)",
         ) from None
     return msgspec.structs.replace(
         result, seconds=time.monotonic() - started, log=str(log), resumed=recovered, survey=found

@@ -73,7 +73,7 @@ def choose_offline_plan(
         raise BadInput(
             f"{house.folder} contains wheels for {house.lock.platform} and Python {house.lock.python}",
             expected=f"wheels for {target.platform}" + (f" and Python {python}" if python else ""),
-            hint=f"envdoctor fetch --profile {profile.id} --arch {target.architecture} "
+            hint=f"envdoctor fetch {profile.id} --arch {target.architecture} "
             f"--glibc {target.glibc} --dest DIR on a machine with a network",
         )
     profile_locks = _profile_locks(name, profile, target)

@@ -135,7 +135,7 @@ def build_steps(
         raise BadInput(
             f"the lock of '{lock.profile}' and [build] of the profile differ in {', '.join(sorted(differing))}",
             expected="a lock of the current profile",
-            hint=f"envdoctor lock --profile {lock.profile}, or envdoctor install --upgrade",
+            hint=f"envdoctor lock {lock.profile}, or envdoctor install --upgrade",
         )
     for name in build.packages if build else ():
         package = packages[name]

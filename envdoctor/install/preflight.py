@@ -240,7 +240,7 @@ def _unavailable(wheels: Availability, plan: Plan) -> EnvdoctorError:
     return EnvdoctorError(
         f"the packages are not available: {wheels.problem}",
         expected="every wheel of the lock in the sources",
-        hint=f"envdoctor install --profile {plan.profile} --upgrade, which resolves again",
+        hint=f"envdoctor install {plan.profile} --upgrade, which resolves again",
     )
 
 

@@ -87,7 +87,7 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
         raise BadInput(
             f"{folder} holds the wheels of profile '{manifest.profile}'",
             expected=f"those of '{profile}'",
-            hint=f"envdoctor install --profile {manifest.profile} --from {folder}",
+            hint=f"envdoctor install {manifest.profile} --from {folder}",
         )
     lock = _read_lock(folder, manifest)
     _check_names(folder, manifest, {package.sha256 for package in lock.packages if package.built})
@@ -109,7 +109,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
-    hint = "envdoctor fetch --profile NAME --dest DIR"
+    hint = "envdoctor fetch NAME --dest DIR"
     text = read_text(path, expected=FORMAT, hint=hint)
     try:
         data = msgspec.json.decode(text)
@@ -163,7 +163,7 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
         raise BadInput(
             f"{extra} is not in {MANIFEST}",
             expected="no installable files other than those of the manifest",
-            hint=f"mv {extra} elsewhere, or envdoctor fetch --profile {manifest.profile} --dest {folder}",
+            hint=f"mv {extra} elsewhere, or envdoctor fetch {manifest.profile} --dest {folder}",
         )
 
 
@@ -219,7 +219,7 @@ def _damaged(subject: str, observed: str, expected: str, profile: str) -> BadInp
     return BadInput(
         f"{subject} {observed}",
         expected=expected,
-        hint=f"envdoctor fetch --profile {profile} --dest DIR on a machine with a network, then copy DIR again",
+        hint=f"envdoctor fetch {profile} --dest DIR on a machine with a network, then copy DIR again",
     )
 
 
@@ -232,5 +232,5 @@ def _without_manifest(folder: Path, profile: str) -> BadInput:
     return BadInput(
         f"{folder} {observed}",
         expected=f"{FORMAT}; for a plain directory of wheels, set PIP_FIND_LINKS",
-        hint=f"envdoctor fetch --profile {profile} --dest {folder}",
+        hint=f"envdoctor fetch {profile} --dest {folder}",
     )

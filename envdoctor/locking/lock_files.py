@@ -154,7 +154,7 @@ def write_lock(path: Path, lock: Lock) -> None:
             path,
             error,
             expected="a writable directory: the locks of a profile are next to its file",
-            hint=f"copy the profile to your own directory, then envdoctor lock --profile ./{lock.profile}.toml",
+            hint=f"copy the profile to your own directory, then envdoctor lock ./{lock.profile}.toml",
         ) from error
 
 

@@ -131,7 +131,7 @@ def resolution_error(resolution: Resolution, sources: Sources) -> EnvdoctorError
     elif unreachable:
         hint = (
             "check the network or name a mirror: export PIP_INDEX_URL=ADDRESS or PIP_FIND_LINKS=/path/to/wheels, "
-            f"then envdoctor resolve --profile {resolution.profile}"
+            f"then envdoctor resolve {resolution.profile}"
         )
     error = EnvdoctorError(
         f"profile '{resolution.profile}' does not resolve for {resolution.platform}: {summary}",

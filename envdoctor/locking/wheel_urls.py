@@ -127,7 +127,7 @@ def _compile(lock: Lock, lines: str, options: Sequence[str], sources: Sources) -
     raise Refused(
         f"the sources do not have every wheel of {lock.profile}'s lock: {summarize_error(result.output)}",
         expected=f"all wheels of the lock; {configured}",
-        hint=f"envdoctor resolve --profile {lock.profile}",
+        hint=f"envdoctor resolve {lock.profile}",
     )
 
 

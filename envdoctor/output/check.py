@@ -52,7 +52,7 @@ def choice_lines(choice: Choice) -> list[RenderableType]:
     parts: list[RenderableType] = [Text("\nProfile", style="title")]
     if choice.profile:
         parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
-        parts.append(indent(Text(f"$ envdoctor install --profile {choice.profile}", style="command")))
+        parts.append(indent(Text(f"$ envdoctor install {choice.profile}", style="command")))
     else:
         parts.append(Text.assemble(("  ✗ ", "error"), choice.reason))
     for candidate in choice.candidates:

@@ -187,7 +187,7 @@ def _locks(data: ProfileDetails) -> Parts:
         yield indent(Text.assemble(("✗ ", "error"), f"none for {missing}"), 2)
     if data.missing_locks:
         name = data.profile.id if data.origin == "bundled" else data.file
-        yield indent(Text(f"$ envdoctor lock --profile {name}", style="command"), 2)
+        yield indent(Text(f"$ envdoctor lock {name}", style="command"), 2)
 
 
 def _lock(lock: LockSummary) -> Parts:

@@ -20,7 +20,7 @@ REFERENCE = "#/$defs/{name}"
 FILES: dict[str, tuple[type, int]] = {"machine": (Machine, MACHINE_SCHEMA), "stack": (Stack, STACK_SCHEMA)}
 
 
-NAMES = ("envelope", *FILES, *(command.name for command in COMMANDS if command.has_json))
+NAMES = ("envelope", *FILES, *(command.name for command in COMMANDS))
 
 
 class SchemaResult(Record, frozen=True):

@@ -21,7 +21,7 @@ from envdoctor.profiles.hashes import WheelHash
 from envdoctor.profiles.records import Wheel
 
 GIB = 1 << 30
-HINT = "envdoctor profiles new --from-venv PATH --name NAME"
+HINT = "envdoctor profiles new PATH --name NAME"
 # Installers are not part of the stack. setuptools is: triton 3.1 imports it without requiring it.
 TOOLS = {"pip", "uv", "wheel"}
 INSTALLERS = {"", "pip", "uv", "poetry", "pdm", "conda", "pixi", "hatch", "rye"}

@@ -77,7 +77,7 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
             "no NVIDIA GPU",
             (evidence("gpus", machine.gpus),),
             "Use the CPU profile, or a machine with a GPU.",
-            ("envdoctor install --profile cpu",),
+            ("envdoctor install cpu",),
         )
 
 

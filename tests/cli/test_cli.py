@@ -175,7 +175,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "a run's folder that is a file": (["train", "sort", "--run", "file", "--dry-run"], "/file: Not a directory"),
     "nothing to resume": (["train", "sort", "--resume", "latest"], "no run of sort"),
     "resume a folder that is no run": (["train", "sort", "--resume", "latest", "--run", "full"], "run.json"),
-    "neither profile nor all": (["resolve"], "neither --profile nor --all"),
+    "neither profile nor all": (["resolve"], "neither a profile nor --all"),
     "facts with all machines": (
         ["resolve", "--all", "--machine", "all", "--fact", "driver.version=1"],
         "--machine all cannot be combined with --fact",

@@ -80,7 +80,7 @@ def test_shown_commands_and_options_exist() -> None:
 SHOWN = {
     "check --machine h200 --fact driver.version=550.144.03 --fact driver.cuda=12.4": 100,
     "resolve --all --machine all": 120,
-    "plan --recipe vllm-colocate --machine h200": 120,
+    "plan vllm-colocate --machine h200": 120,
     "explain train.log": 100,
     "audit requirements.txt": 100,
 }

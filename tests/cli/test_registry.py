@@ -14,6 +14,7 @@ from support.cases import each_case
 
 from envdoctor.cli import app
 from envdoctor.cli.application import build
+from envdoctor.cli.callback import make_request
 from envdoctor.commands.registry import (
     COMMANDS,
     GROUPS,
@@ -24,6 +25,7 @@ from envdoctor.commands.registry import (
     request_type,
     result_types,
 )
+from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
 from envdoctor.core.records import Record
 
@@ -92,3 +94,21 @@ def test_summaries_are_short_phrases(summary: str) -> None:
 def test_an_unregistered_record_has_no_renderer() -> None:
     with pytest.raises(KeyError):
         renderer_name(int)
+
+
+def test_an_option_with_an_argument_is_both() -> None:
+    """`check VENV` is `check --venv VENV`; both with different values are an error, repeatable ones are combined."""
+    for words in (["check", "a"], ["check", "--venv", "a"], ["check", "a", "--venv", "a"]):
+        assert parsed(words).venv == "a"
+    with pytest.raises(BadInput, match="VENV a and --venv b differ"):
+        parsed(["check", "a", "--venv", "b"])
+    assert parsed(["lock", "a", "b", "--profile", "c"]).profiles == ("a", "b", "c")
+    with pytest.raises(BadInput, match="PROFILE is missing") as caught:
+        parsed(["export"])
+    assert caught.value.hint.startswith("envdoctor export x86-")
+
+
+def parsed(words: list[str]) -> Any:
+    """The request record of a command line."""
+    context = build(words[0]).make_context(words[0], words[1:])
+    return make_request(request_type(load_run(words[0])), context.params)

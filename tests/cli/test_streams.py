@@ -45,7 +45,7 @@ def test_symbols_are_replaced_in_a_limited_encoding(
         assert "v no problems found" in done.stdout.decode(encoding)
 
 
-@pytest.mark.parametrize("arguments", [["train", "sort", "--dry-run"], ["plan", "--recipe", "sort"]])
+@pytest.mark.parametrize("arguments", [["train", "sort", "--dry-run"], ["plan", "sort"]])
 def test_pythonioencoding_is_not_passed_to_children(arguments: list[str], tmp_path: Path) -> None:
     done = shell(arguments, "", tmp_path, PYTHONIOENCODING="utf-16")
     assert done.returncode == 0, done.stderr.decode("utf-16")
@@ -132,7 +132,7 @@ def test_output_to_a_non_blocking_pipe_is_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["report", "--output"], ["check", "--save"], ["export", "--profile", "cpu", "--output"],
-     ["profiles", "new", "--from-venv", sys.prefix, "--output"]],
+     ["profiles", "new", sys.prefix, "--output"]],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
 def test_a_full_disk_under_an_output_file_is_not_bad_input(arguments: list[str], tmp_path: Path) -> None:

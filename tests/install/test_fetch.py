@@ -151,7 +151,7 @@ def test_a_locked_profile_is_fetched_and_installed_without_a_network(place: Plac
     assert (fetched.files, fetched.kept, fetched.downloaded) == (4, 0, sum(wheels.values()))
     assert fetched.digest == lock.digest
     assert fetched.own_lock
-    assert fetched.command == f"envdoctor install --profile {place.profile} --from {place.dest}"
+    assert fetched.command == f"envdoctor install {place.profile} --from {place.dest}"
     last = place.heard.progress[-1]
     assert (last.files_done, last.files, last.bytes_done, last.bytes) == (4, 4, *[sum(wheels.values())] * 2)
     house = read_wheelhouse(place.dest, "mine")
@@ -491,7 +491,7 @@ def test_partial_downloads_and_other_files_are_ignored(house: Path) -> None:
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file") as caught:
         read_wheelhouse(tmp_path / "none", "mine")
-    assert caught.value.hint == f"envdoctor fetch --profile mine --dest {tmp_path / 'none'}"
+    assert caught.value.hint == f"envdoctor fetch mine --dest {tmp_path / 'none'}"
 
 
 def test_a_folder_name_with_a_comma(house: Path) -> None:

@@ -297,7 +297,7 @@ def test_export_formats_compile_or_give_the_reason(place: Place) -> None:
     lock = envdoctor("lock", "--profile", place.profile, home=place.home, **place.settings)
     assert lock.returncode == 0, lock.stdout + lock.stderr
     for form in ("requirements", "uv-project", "script", "conda"):
-        done = envdoctor("export", "--profile", place.profile, "--format", form, home=place.home, **place.settings)
+        done = envdoctor("export", "--profile", place.profile, "--as", form, home=place.home, **place.settings)
         output = " ".join((done.stdout + done.stderr).split())
         if form == "conda":
             assert done.returncode == 2

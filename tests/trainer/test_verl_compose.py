@@ -1,6 +1,6 @@
 """Recipes composed by the Hydra configuration of an installed verl; unknown options are refused.
 
-ENVDOCTOR_VERL_PYTHON: the interpreter of an environment with verl (envdoctor install --profile verl-8gpu).
+ENVDOCTOR_VERL_PYTHON: the interpreter of an environment with verl (envdoctor install verl-8gpu).
 ENVDOCTOR_VERL_SOURCES: a folder of unpacked wheels, one per version, such as 0.5.0/verl; that interpreter composes
 their configurations as well.
 """

@@ -35,7 +35,7 @@ def find_verl() -> tuple[Path, Version]:
     raise BadInput(
         f"verl is not installed in {sys.prefix}",
         expected="a Python environment with verl",
-        hint="envdoctor install --profile verl-8gpu, then envdoctor train with --venv",
+        hint="envdoctor install verl-8gpu, then envdoctor train with --venv",
     )
 
 
@@ -59,7 +59,7 @@ def compose_options(config: Path, name: str, overrides: list[str], module: str) 
     if not (config / f"{name}.yaml").is_file():
         raise BadInput(
             f"{config} has no {name}.yaml", expected="a version of verl from 0.4.1 to 0.9.1",
-            hint="envdoctor install --profile verl-8gpu",
+            hint="envdoctor install verl-8gpu",
         )  # fmt: skip
     with initialize_config_dir(str(config), version_base=None):
         known = list_options(compose(name))

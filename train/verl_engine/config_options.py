@@ -37,7 +37,7 @@ def verl_options(settings: Mapping[str, Any], version: Version, context: LaunchC
     if version < OLDEST:
         raise BadInput(
             f"verl {version} is installed", expected=f"verl {OLDEST} or newer, which has verl.model_merger",
-            hint="envdoctor install --profile verl-8gpu",
+            hint="envdoctor install verl-8gpu",
         )  # fmt: skip
     check_batches(settings, context.nodes * context.gpus)
     notes: list[str] = []

@@ -67,7 +67,7 @@ def detect_inventory(settings: Mapping[str, Any], children: Children) -> Invento
     if settings["task"] != "sft" and "vllm" not in versions:
         raise BadInput(
             f"vLLM is not installed in {sys.prefix}", expected="vLLM, which verl uses to generate completions",
-            hint="envdoctor install --profile verl-8gpu",
+            hint="envdoctor install verl-8gpu",
         )  # fmt: skip
     flash_attention = importlib.util.find_spec("flash_attn") is not None
     return Inventory(

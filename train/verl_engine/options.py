@@ -95,7 +95,7 @@ def check_hard_coded_attention(attention: str, version: Version) -> None:
         raise BadInput(
             f"attention = {attention} with verl {version}, whose workers hard-code flash_attention_2",
             expected="flash-attn in the environment, or a newer verl (0.6.1 for PPO and GRPO, 0.7.1 for SFT)",
-            hint="envdoctor install --profile verl-8gpu",
+            hint="envdoctor install verl-8gpu",
         )
 
 

@@ -10,7 +10,7 @@ from envdoctor.commands.report.page import to_markdown
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import state_directory
-from envdoctor.core.options import OutputOption, PythonOption, VenvOption
+from envdoctor.core.options import OutputOption, PythonOption, VenvArgument
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.environment.find import find_environment
@@ -32,7 +32,7 @@ class ReportRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor report --output report.md
     """
 
-    venv: VenvOption = ""
+    venv: VenvArgument = ""
     python: PythonOption = ""
     output: OutputOption = ""
 

@@ -47,7 +47,7 @@ def test_export_of_bundled_locks(profile: Profile, file: Lock, form: str) -> Non
     if impossible or not (complete or form in ("requirements", "uv-project")):
         with pytest.raises(BadInput) as caught:
             export(profile, file, form)
-        assert caught.value.hint == f"envdoctor export --profile {profile.id} --format requirements"
+        assert caught.value.hint == f"envdoctor export {profile.id} --as requirements"
         return
     exported = export(profile, file, form)
     text = exported.text

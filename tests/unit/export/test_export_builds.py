@@ -241,7 +241,7 @@ def test_pylock_contains_the_source_and_its_header_compiles_last(stack: SmallSta
 def test_conda_is_an_error_since_pip_rejects_the_option_in_a_file(stack: SmallStackWithBuild) -> None:
     with pytest.raises(BadInput, match=r"cannot be compiled from an environment\.yml") as caught:
         export(stack.profile, stack.lock, "conda")
-    assert caught.value.hint == "envdoctor export --profile mine --format requirements"
+    assert caught.value.hint == "envdoctor export mine --as requirements"
     (stack.folder / "part.txt").write_text("--no-build-isolation\nfast==1.0\n")
     done = stack.run(*pip(), "install", "--dry-run", "-r", "part.txt")
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""`export --format pylock`, and an install of the file with uv."""
+"""`export --as pylock`, and an install of the file with uv."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_uv_installs_the_locked_packages(source: str, place: Place) -> None:
     with serve(Index({"main": place.wheels}, user="user:secret")) as index:
         index_settings = {"PIP_FIND_LINKS": "", "PIP_NO_INDEX": "", "PIP_INDEX_URL": index.url(user="user:secret")}
         settings = place.settings | (index_settings if source == "index" else {})
-        arguments = ("export", "--profile", place.profile, "--format", "pylock", "--output", file)
+        arguments = ("export", "--profile", place.profile, "--as", "pylock", "--output", file)
         done = envdoctor(*arguments, home=place.home, **settings)
         assert done.returncode == 0, done.stderr
         assert "secret" not in file.read_text()

@@ -96,7 +96,7 @@ def test_a_profile_by_path_shows_its_base_and_missing_locks(tmp_path: Path) -> N
     assert done.returncode == 0
     assert "mine.toml, extends x86-cu128-vllm" in join_lines(done.stdout)
     assert "✗ none for x86_64, Python 3.12" in done.stdout
-    assert "$ envdoctor lock --profile mine.toml" in join_lines(done.stdout)
+    assert "$ envdoctor lock mine.toml" in join_lines(done.stdout)
     data = envelope(run(tmp_path, "profiles", "show", "./mine.toml", "--format", "json"))["data"]
     assert data["missing_locks"] == ["x86_64, Python 3.12", "x86_64, Python 3.11"]
     assert data["profile"]["id"] == "mine"
@@ -127,6 +127,6 @@ def test_profile_of_a_hidden_environment_has_no_leading_dot(tmp_path: Path) -> N
     """Most environments are in .venv."""
     site = make_venv(tmp_path / ".venv")
     add_distribution(site, "numpy", "2.1.0")
-    done = envdoctor("profiles", "new", "--from-venv", ".venv", home=tmp_path)
+    done = envdoctor("profiles", "new", ".venv", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert 'id = "venv"' in done.stdout

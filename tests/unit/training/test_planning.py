@@ -81,10 +81,10 @@ def test_vllm_share_is_computed(home: Path) -> None:
 
 
 def test_without_gpu_there_is_no_verdict(home: Path) -> None:
-    done = envdoctor("plan", "--recipe", "sort", "--machine", "cpu-2core", home=home)
+    done = envdoctor("plan", "sort", "--machine", "cpu-2core", home=home)
     assert done.returncode == 0
     assert "no verdict" in done.stdout
-    data = plan_data("--recipe", "sort", "--machine", "cpu-2core", home=home)
+    data = plan_data("sort", "--machine", "cpu-2core", home=home)
     assert data["fits"] is None
     assert data["remedies"] == []
     assert data["peak"] > 0
@@ -110,12 +110,12 @@ def test_several_gpus_share_the_completions(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "neither --model nor --recipe"),
+        ([], "neither a recipe nor --model"),
         (["--model", "nobody/has-this"], "nobody/has-this"),
         (["--model", "./nowhere.json"], "nowhere.json"),
         (["--model", "Qwen/Qwen2.5-7B-Instrct"], "Qwen/Qwen2.5-7B-Instruct"),
-        (["--recipe", "srt"], "did you mean 'sort'"),
-        (["--recipe", "verl-grpo"], "recipe verl-grpo is for verl"),
+        (["srt"], "did you mean 'sort'"),
+        (["verl-grpo"], "recipe verl-grpo is for verl"),
         (["--model", QWEN, "--set", "lora_rnk=8"], "lora_rank"),
         (["--model", QWEN, "--set", "lora_rank=much"], "lora_rank"),
         (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100x8 has 8"),
