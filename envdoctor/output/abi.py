@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
-from envdoctor.output.console import indent
+from envdoctor.output.text import Part, Text, indent
 
 MISSING_SHOWN = 4
 
 
-def render_abi(data: AbiReport) -> list[RenderableType]:
+def render_abi(data: AbiReport) -> list[Part]:
     """Each file with missing dependencies, then the counts."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for file in data.files:
         if file.outcome in ("missing", "unreadable"):
             parts += _file(file)
@@ -31,8 +28,8 @@ def render_abi(data: AbiReport) -> list[RenderableType]:
     return parts
 
 
-def _file(file: LinkedFile) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text.assemble(("✗ ", "error"), (file.path, "title"), f"  of {file.distribution}")]
+def _file(file: LinkedFile) -> list[Part]:
+    parts: list[Part] = [Text.assemble(("✗ ", "error"), (file.path, "title"), f"  of {file.distribution}")]
     if file.outcome == "unreadable":
         parts.append(indent(Text(f"cannot be read: {file.reason}")))
     parts += [indent(Text(describe_missing(missing))) for missing in file.missing[:MISSING_SHOWN]]

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from envdoctor.binaries.coverage import Coverage, TargetGpu
 from envdoctor.commands.archs import ArchsReport, ScannedFile, is_compiled_at_first_use
-from envdoctor.output.console import out
+from envdoctor.output.text import Part, Rows, Text, table
 
-CELL_WIDTH = 13  # characters: "1432/2918", "62/81 +2 PTX"
-MIN_TITLE_WIDTH = 24
 NAMES_SHOWN = 2  # files with one verdict that are named; further files are counted
 UNREADABLE_SHOWN = 5
 
 
-def render_archs(data: ArchsReport) -> list[RenderableType]:
+def render_archs(data: ArchsReport) -> list[Part]:
     """A row for each group of equal files, then a verdict for each GPU."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     if data.files:
-        parts += [*_rows(data, out().width), Text()]
+        parts += [_rows(data), Text()]
         parts += [line for gpu in data.gpus for line in _verdict(gpu, data.files)]
         parts += _legend(data)
     if not data.gpus and data.files:
@@ -36,30 +29,20 @@ def render_archs(data: ArchsReport) -> list[RenderableType]:
     return [*parts, Text(counts, style="dim")]
 
 
-def _rows(data: ArchsReport, width: int) -> Iterator[RenderableType]:
+def _rows(data: ArchsReport) -> Rows:
     """One line with the name and verdicts of a group, then its architectures, which are too long for a column."""
-    title_width = max(MIN_TITLE_WIDTH, width - (CELL_WIDTH + 1) * len(data.gpus))
-    if data.gpus:
-        header = [Text(gpu.capability, style="dim") for gpu in data.gpus]
-        yield _row(Text("file", style="dim"), header, title_width)
+    rows = table("file", *(gpu.capability for gpu in data.gpus))
     for title, files in _groups(data.files, one_by_one=data.verbose):
         code, is_exempt = files[0].code, bool(files[0].exempt_reason)
         cells = [_cell(coverage, is_exempt=is_exempt) for coverage in files[0].coverage]
-        yield _row(Text(title, style="title"), cells, title_width)
+        rows.add_row(Text(title, style="title"), *cells)
         if data.verbose:
             lines = [f"{number} x {_short(names.split())}" for names, number in code.containers.items()]
         else:
             lines = [_short([*code.native, *code.ptx]) + (f" (ISA {code.ptx_isa})" if code.ptx else "")]
-        yield from (Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False) for line in lines)
-
-
-def _row(title: Text, cells: list[Text], title_width: int) -> Table:
-    row = Table.grid(padding=(0, 1, 0, 0))
-    row.add_column(width=title_width - 1, overflow="fold")
-    for _ in cells:
-        row.add_column(width=CELL_WIDTH, overflow="fold")
-    row.add_row(title, *cells)
-    return row
+        for line in lines:
+            rows.add_detail(Text(f"    {line}", style="dim"))
+    return rows
 
 
 def _short(names: list[str]) -> str:
@@ -136,7 +119,7 @@ def _names(files: list[ScannedFile]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {len(names) - NAMES_SHOWN} more" if names[NAMES_SHOWN:] else "")
 
 
-def _legend(data: ArchsReport) -> list[RenderableType]:
+def _legend(data: ArchsReport) -> list[Part]:
     cells = [_cell_text(coverage) for file in data.files for coverage in file.coverage]
     lines = []
     if any("/" in cell for cell in cells):

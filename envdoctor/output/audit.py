@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.audit import AuditResult
-from envdoctor.output.console import indent
 from envdoctor.output.findings import finding_lines
+from envdoctor.output.text import Part, Text, indent
 
 
-def render_audit(result: AuditResult) -> list[RenderableType]:
+def render_audit(result: AuditResult) -> list[Part]:
     """Findings in the order of the lines, then the corrected requirements and the written files."""
     steps = f"{len(result.steps)} steps, " if result.steps else ""
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble((result.name, "title"), f"  {result.kind}: {steps}{len(result.findings)} findings")
     ]
     if not result.findings:

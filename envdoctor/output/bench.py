@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
-from envdoctor.output.console import table
+from envdoctor.output.text import Part, Text, indent, table
 from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, LoadSummary
 
 NAMES = {
@@ -22,9 +18,9 @@ STYLES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "un
 REASONS_SHOWN = 2  # most frequent throttle reasons
 
 
-def render_benchmark(data: BenchmarkReport) -> list[RenderableType]:
+def render_benchmark(data: BenchmarkReport) -> list[Part]:
     """The measurements, the GPU state during each, then low results with their possible causes."""
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble(("Speed", "title"), f"  {', '.join(data.gpus)}, driver {data.driver or 'unknown'}"),
         _measurements(data),
     ]
@@ -44,7 +40,7 @@ def render_benchmark(data: BenchmarkReport) -> list[RenderableType]:
     return [*parts, Text.assemble(mark, summary, (f"  in {data.seconds:.0f} s, {data.python}", "dim"))]
 
 
-def _measurements(data: BenchmarkReport) -> RenderableType:
+def _measurements(data: BenchmarkReport) -> Part:
     rows = table("GPU", "measurement", "measured", "healthy", "grade")
     for result in data.results:
         value = "-" if result.value is None else f"{_rounded(result.value)} {result.unit}"
@@ -55,7 +51,7 @@ def _measurements(data: BenchmarkReport) -> RenderableType:
     return rows
 
 
-def _loads(data: BenchmarkReport) -> RenderableType:
+def _loads(data: BenchmarkReport) -> Part:
     rows = table("GPU", "measurement", "SM MHz", "mem", "°C", "W", "PCIe", "clocks limited by")
     for result in data.results:
         if load := result.load:
@@ -71,7 +67,7 @@ def _reasons(load: LoadSummary) -> str:
     return ", ".join(shown[:REASONS_SHOWN]) or "nothing"
 
 
-def _causes(result: BenchmarkResult) -> list[RenderableType]:
+def _causes(result: BenchmarkResult) -> list[Part]:
     if not result.causes or result.value is None or result.healthy is None:
         return []
     share = f", {result.value / result.healthy.typical:.0%} of the typical speed" if result.healthy.typical else ""
@@ -79,7 +75,7 @@ def _causes(result: BenchmarkResult) -> list[RenderableType]:
         (f"{result.grade} ", STYLES[result.grade]),
         f"GPU {_gpu(result)}, {NAMES[result.measure]}{share}; possible causes:",
     )
-    return [head, *(Padding(Text(cause), (0, 0, 0, 4), expand=False) for cause in result.causes)]
+    return [head, *(indent(Text(cause)) for cause in result.causes)]
 
 
 def _transport(versions: dict[str, str]) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.records import Choice, Finding
-from envdoctor.output.console import indent
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
+from envdoctor.output.text import Part, Text, indent
 from envdoctor.profiles import violation_texts
 
 
-def render_check(data: CheckResult) -> list[RenderableType]:
+def render_check(data: CheckResult) -> list[Part]:
     """Facts of machine and environment, findings, and the profiles."""
     report = [Text(f"recognized in the report: {', '.join(data.report)}", style="dim")] if data.report else []
     return [
@@ -26,7 +23,7 @@ def render_check(data: CheckResult) -> list[RenderableType]:
     ]
 
 
-def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]:
+def _findings(findings: tuple[Finding, ...], rules: int) -> list[Part]:
     title = Text.assemble(("\nFindings", "title"), f"  {len(findings)} from {rules} rules")
     if not findings:
         return [title, Text.assemble(("  ✓ ", "ok"), "no problems found")]
@@ -34,7 +31,7 @@ def _findings(findings: tuple[Finding, ...], rules: int) -> list[RenderableType]
     return [title, *(part for finding in known for part in finding_lines(finding)), *_unknown(findings)]
 
 
-def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
+def _unknown(findings: tuple[Finding, ...]) -> list[Part]:
     """Rules that could not be evaluated, grouped by the unreadable fact."""
     rules_by_fact: dict[str, list[str]] = {}
     for finding in findings:
@@ -47,9 +44,9 @@ def _unknown(findings: tuple[Finding, ...]) -> list[RenderableType]:
     ]
 
 
-def choice_lines(choice: Choice) -> list[RenderableType]:
+def choice_lines(choice: Choice) -> list[Part]:
     """The chosen profile, then the others with the reasons against them."""
-    parts: list[RenderableType] = [Text("\nProfile", style="title")]
+    parts: list[Part] = [Text("\nProfile", style="title")]
     if choice.profile:
         parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
         parts.append(indent(Text(f"$ envdoctor install {choice.profile}", style="command")))

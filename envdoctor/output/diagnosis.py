@@ -5,13 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from envdoctor.core.records import Fact
-from envdoctor.output.console import indent, table
-from envdoctor.output.machine import facts_table
+from envdoctor.output.text import Part, Text, facts_table, indent, table
 
 if TYPE_CHECKING:
     from envdoctor.commands.check import CheckResult
@@ -23,7 +18,7 @@ CERTAIN, LIKELY = 0.7, 0.4  # minimum confidence
 FURTHER_CAUSES = 4  # shown after the first
 
 
-def render_explanation(data: Explanation) -> list[RenderableType]:
+def render_explanation(data: Explanation) -> list[Part]:
     """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} {'line' if data.lines == 1 else 'lines'} read"
     read += f"; {', '.join(data.facts)}" if data.facts else ""
@@ -34,14 +29,14 @@ def render_explanation(data: Explanation) -> list[RenderableType]:
             indent(Text("Pass more of the log (the first error, not only the last), or check the machine:")),
             indent(Text("$ envdoctor check", style="command")),
         ]
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for number, cause in enumerate(data.causes[: 1 + FURTHER_CAUSES], start=1):
         parts += _cause(number, cause)
     left = len(data.causes) - 1 - FURTHER_CAUSES
     return [*parts, Text(read + (f"; {left} less likely causes in --format json" if left > 0 else ""), style="dim")]
 
 
-def _cause(number: int, cause: Cause) -> list[RenderableType]:
+def _cause(number: int, cause: Cause) -> list[Part]:
     style = "error" if cause.confidence >= CERTAIN else "warning" if cause.confidence >= LIKELY else "dim"
     head = Text.assemble(
         (f"{number}. ", "title"),
@@ -49,7 +44,7 @@ def _cause(number: int, cause: Cause) -> list[RenderableType]:
         (f"  {cause.confidence:.0%}", style),
         (f"  [{cause.cause}]", "dim"),
     )
-    parts: list[RenderableType] = [head]
+    parts: list[Part] = [head]
     numbered_lines = zip(cause.line_numbers, cause.lines, strict=True)
     parts += [indent(Text(f"line {line}: {text}", style="dim")) for line, text in numbered_lines]
     parts += [indent(Text(finding, style="dim")) for finding in cause.findings]
@@ -63,9 +58,9 @@ def _cause(number: int, cause: Cause) -> list[RenderableType]:
     return parts
 
 
-def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
+def likely(causes: tuple[Cause, ...]) -> list[Part]:
     """The causes of a failed process, below its error."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for cause in causes:
         parts.append(
             Text.assemble(("likely cause: ", "info"), cause.title, f" ({cause.confidence:.0%})  [{cause.cause}]")
@@ -76,7 +71,7 @@ def likely(causes: tuple[Cause, ...]) -> list[RenderableType]:
     return parts
 
 
-def render_rules(data: RuleList) -> list[RenderableType]:
+def render_rules(data: RuleList) -> list[Part]:
     """All rules as a table."""
     rows = table("id", "cause", "description")
     for rule in data.rules:
@@ -84,10 +79,10 @@ def render_rules(data: RuleList) -> list[RenderableType]:
     return [rows]
 
 
-def render_documentation(data: Documentation) -> list[RenderableType]:
+def render_documentation(data: Documentation) -> list[Part]:
     """A rule's or a cause's documentation."""
     name = "" if data.cause == data.id else f"  [{data.cause}]"
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")),
         Text(_unwrap(data.text)),
     ]
@@ -107,7 +102,7 @@ def _unwrap(text: str) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", body.rstrip("\n")) + ("\n\n" if heading else "") + heading + references
 
 
-def stack_lines(data: CheckResult) -> list[RenderableType]:
+def stack_lines(data: CheckResult) -> list[Part]:
     """The examined environment."""
     stack, made = data.stack, data.made
     if stack is None:
@@ -136,7 +131,7 @@ def stack_lines(data: CheckResult) -> list[RenderableType]:
     from envdoctor.output.verification_status import status_lines
 
     status = status_lines(data.verification, data.benchmark, managed=made is not None)
-    return [Text("\nEnvironment", style="title"), rows, *(Padding(line, (0, 0, 0, 2)) for line in status)]
+    return [Text("\nEnvironment", style="title"), indent(rows, 2), *(indent(line, 2) for line in status)]
 
 
 def _fact_text(fact: Fact[Any]) -> str:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.envs import EnvironmentEntry, EnvironmentList
 from envdoctor.commands.install import InstallDryRun
 from envdoctor.commands.paths import PathList
 from envdoctor.commands.rollback import RollbackResult
 from envdoctor.install.install import InstallResult
 from envdoctor.install.removal import RemovalResult
-from envdoctor.output.console import indent, table
+from envdoctor.output.text import Part, Text, indent, table
 from envdoctor.output.verification_status import status_lines
 
 GIB, MIB = 1 << 30, 1 << 20
 STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken": "error"}
 
 
-def render_install(data: InstallResult) -> list[RenderableType]:
+def render_install(data: InstallResult) -> list[Part]:
     """The installed environment, with notes of the install."""
     record = data.installed
     build = "CPU" if record.torch_build == "cpu" else f"CUDA {record.torch_build}"
     head = "unchanged: this lock is installed already" if data.unchanged else f"installed in {data.seconds:.1f} s"
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble(("✓ ", "ok"), (record.profile, "title"), f"  {head}"),
         indent(Text(f"{record.packages} packages, {record.size / GIB:.1f} GiB in {data.venv}"), 2),
     ]
@@ -48,17 +45,17 @@ def render_install(data: InstallResult) -> list[RenderableType]:
     return [*parts, indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"), 2)]
 
 
-def render_environments(data: EnvironmentList) -> list[RenderableType]:
+def render_environments(data: EnvironmentList) -> list[Part]:
     """Each environment with its path on a separate line, so that it can be copied."""
     if not data.environments:
         return [Text("no environments; create one with: envdoctor install")]
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for entry in data.environments:
         parts += _environment(entry)
     return parts
 
 
-def _environment(entry: EnvironmentEntry) -> list[RenderableType]:
+def _environment(entry: EnvironmentEntry) -> list[Part]:
     title = entry.profile or "not created by envdoctor"
     head = Text.assemble((title, "title"), "  ", (entry.state, STATES[entry.state]))
     facts = (
@@ -67,14 +64,14 @@ def _environment(entry: EnvironmentEntry) -> list[RenderableType]:
         f"{entry.size / GIB:.1f} GiB" if entry.size else "",
         f"made {entry.created[:16]}" if entry.created else "",
     )
-    parts: list[RenderableType] = [head, indent(Text(entry.path), 2)]
+    parts: list[Part] = [head, indent(Text(entry.path), 2)]
     parts.append(indent(Text("  ".join(filter(None, facts)), "dim"), 2))
     status = status_lines(entry.verification, entry.benchmark, managed=bool(entry.profile))
     parts += [indent(line, 2) for line in status]
     return [*parts, indent(Text(entry.note, style="warning"), 2)] if entry.note else parts
 
 
-def render_rollback(data: RollbackResult) -> list[RenderableType]:
+def render_rollback(data: RollbackResult) -> list[Part]:
     """The current environment, and the one that is kept for another rollback."""
     return [
         Text.assemble(("✓ ", "ok"), (data.venv, "title"), f"  is {data.now} again"),
@@ -82,12 +79,12 @@ def render_rollback(data: RollbackResult) -> list[RenderableType]:
     ]
 
 
-def render_removal(data: RemovalResult) -> list[RenderableType]:
+def render_removal(data: RemovalResult) -> list[Part]:
     """The removed and the kept directories."""
     if not data.paths and not data.kept:
         return [Text("nothing to remove")]
     verb = "would be removed" if data.dry_run else "removed"
-    parts: list[RenderableType] = [Text(f"{verb}: {path}") for path in data.paths]
+    parts: list[Part] = [Text(f"{verb}: {path}") for path in data.paths]
     parts += [Text(f"kept: {line}", style="warning") for line in data.kept]
     if data.paths:
         note = "files that are hard-linked to uv's cache are only freed by `uv cache prune`"
@@ -95,17 +92,17 @@ def render_removal(data: RemovalResult) -> list[RenderableType]:
     return parts
 
 
-def render_paths(data: PathList) -> list[RenderableType]:
+def render_paths(data: PathList) -> list[Part]:
     """All directories of envdoctor, with their use, their size, and how to remove them."""
     rows = table("path", "use", "size", "removed with")
     for entry in data.paths:
         size = "does not exist" if entry.size is None else f"{entry.size / MIB:,.0f} MiB"
-        rows.add_row(Text(entry.path, overflow="fold"), entry.use, size, entry.remove)
+        rows.add_row(Text(entry.path, style="path"), entry.use, size, Text(entry.remove, wrap=False))
     return [rows]
 
 
-def render_install_plan(data: InstallDryRun) -> list[RenderableType]:
+def render_install_plan(data: InstallDryRun) -> list[Part]:
     """The commands of the plan, to be pasted into a shell."""
     notes = [] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]
     lines = (f"# {data.profile} into {data.venv}", *notes, *data.commands)
-    return [Text(line, no_wrap=True) for line in lines]
+    return [Text(line, wrap=False) for line in lines]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.fetch import FetchResult
-from envdoctor.output.console import indent
+from envdoctor.output.text import Part, Text, indent
 
 MIB = 1 << 20
 
 
-def render_fetch(data: FetchResult) -> list[RenderableType]:
+def render_fetch(data: FetchResult) -> list[Part]:
     """The downloaded files, those that were present or left out, and the install command for the other machine."""
     downloads = f"{data.files - data.kept} downloaded ({data.downloaded / MIB:.1f} MiB), {data.kept} already present"
     details = [f"{data.files} files, {data.bytes / MIB:.1f} MiB in {data.folder}; {downloads}; {data.seconds:.1f} s"]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.core.records import Finding
-from envdoctor.output.console import indent
+from envdoctor.output.text import Part, Text, indent
 
 MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
 
 
-def findings_lines(findings: tuple[Finding, ...]) -> list[RenderableType]:
+def findings_lines(findings: tuple[Finding, ...]) -> list[Part]:
     """A title and the findings; empty without findings."""
     if not findings:
         return []
     return [Text("\nFindings", style="title"), *(part for finding in findings for part in finding_lines(finding))]
 
 
-def finding_lines(finding: Finding) -> list[RenderableType]:
+def finding_lines(finding: Finding) -> list[Part]:
     """A finding with its fix, commands and evidence; the details of a harmless one are in `envdoctor explain ID`."""
     line = f"line {finding.line}: " if finding.line else ""
     head = Text.assemble(
@@ -27,7 +24,7 @@ def finding_lines(finding: Finding) -> list[RenderableType]:
     )  # fmt: skip
     if finding.status == "info":
         return [head]
-    parts: list[RenderableType] = [head]
+    parts: list[Part] = [head]
     if finding.fix:
         parts.append(indent(Text(finding.fix)))
     parts += [indent(Text(f"$ {command}", style="command")) for command in finding.commands]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.fleet.ranks import CollectiveResult
 from envdoctor.fleet.records import FleetCheckResult, Group
-from envdoctor.output.console import table
 from envdoctor.output.findings import findings_lines
+from envdoctor.output.text import Part, Text, table
 
 HEADLINE_FACTS = ("GPUs", "driver", "torch", "NCCL", "python", "InfiniBand")
 MAX_DIFFERENCES = 6
@@ -16,7 +13,7 @@ MAX_ROWS = 40
 GRADES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "unknown"}
 
 
-def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
+def render_fleet_check(data: FleetCheckResult) -> list[Part]:
     """Render the majority's facts, the groups, the findings, and a verdict."""
     head = Text.assemble(
         ("Fleet", "title"), f"  {data.nodes} nodes ({data.method}), {data.answered} responded, {data.seconds} s"
@@ -24,7 +21,7 @@ def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     common_facts = ", ".join(
         f"{fact} {data.common[fact]}" for fact in HEADLINE_FACTS if data.common.get(fact, "none") != "none"
     )
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         head,
         *([Text(f"most nodes have: {common_facts}", style="dim")] if common_facts else []),
         _groups(data),
@@ -39,7 +36,7 @@ def render_fleet_check(data: FleetCheckResult) -> list[RenderableType]:
     return [*parts, *findings_lines(data.findings), Text.assemble(mark, summary or "all nodes are equal")]
 
 
-def _groups(data: FleetCheckResult) -> RenderableType:
+def _groups(data: FleetCheckResult) -> Part:
     rows = table("nodes", "count", "differences from the majority")
     for group in data.groups[:MAX_ROWS]:
         rows.add_row(Text(group.nodes), str(group.count), _differences(group))
@@ -58,7 +55,7 @@ def _differences(group: Group) -> Text:
     return Text(", ").join(parts) if parts else Text("none", style="ok")
 
 
-def render_collective(data: CollectiveResult) -> list[RenderableType]:
+def render_collective(data: CollectiveResult) -> list[Part]:
     """Render the speeds, the ranks, the findings, and a verdict."""
     network = ", ".join(
         part for part in (data.backend, data.interface and f"over {data.interface}", data.transport) if part
@@ -68,7 +65,7 @@ def render_collective(data: CollectiveResult) -> list[RenderableType]:
         f"  {data.ranks} ranks on {len(data.nodes)} nodes ({data.method}), {data.seconds} s",
         f"  {network}",
     )
-    parts: list[RenderableType] = [head]
+    parts: list[Part] = [head]
     if data.speeds:
         rows = table("collective", "bus bandwidth", "healthy from", "grade")
         for speed in data.speeds:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from envdoctor.output.console import indent
+from envdoctor.output.text import Part, Text, indent
 from envdoctor.verify.loading import LoadResult, LoadTest
 
 OUTPUT_SHOWN = 3  # last lines of output of a failed import
 
 
-def render_load_test(data: LoadTest) -> list[RenderableType]:
+def render_load_test(data: LoadTest) -> list[Part]:
     """Failures, then imports with their warnings, then the counts."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for result in data.results:
         if result.outcome not in ("loaded", "skipped"):
             parts += _failure(result)
@@ -28,7 +25,7 @@ def render_load_test(data: LoadTest) -> list[RenderableType]:
     return [*parts, *_counts(data)]
 
 
-def _failure(result: LoadResult) -> list[RenderableType]:
+def _failure(result: LoadResult) -> list[Part]:
     verb = "import " if result.kind == "import" else ""
     head = Text.assemble(
         ("✗ ", "error"), verb, (result.name, "title"), f"  of {result.distribution}: ", (result.outcome, "error")
@@ -38,8 +35,8 @@ def _failure(result: LoadResult) -> list[RenderableType]:
     return [head, indent(Text(result.message)), *(indent(Text(line, style="dim")) for line in details)]
 
 
-def _counts(data: LoadTest) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+def _counts(data: LoadTest) -> list[Part]:
+    lines: list[Part] = []
     for kind, noun in (("extension", "compiled files"), ("import", "libraries")):
         outcomes = Counter(
             result.outcome for result in data.results if result.kind == kind and result.outcome != "skipped"

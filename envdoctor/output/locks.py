@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.lock import LockOutcome, LockResult
 from envdoctor.commands.resolve import Matrix, MatrixCell
 from envdoctor.export import ExportedFile
 from envdoctor.knowledge_check import FactsCheckResult
-from envdoctor.output.console import err, indent, out, table
+from envdoctor.output.console import err
+from envdoctor.output.text import Part, Text, Verbatim, indent, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
 CHANGES_SHOWN = 40
 
 
-def render_locks(data: LockResult) -> list[RenderableType]:
+def render_locks(data: LockResult) -> list[Part]:
     """One line for each lock; below it the changes and the problems."""
     return [part for result in data.results for part in _locked(result)]
 
 
-def _locked(result: LockOutcome) -> list[RenderableType]:
+def _locked(result: LockOutcome) -> list[Part]:
     style = "ok" if result.outcome in GOOD else "warning" if result.outcome == "partial" else "error"
     mark = {"ok": "✓", "warning": "!", "error": "✗"}[style]
     head = Text.assemble(
@@ -31,7 +29,7 @@ def _locked(result: LockOutcome) -> list[RenderableType]:
         head.append(f", {result.packages} packages, {result.digest}")
     if result.download:
         head.append(f", {result.download / 1e9:.1f} GB of wheels")
-    parts: list[RenderableType] = [head]
+    parts: list[Part] = [head]
     if result.without:
         parts.append(indent(Text(f"without {', '.join(result.without)}: only the PyTorch index has their build")))
     parts += [indent(Text(problem, style="error")) for problem in result.problems]
@@ -41,17 +39,15 @@ def _locked(result: LockOutcome) -> list[RenderableType]:
     return parts
 
 
-def render_export(data: ExportedFile) -> list[RenderableType]:
+def render_export(data: ExportedFile) -> list[Part]:
     """The exported text on stdout, notes on stderr."""
-    out().print(Text(data.text), soft_wrap=True, end="")
-    for note in data.notes:
-        err().print(Text.assemble(("note: ", "info"), note))
-    return []
+    err().print(*(Text.assemble(("note: ", "info"), note) for note in data.notes))
+    return [Verbatim(data.text)]
 
 
-def render_facts_check(data: FactsCheckResult) -> list[RenderableType]:
+def render_facts_check(data: FactsCheckResult) -> list[Part]:
     """One line for each table; below it the drifted rows and the rows that could not be compared."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for checked in data.tables:
         style = "error" if checked.drifted else "warning" if checked.failed_reads else "ok"
         parts.append(
@@ -73,7 +69,7 @@ def render_facts_check(data: FactsCheckResult) -> list[RenderableType]:
     return [*parts, Text(summary, style="dim")]
 
 
-def render_matrix(data: Matrix) -> list[RenderableType]:
+def render_matrix(data: Matrix) -> list[Part]:
     """A table of machines and profiles, and the reasons of profiles that do not fit or have no lock."""
     profiles = list(dict.fromkeys(cell.profile for cell in data.cells))
     by_machine = {(cell.machine, cell.profile): cell for cell in data.cells}

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from envdoctor.core.records import Fact, Gpu, Machine
+from envdoctor.output.text import Part, Text, facts_table, indent
 
 T = TypeVar("T")
 GIB = 1 << 30
 
 
-def machine_tables(machine: Machine) -> list[RenderableType]:
+def machine_tables(machine: Machine) -> list[Part]:
     """The host, the driver and toolkit, and each GPU."""
     title = machine.name or ("Reported machine" if machine.origin.startswith("report") else "This machine")
     return [
@@ -40,16 +37,7 @@ def gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def facts_table() -> Table:
-    """A table of facts: name, value, source."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(style="dim", overflow="fold")
-    return table
-
-
-def _host(machine: Machine) -> Table:
+def _host(machine: Machine) -> Part:
     table, system = facts_table(), machine.system
     rows: list[tuple[str, Fact[Any], Callable[..., str]]] = [
         ("architecture", system.architecture, str),
@@ -77,10 +65,10 @@ def _host(machine: Machine) -> Table:
         table.add_row(role, f"{gib(place.free)} free of {gib(place.total)}", place.path)
     for python in machine.pythons.value or ():
         table.add_row("Python", python.version + ("" if python.headers else ", no headers"), python.path)
-    return table
+    return indent(table, 2)
 
 
-def _nvidia(machine: Machine) -> Table:
+def _nvidia(machine: Machine) -> Part:
     table, driver, cuda = facts_table(), machine.driver, machine.cuda
     rows = [
         ("driver", driver.version),
@@ -98,10 +86,10 @@ def _nvidia(machine: Machine) -> Table:
     table.add_row("GPUs", show(machine.gpus, lambda gpus: str(len(gpus))), machine.gpus.source)
     for name, value in (machine.environment.value or {}).items():
         table.add_row(name, value if len(value) < 100 else f"{value[:100]}…", "environment")
-    return table
+    return indent(table, 2)
 
 
-def _gpu(gpu: Gpu) -> list[RenderableType]:
+def _gpu(gpu: Gpu) -> list[Part]:
     table = facts_table()
     rows: list[tuple[str, Fact[Any], Callable[..., str]]] = [
         ("compute capability", gpu.compute_capability, str),
@@ -124,7 +112,7 @@ def _gpu(gpu: Gpu) -> list[RenderableType]:
     ]
     for name, fact, render in rows:
         table.add_row(name, show(fact, render), fact.source)
-    return [Text.assemble((f"\nGPU {gpu.index}  ", "title"), show(gpu.name)), table]
+    return [Text.assemble((f"\nGPU {gpu.index}  ", "title"), show(gpu.name)), indent(table, 2)]
 
 
 def _on(value: bool) -> str:

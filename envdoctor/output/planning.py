@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.text import Text
-
 from envdoctor.commands.plan import MemoryPlan, format_setting
-from envdoctor.output.console import out, table
+from envdoctor.output.text import Part, Text, command, table
 
 GIB = 1 << 30
 SMALLEST_PART = 1 << 20  # bytes; smaller parts are omitted
@@ -20,7 +16,7 @@ PHASE_NAMES = {
 }
 
 
-def render_memory_plan(data: MemoryPlan) -> list[RenderableType]:
+def render_memory_plan(data: MemoryPlan) -> list[Part]:
     """Render the parts at the peak, the other phases, the verdict, and the remedies."""
     head = Text.assemble(
         (data.model or data.recipe, "title"),
@@ -32,12 +28,12 @@ def render_memory_plan(data: MemoryPlan) -> list[RenderableType]:
     rows = table("at the peak, in " + PHASE_NAMES[data.peak_phase], "GiB", "details")
     for part in sorted(data.parts, key=lambda part: -part.bytes):
         if part.bytes >= SMALLEST_PART:
-            rows.add_row(part.part, _gib(part.bytes), escape(part.why))
+            rows.add_row(part.part, _gib(part.bytes), part.why)
     rows.add_row(Text("total", style="title"), Text(_gib(data.peak), style="title"), "")
     others = ", ".join(
         f"{PHASE_NAMES[phase]} {_gib(size)}" for phase, size in data.phases.items() if phase != data.peak_phase
     )
-    parts: list[RenderableType] = [head, Text(f"{batch}; {lengths}; {data.dtype}, {data.attention}"), rows]
+    parts: list[Part] = [head, Text(f"{batch}; {lengths}; {data.dtype}, {data.attention}"), rows]
     parts.append(Text(f"other phases: {others} GiB", style="dim"))
     if data.host >= SMALLEST_PART:
         parts.append(Text(f"host memory without the libraries: {_gib(data.host)} GiB", style="dim"))
@@ -45,11 +41,8 @@ def render_memory_plan(data: MemoryPlan) -> list[RenderableType]:
     if data.vllm_share is not None:
         computed = "computed: " if data.vllm_share_computed else ""
         parts.append(Text(f"vLLM's share: {computed}vllm_share={data.vllm_share:g}"))
-    for renderable in (*parts, _verdict(data), *_remedies(data)):
-        out().print(renderable)
-    if data.remedies and data.remedies[-1].fits:  # printed here: soft_wrap keeps the command on one line
-        out().print(Text(f"$ {data.remedies[-1].command}", style="command"), soft_wrap=True)
-    return []
+    parts += [_verdict(data), *_remedies(data)]
+    return [*parts, command(data.remedies[-1].command)] if data.remedies and data.remedies[-1].fits else parts
 
 
 def _verdict(data: MemoryPlan) -> Text:
@@ -61,7 +54,7 @@ def _verdict(data: MemoryPlan) -> Text:
     return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f"  {where}, {_gib(data.peak)} needed")
 
 
-def _remedies(data: MemoryPlan) -> list[RenderableType]:
+def _remedies(data: MemoryPlan) -> list[Part]:
     """Render the remedies, each in addition to the previous ones."""
     if data.fits is not False:
         return []

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from envdoctor.commands.profiles import ProfileEntry, ProfileList
 from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
 from envdoctor.locking.lock import Lock
-from envdoctor.output.console import indent, table
+from envdoctor.output.text import Part, Rows, Text, facts_table, indent, table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
 
-Parts = Iterator[RenderableType]
+Parts = Iterator[Part]
 SHA_SHOWN = 12  # characters of a hash
 
 
-def render_profiles(data: ProfileList) -> list[RenderableType]:
+def render_profiles(data: ProfileList) -> list[Part]:
     """A table of all usable profiles; below it the origin of user profiles, and the problems of unusable ones."""
     rows = table("profile", "machine", "stack", "locks", "evidence")
     for entry in data.profiles:
@@ -32,7 +28,7 @@ def render_profiles(data: ProfileList) -> list[RenderableType]:
                 Text(needs(entry.profile)),
                 Text(entry.profile.summary),
                 Text(locked, style="" if complete else "warning"),
-                Text("\n".join(dict.fromkeys(f"{e.what} {e.date}" for e in entry.profile.evidence)) or "none"),
+                Text(", ".join(dict.fromkeys(f"{e.what} {e.date}" for e in entry.profile.evidence)) or "none"),
             )
     return [rows, *(_origin(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
 
@@ -62,7 +58,7 @@ def _gpus(when: When) -> str:
     return ", ".join(parts)
 
 
-def render_profile(data: ProfileDetails) -> list[RenderableType]:
+def render_profile(data: ProfileDetails) -> list[Part]:
     """The content of a profile, and its locks."""
     profile = data.profile
     return [
@@ -80,11 +76,9 @@ def render_profile(data: ProfileDetails) -> list[RenderableType]:
     ]
 
 
-def _facts(data: ProfileDetails) -> Table:
+def _facts(data: ProfileDetails) -> Rows:
     profile, when = data.profile, data.profile.when
-    rows = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
+    rows = facts_table()
     facts = {
         "from": data.origin + (f", extends {' and '.join(data.extends)}" if data.extends else ""),
         "machine": " or ".join(when.architectures),
@@ -124,8 +118,7 @@ def _pins(title: str, pins: tuple[Pin, ...]) -> Parts:
     if pins:
         rows = table(title, "reason")
         for pin in pins:
-            # as Text, since Rich would parse the extra in `verl[vllm]` as markup
-            rows.add_row(Text(pin.spec), Text(" ".join(part for part in (pin.why, pin.url) if part)))
+            rows.add_row(pin.spec, " ".join(part for part in (pin.why, pin.url) if part))
         yield Text()
         yield rows
 
@@ -212,7 +205,7 @@ def _evidence(profile: Profile) -> Parts:
         yield indent(Text("none"), 2)
 
 
-def render_resolutions(data: ResolveResult) -> list[RenderableType]:
+def render_resolutions(data: ResolveResult) -> list[Part]:
     """Each profile with the attempts, its lock, and the findings of the rules."""
     return [part for result in data.results for part in _resolved(result, alone=len(data.results) == 1)]
 
@@ -253,7 +246,7 @@ def _lines_of_lock(lock: Lock, digest: str) -> Parts:
         yield indent(Text(f"torch {torch.version} from {torch.source}"), 4)
 
 
-def _packages(lock: Lock) -> Table:
+def _packages(lock: Lock) -> Rows:
     rows = table("package", "version", "source")
     for package in lock.packages:
         rows.add_row(package.name, package.version, Text(package.source))

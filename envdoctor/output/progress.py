@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from envdoctor.core.records import ProbeResult
 from envdoctor.output.console import err
+from envdoctor.output.text import Text
 
 if TYPE_CHECKING:
     from envdoctor.commands.watch import WatchResult
@@ -27,20 +24,13 @@ class ConsoleReporter:
     """Prints completed steps as permanent lines, and the current activity as one line that is updated."""
 
     def __init__(self) -> None:
-        self.console = err()
-        self.live = (
-            Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
-        )
-        if self.live:
-            self.live.start()
         self.phase_start = self.last_print = time.monotonic()
         self.step = 0
         self.running: list[str] = []
 
     def close(self) -> None:
         """Remove the live line."""
-        if self.live:
-            self.live.stop()
+        err().clear()
 
     def phase(self, title: str) -> None:
         """A new part of the work begins. Its elapsed time starts at 0."""
@@ -107,20 +97,18 @@ class ConsoleReporter:
     def _run(self) -> LiveRun:
         from envdoctor.output.run_live import LiveRun
 
-        return LiveRun(self.console, self.live)
+        return LiveRun()
 
     def _print(self, line: Text) -> None:
         """Print a permanent line."""
-        self.console.print(line)
+        err().print(line)
 
     def _update(self, line: str) -> None:
         """Update the live line. In a pipe, print the line at most once per interval."""
         now = time.monotonic()
-        shown = Text(f"{line}  {now - self.phase_start:.0f} s", style="dim", overflow="ellipsis", no_wrap=True)
-        if self.live:
-            grid = Table.grid()
-            grid.add_row(shown)
-            self.live.update(grid, refresh=True)
+        shown = Text(f"{line}  {now - self.phase_start:.0f} s", style="dim")
+        if err().is_live:
+            err().update(shown)
         elif now - self.last_print >= PIPE_INTERVAL_SECONDS:
             self.last_print = now
-            self.console.print(shown)
+            err().print(shown)

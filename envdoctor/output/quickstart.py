@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.quickstart import QuickstartResult
 from envdoctor.output.check import choice_lines
 from envdoctor.output.environments import render_install
+from envdoctor.output.text import Part, Text
 from envdoctor.output.train import render_training
 
 
-def render_quickstart(data: QuickstartResult) -> list[RenderableType]:
+def render_quickstart(data: QuickstartResult) -> list[Part]:
     """The chosen profile, the install, the verification, the run, and the time of each step."""
     times = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
     passed = sum(result.outcome == "passed" for result in data.verification.results)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.report import IssueReport, to_markdown
+from envdoctor.output.text import Part, Verbatim
 
 
-def render_report(data: IssueReport) -> list[RenderableType]:
+def render_report(data: IssueReport) -> list[Part]:
     """The report in Markdown, without wrapping."""
-    return [Text(to_markdown(data), no_wrap=True, end="")]
+    return [Verbatim(to_markdown(data))]

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from rich.cells import cell_len
-from rich.text import Text
-
 from envdoctor.machine.gpu_usage import GpuUsage
+from envdoctor.output.layout import cell_width
+from envdoctor.output.text import Text
 from envdoctor.training.runs.state import Evaluation, RunState
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH, MIN_SPARKLINE_WIDTH = 24, 4  # characters
 NARROW = 80  # columns
+PIPE_WIDTH = 10_000  # in a pipe no cell is omitted
 GIB = 1 << 30
 MAIN_METRICS = ("reward", "exact_match", "accuracy")  # the first available one is shown
 
 
-def lines(state: RunState, width: int, gpus: Sequence[GpuUsage] = ()) -> list[Text]:
+def lines(state: RunState, width: int | None, gpus: Sequence[GpuUsage] = ()) -> list[Text]:
     """Return the lines of progress, learning, policy, speed, and the GPUs."""
+    width = width or PIPE_WIDTH
     rows = [_progress(state), _learning(state, width), _policy(state), _speed(state)]
     rows += [_gpu(gpu) for gpu in gpus]
-    return [Text("  " + joined, no_wrap=True) for cells in rows if (joined := join(cells, width - 2))]
+    return [Text("  " + joined, wrap=False) for cells in rows if (joined := join(cells, width - 2))]
 
 
 def plain(state: RunState) -> str:
@@ -36,7 +37,7 @@ def join(cells: Iterable[str], width: int) -> str:
     line = ""
     for cell in cells:
         longer = f"{line}  {cell}" if line else cell
-        if cell_len(longer) > width:
+        if cell_width(longer) > width:
             continue
         line = longer
     return line

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
-
 from envdoctor.output import run_lines
+from envdoctor.output.console import err
+from envdoctor.output.text import Text
 from envdoctor.training.runs.state import (
     Alarm,
     Evaluation,
@@ -33,8 +31,7 @@ REFRESH_SECONDS = 0.1  # a tiny model makes many steps per second
 class LiveRun:
     """Reduces events to the run's state and shows it."""
 
-    def __init__(self, console: Console, live: Live | None) -> None:
-        self.console, self.live = console, live
+    def __init__(self) -> None:
         self.reducer = RunReducer()
         self.refreshed = 0.0
         self.printed_step, self.printed_at = 0, time.monotonic()
@@ -44,8 +41,8 @@ class LiveRun:
         """Show one event of the trainer."""
         self.reducer.apply(event)
         for line in event_lines(event):
-            self.console.print(line, soft_wrap=self.live is None)
-        shown = ("step", "warmup") if self.live is None else ("step", "warmup", "eval", "phase")
+            err().print(line)
+        shown = ("step", "warmup", "eval", "phase") if err().is_live else ("step", "warmup")
         if event.get("event") in shown and not self.watching:
             self._show(self.reducer.state())
 
@@ -54,28 +51,24 @@ class LiveRun:
         self.watching = True
         if not self.header_printed:
             self.header_printed = True
-            self.console.print(Text.assemble(("• ", "info"), f"{watched.recipe} in {watched.directory}"))
-            for note in watched.state.notes:
-                self.console.print(note_line(note), soft_wrap=self.live is None)
-            for alarm in watched.state.alarms:
-                self.console.print(alarm_line(alarm), soft_wrap=self.live is None)
+            err().print(Text.assemble(("• ", "info"), f"{watched.recipe} in {watched.directory}"))
+            err().print(*map(note_line, watched.state.notes), *map(alarm_line, watched.state.alarms))
         if (watched.silent is not None) != self.silent:
             self.silent = watched.silent is not None
             if self.silent:
-                self.console.print(silence_line(watched))
-        if self.live:
-            lines = run_lines.lines(watched.state, self.console.width, watched.gpus)
-            self.live.update(Group(*lines, trainer_line(watched)), refresh=True)
+                err().print(silence_line(watched))
+        if err().is_live:
+            err().update(*run_lines.lines(watched.state, err().width, watched.gpus), trainer_line(watched))
         else:
             self._plain(watched.state)
 
     def _show(self, state: RunState) -> None:
         now = time.monotonic()
-        if self.live is None:
+        if not err().is_live:
             self._plain(state)
         elif now - self.refreshed >= REFRESH_SECONDS:
             self.refreshed = now
-            self.live.update(Group(*run_lines.lines(state, self.console.width)), refresh=True)
+            err().update(*run_lines.lines(state, err().width))
 
     def _plain(self, state: RunState) -> None:
         """Print the first step of a phase, then one after PLAIN_STEPS or PLAIN_SECONDS."""
@@ -85,7 +78,7 @@ class LiveRun:
         due = self.printed_step == 0 or state.step - self.printed_step >= PLAIN_STEPS
         if state.step != self.printed_step and (due or now - self.printed_at >= PLAIN_SECONDS):
             self.printed_step, self.printed_at = state.step, now
-            self.console.print(Text(run_lines.plain(state)), soft_wrap=True)
+            err().print(Text(run_lines.plain(state), wrap=False))
 
 
 def event_lines(event: Event) -> list[Text]:

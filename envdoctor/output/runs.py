@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.pack import Manifest, PackCheckResult, PackResult
 from envdoctor.commands.plot import PlotResult
 from envdoctor.commands.watch import WatchResult
 from envdoctor.output import run_lines
-from envdoctor.output.console import out, table
+from envdoctor.output.console import out
 from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
+from envdoctor.output.text import Part, Text, table
 from envdoctor.training.runs.directory import resume_hint
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
 SUCCESS = ("✓ ", "ok")
 
 
-def render_watch(data: WatchResult) -> list[RenderableType]:
+def render_watch(data: WatchResult) -> list[Part]:
     """Render the state of a run."""
     state = data.state
     mark = ENDINGS[state.ending]
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble(mark, (data.recipe, "title"), f" {state.ending or 'running'}: {data.directory}")
     ]
     parts += run_lines.lines(state, out().width, data.gpus)
@@ -38,13 +36,13 @@ def render_watch(data: WatchResult) -> list[RenderableType]:
         error = state.error
         parts.append(Text.assemble(("error: ", "error"), error.message))
         parts += [Text.assemble(("expected: ", "info"), error.expected)] if error.expected else []
-        parts += [Text.assemble(("hint: ", "info"), error.hint, no_wrap=True)] if error.hint else []
+        parts += [Text.assemble(("hint: ", "info"), error.hint, wrap=False)] if error.hint else []
     if state.ending == "interrupted":
-        parts.append(Text(resume_hint(Path(data.directory)), style="info", no_wrap=True))
+        parts.append(Text(resume_hint(Path(data.directory)), style="info", wrap=False))
     return parts
 
 
-def render_plot(data: PlotResult) -> list[RenderableType]:
+def render_plot(data: PlotResult) -> list[Part]:
     """Render the path and the content of a figure."""
     runs = ", ".join(f"{name} ({steps} steps)" for name, steps in zip(data.runs, data.steps, strict=True))
     shown = Text.assemble(SUCCESS, (data.path, "title"), f"  {', '.join(data.panels)}: {runs}")
@@ -52,12 +50,12 @@ def render_plot(data: PlotResult) -> list[RenderableType]:
     return [shown, *empty]
 
 
-def render_pack(data: PackResult) -> list[RenderableType]:
+def render_pack(data: PackResult) -> list[Part]:
     """Render a zip: its content, and the number of excluded files."""
     manifest = data.manifest
     left_out = [f"{count} of {reason}" for reason, count in manifest.left_out.items()]
     removed = sum(file.secrets_removed for file in manifest.files)
-    parts: list[RenderableType] = [
+    parts: list[Part] = [
         Text.assemble(SUCCESS, (data.path, "title"), f"  {len(manifest.files)} files, {_size(data.size)}"),
         *_contents(manifest),
     ]
@@ -70,7 +68,7 @@ def render_pack(data: PackResult) -> list[RenderableType]:
     return [*parts, Text(f"$ envdoctor pack --check {data.path}", style="command")]
 
 
-def render_pack_check(data: PackCheckResult) -> list[RenderableType]:
+def render_pack_check(data: PackCheckResult) -> list[Part]:
     """Render the comparison of a zip with its manifest."""
     if not data.faults:
         line = Text.assemble(SUCCESS, f"{data.files} files, {_size(data.size)}: all checksums match the manifest")
@@ -79,10 +77,10 @@ def render_pack_check(data: PackCheckResult) -> list[RenderableType]:
     return [Text.assemble(("✗ ", "error"), f"{data.path} differs from its manifest"), *faults]
 
 
-def _contents(manifest: Manifest) -> list[RenderableType]:
+def _contents(manifest: Manifest) -> list[Part]:
     """Render the run in one line, and its held-out metrics."""
     status = f"{manifest.ending or 'running'} at step {manifest.step} of {manifest.steps}"
-    lines: list[RenderableType] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {status}", style="dim")]
+    lines: list[Part] = [Text(f"  {manifest.run}: recipe {manifest.recipe}, {status}", style="dim")]
     if manifest.after:
         rows = table("held-out", "before", "after")
         for name, value in manifest.after.items():

@@ -6,17 +6,14 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from envdoctor.commands.train import RecipeList, SettingList, TrainResult
-from envdoctor.output.console import indent, out, table
+from envdoctor.output.text import Part, Text, indent, table
 
 if TYPE_CHECKING:
     from envdoctor.training.start import Run
 
 
-def render_recipes(data: RecipeList) -> list[RenderableType]:
+def render_recipes(data: RecipeList) -> list[Part]:
     """Render the bundled recipes."""
     rows = table("recipe", "description")
     for recipe in data.recipes:
@@ -24,7 +21,7 @@ def render_recipes(data: RecipeList) -> list[RenderableType]:
     return [rows]
 
 
-def render_settings(data: SettingList) -> list[RenderableType]:
+def render_settings(data: SettingList) -> list[Part]:
     """Render the settings of a trainer."""
     rows = table("setting", "default", "description")
     for setting in data.settings:
@@ -37,7 +34,7 @@ def render_settings(data: SettingList) -> list[RenderableType]:
     return [rows]
 
 
-def render_training(data: TrainResult) -> list[RenderableType]:
+def render_training(data: TrainResult) -> list[Part]:
     """Render a run: for a dry run its settings and launch, else the held-out metrics and the run directory."""
     if data.dry_run:
         from envdoctor.training.recipes import read_settings
@@ -48,13 +45,8 @@ def render_training(data: TrainResult) -> list[RenderableType]:
         for key, value in changed.items():
             rows.add_row(key, _setting_value(value), Text(_setting_value(defaults.get(key)), style="dim"))
         others = f"{len(data.run.settings) - len(changed)} settings at their defaults: envdoctor train --settings"
-        out().print(rows)
-        out().print(Text(others, style="dim"))
-        for key, value in data.summary.items():
-            out().print(Text(f"{key}: {value}"))
-        for line in launch_lines(data.run):  # not wrapped, for copying
-            out().print(line, soft_wrap=True)
-        return []
+        summary = [Text(f"{key}: {value}") for key, value in data.summary.items()]
+        return [rows, Text(others, style="dim"), *summary, *launch_lines(data.run)]
     if data.job:
         return _submitted(data)
     result = data.result
@@ -91,7 +83,11 @@ def launch_lines(run: Run) -> list[Text]:
         *(_shell_line(line) for line in launch.limits),
         *files,
         _command(run.command),
-        *(part for line in launch.other_nodes for part in (Text("# on each other node:", style="dim"), Text(line))),
+        *(
+            part
+            for line in launch.other_nodes
+            for part in (Text("# on each other node:", style="dim"), Text(line, wrap=False))
+        ),
     ]
 
 
@@ -102,25 +98,25 @@ def _file(path: str, text: str) -> list[Text]:
 
 def _shell_line(line: str) -> Text:
     command, mark, reason = line.partition("  # ")
-    return Text.assemble(command, (f"{mark}{reason}", "dim"))
+    return Text.assemble(command, (f"{mark}{reason}", "dim"), wrap=False)
 
 
 def _command(words: Sequence[str]) -> Text:
     return Text("$ " + shlex.join(words), style="command")
 
 
-def _submitted(data: TrainResult) -> list[RenderableType]:
+def _submitted(data: TrainResult) -> list[Part]:
     run = data.run.directory
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
     return [
         Text.assemble(("✓ ", "ok"), f"job {data.job} submitted: {run}/job.sbatch"),
-        indent(Text(f"watch it: envdoctor watch {run}", overflow="fold")),
-        indent(Text(f"queue: squeue --jobs {data.job}; log: {run}/train.log", overflow="fold")),
-        indent(Text(f"end it: scancel {data.job}{saving}", overflow="fold")),
+        indent(Text(f"watch it: envdoctor watch {run}")),
+        indent(Text(f"queue: squeue --jobs {data.job}; log: {run}/train.log")),
+        indent(Text(f"end it: scancel {data.job}{saving}")),
     ]
 
 
-def _held_out(result: dict[str, Any]) -> RenderableType:
+def _held_out(result: dict[str, Any]) -> Part:
     before, after = result.get("before") or {}, result.get("after") or {}
     rows = table("held-out", "before", "after")
     for name in dict.fromkeys([*before, *after]):

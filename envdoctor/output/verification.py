@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.text import Text
-
 from envdoctor.core.records import Verification
-from envdoctor.output.console import indent, table
+from envdoctor.output.text import Part, Text, indent, table
 
 OUTCOME_STYLES = {"passed": "ok", "unavailable": "info"}
 MAX_OUTPUT = 600  # last characters of a failed probe's output
 
 
-def render_verification(data: Verification) -> list[RenderableType]:
+def render_verification(data: Verification) -> list[Part]:
     """The table of probes, details of failed ones, and the verdict."""
     rows = table("probe", "outcome", "s", "result")
-    details: list[RenderableType] = []
+    details: list[Part] = []
     for result in data.results:
         style = OUTCOME_STYLES.get(result.outcome, "error")
-        rows.add_row(result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", escape(result.message))
+        rows.add_row(result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", result.message)
         if result.output and result.outcome not in OUTCOME_STYLES:
             details.append(indent(Text(f"{result.probe}: {result.output.strip()[-MAX_OUTPUT:]}", style="dim")))
     details += [indent(Text(f"{result.probe}: {result.cause}")) for result in data.results if result.cause]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
+from envdoctor.output.text import Text
 from envdoctor.verify.status import BenchmarkStatus, VerificationStatus, describe_benchmark, describe_verification
 
 VERIFICATION_STYLES = {"passed": "ok", "failed": "error", "stale": "warning"}

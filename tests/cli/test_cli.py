@@ -267,12 +267,6 @@ def test_a_dry_run_of_training_writes_nothing(home: Path) -> None:
     assert snapshot(home) == {}
 
 
-@pytest.mark.parametrize("columns", ["40", "80"])
-def test_output_fits_the_terminal_width(columns: str, home: Path) -> None:
-    done = envdoctor("check", "--machine", "cpu-2core", home=home, COLUMNS=columns)
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= int(columns)
-
-
 def test_a_pipe_receives_no_colour(home: Path) -> None:
     done = envdoctor("check", "--machine", "cpu-2core", home=home)
     assert "\x1b" not in done.stdout + done.stderr

@@ -505,17 +505,13 @@ def test_a_folder_name_with_a_comma(house: Path) -> None:
     assert done.ok, done.output
 
 
-def test_the_output_contains_the_install_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
+def test_the_output_contains_the_install_command(place: Place) -> None:
     from envdoctor.output.fetch import render_fetch
+    from envdoctor.output.layout import lines
 
     place.lock()
     fetched = place.fetch()
-    console = Console(width=200, no_color=True)
-    for part in render_fetch(fetched):
-        console.print(part, soft_wrap=True)
-    message = capsys.readouterr().out
+    message = "\n".join(line.plain for part in render_fetch(fetched) for line in lines(part, None))
     assert f"$ {fetched.command}" in message
     assert "4 files" in message
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 from support.command import envdoctor, envelope
 from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.paths import ROOT
@@ -34,7 +32,7 @@ from envdoctor.knowledge.gpu_speeds import GpuSpeed, gpu_speed_table, gpu_speeds
 from envdoctor.machine.gpu import READERS
 from envdoctor.machine.gpu_sampler import GpuSample
 from envdoctor.output.bench import render_benchmark
-from envdoctor.output.console import THEME
+from envdoctor.output.layout import lines
 from envdoctor.verify import bench
 from envdoctor.verify.bench_causes import likely_causes
 from envdoctor.verify.bench_records import BenchmarkReport, LoadSummary, expected_speed, grade, summarize_load
@@ -259,11 +257,7 @@ def test_run_grades_measurements_and_continues_after_a_failed_script(measured: t
 
 
 def test_human_output_fits_80_columns(measured: tuple[BenchmarkReport, Path]) -> None:
-    page = io.StringIO()
-    console = Console(file=page, width=80, theme=THEME, highlight=False)
-    for part in render_benchmark(measured[0]):
-        console.print(part)
-    text = page.getvalue()
+    text = "\n".join(line.plain for part in render_benchmark(measured[0]) for line in lines(part, 80))
     assert max(map(len, text.splitlines())) <= 80
     for expected in ("16-bit matrix product", "500 TFLOP/s", "657 to 989", "failing", "power-cap 100%", "1290",
                  "68% of the typical speed; possible causes:", "1 healthy, 1 failing, 2 not-measured"):  # fmt: skip

@@ -8,9 +8,6 @@ from __future__ import annotations
 import io
 import os
 
-from rich.console import Console
-from rich.table import Table
-
 from envdoctor.explain import explain
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import audit_guide
@@ -22,7 +19,4 @@ evaluate(read_recorded("h200"))
 explain(io.BytesIO(b"RuntimeError: CUDA error: out of memory\n"))
 audit_guide("```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==4.57.1 trl==0.23.1\n```\n", name="SETUP.md")
 list_profiles({"XDG_CONFIG_HOME": "/nonexistent"})
-table = Table("name")
-table.add_row("v ✓")
-Console(file=io.StringIO()).print(table)
 recipes.CHECK_INTERPRETER = os.environ["ENVDOCTOR_CHECK_INTERPRETER"]

@@ -1,0 +1,118 @@
+"""The screens of every command in terminals of several widths and in a pipe."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.command import envdoctor
+from support.paths import ROOT
+from support.sample_environments import add_torch, make_venv
+from support.terminal import in_terminal
+
+WIDTHS = (40, 50, 80, 120)
+ERROR = "CUDA driver version is insufficient for CUDA runtime version"
+GUIDE = "```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==5.17.0 trl==0.23.1\n```\n"
+SCREENS = (
+    "check --machine gh200-480gb",
+    "check --machine t4 --venv venv",
+    "check --venv missing",
+    "explain DRV001",
+    f"explain {ERROR}",
+    "explain nothing-known",
+    "rules",
+    "profiles",
+    "profiles show gh200",
+    "audit SETUP.md",
+    "envs",
+    "paths",
+    "abi venv",
+    "archs venv --cc 9.0",
+    "resolve --profile no-such-profile",
+    "plan --recipe gsm8k --machine rtx4090",
+    "plan --recipe vllm-colocate --machine rtx4090",
+    "train sort --dry-run --run run",
+    "train sort --settings",
+    "install --dry-run --profile gh200 --venv venv",
+    "watch",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an environment, whose torch has another CUDA than its packages, and a setup guide."""
+    folder = tmp_path_factory.mktemp("folder")
+    add_torch(make_venv(folder / "venv"))
+    (folder / "SETUP.md").write_text(GUIDE)
+    return folder
+
+
+def arguments(screen: str) -> list[str]:
+    command, _, text = screen.partition(" ")
+    return [command, text] if command == "explain" else screen.split()
+
+
+def piped(screen: str, folder: Path) -> str:
+    done = envdoctor(*arguments(screen), home=folder)
+    return done.stdout + done.stderr
+
+
+def words(text: str) -> set[str]:
+    """Names, paths and other words of a screen, without its numbers."""
+    return set(re.findall(r"[A-Za-z/][\w./=@+-]{3,}", text))
+
+
+def is_breakable(line: str, width: int) -> bool:
+    """Whether a line could be shorter: it is wider than the terminal, and no command, file or single word."""
+    words = re.sub(r"`[^`]*`", "x", line).split()
+    if len(line) <= width or len(words) < 2 or re.match(r" *(\$ |hint: |#|export |ulimit )", line):
+        return False
+    return not re.search(r"\b(envdoctor|uv|pip|sudo|python|http) ", line)
+
+
+@each_case("screen", SCREENS)
+def test_a_screen_at_every_width(screen: str, folder: Path) -> None:
+    plain = piped(screen, folder)
+    commands = {line.strip() for line in plain.splitlines() if line.strip().startswith("$ ")}
+    assert not [line for line in plain.splitlines() if line != line.rstrip()]
+    assert "\x1b" not in plain
+    for width in WIDTHS:
+        shown = in_terminal(*arguments(screen), width=width, home=folder)
+        lines = shown.splitlines()
+        assert not [line for line in lines if line != line.rstrip()], width
+        assert not [line for line in lines if is_breakable(line, width)], width
+        assert {line.strip() for line in lines if line.strip().startswith("$ ")} == commands, width
+        assert words(plain) <= words(shown), width
+
+
+def test_a_pipe_is_not_wrapped_whatever_the_environment_says(folder: Path) -> None:
+    wide = envdoctor("profiles", home=folder).stdout
+    assert envdoctor("profiles", home=folder, COLUMNS="40").stdout == wide
+
+
+def test_colours_are_for_terminals(folder: Path) -> None:
+    assert "\x1b[1m" in in_terminal("profiles", width=80, home=folder, NO_COLOR="")
+    assert "\x1b" not in in_terminal("profiles", width=80, home=folder, NO_COLOR="", TERM="dumb")
+    assert "\x1b[1m" in envdoctor("profiles", home=folder, FORCE_COLOR="1").stdout
+
+
+def test_columns_sets_the_width_of_a_terminal(folder: Path) -> None:
+    narrow = in_terminal("profiles", width=120, home=folder, COLUMNS="50")
+    assert narrow == in_terminal("profiles", width=50, home=folder)
+    assert narrow != in_terminal("profiles", width=120, home=folder)
+
+
+def test_every_command_has_a_screen() -> None:
+    """Commands that install, start, ask a network or write files are tested where these are at hand."""
+    sys.path.insert(0, str(ROOT))
+    from envdoctor.commands.registry import COMMANDS
+
+    elsewhere = {
+        *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
+        *("clean", "uninstall", "verify", "plot", "pack", "fleet check", "fleet collective"),
+    }
+    shown = {screen.split()[0] for screen in SCREENS}
+    assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}
