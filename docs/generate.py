@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import fields
+
 from envdoctor.cli import app
+from envdoctor.cli.common import CommonOptions
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
 from envdoctor.profiles import choose, read_profiles
@@ -22,6 +25,7 @@ from envdoctor.training.recipes import read_recipe, recipe_names
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+COMMON = {"help"} | {field.name for field in fields(CommonOptions)}  # parameters of every command
 
 
 def rules_page() -> str:
@@ -35,6 +39,10 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Generated from the command line's own declarations; `envdoctor COMMAND --help` prints the same.",
+        "",
+        "## Options of every command",
+        "",
+        *_table(next(iter(_commands()))[1].params, names=COMMON),
     ]
     for name, command in _commands():
         summary, _, rest = (command.help or "").partition("\n\n")
@@ -44,10 +52,16 @@ def commands_page() -> str:
             lines += ["", " ".join(details.split())]
         if examples:
             lines += ["", "```console", *(f"$ {example.strip()}" for example in examples), "```"]
-        rows = [_parameter_row(each) for each in command.params if each.name != "help"]
-        if rows:
-            lines += ["", "| argument or option | default | meaning |", "|---|---|---|", *rows]
+        own = {each.name for each in command.params} - COMMON
+        if own:
+            lines += ["", *_table(command.params, names=own)]
     return "\n".join(lines) + "\n"
+
+
+def _table(parameters: Iterable[Any], *, names: set[str]) -> list[str]:
+    """The table of the parameters with these names."""
+    rows = [_parameter_row(each) for each in parameters if each.name in names]
+    return ["| argument or option | default | meaning |", "|---|---|---|", *rows]
 
 
 def _commands() -> Iterator[tuple[str, Any]]:

@@ -11,8 +11,9 @@ import typer
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from envdoctor.cli.finish import Format, ProgressFormat, finish
-from envdoctor.commands.registry import BY_NAME, request_type
+from envdoctor.cli.common import CommonOptions, ProgressOptions
+from envdoctor.cli.finish import finish
+from envdoctor.commands.registry import request_type
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
 from envdoctor.core.records import Record
@@ -29,41 +30,21 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-PROGRESS = _parameter(
-    "progress",
-    Annotated[
-        ProgressFormat,
-        typer.Option(
-            "--progress", help="Progress format: auto (live line, or lines in a pipe), or json (one per line)."
-        ),
-    ],
-    ProgressFormat.auto,
-)
-FORMAT = _parameter(
-    "output_format",
-    Annotated[Format, typer.Option("--format", help="Output format: human, json, github (annotations) or sarif.")],
-    Format.human,
-)
-
-
 def command_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
     """The callback of a command that calls `run` with its request, and with the reporter if `run` takes one."""
-    command, request = BY_NAME[name], request_type(run)
+    request = request_type(run)
     takes_reporter = "reporter" in inspect.signature(run).parameters
 
-    def callback(
-        output_format: Format = Format.human, progress: ProgressFormat = ProgressFormat.auto, **values: Any
-    ) -> None:
+    def callback(**values: Any) -> None:
         def work(reporter: LazyReporter) -> CommandResult:
             arguments = [reporter] if takes_reporter else []
             return run(make_request(request, values), *arguments)  # type: ignore[no-any-return]
 
-        finish(name, output_format, work, progress)
+        progress = make_request(ProgressOptions, values) if takes_reporter else ProgressOptions()
+        finish(name, make_request(CommonOptions, values), work, progress)
 
-    parameters = list(record_parameters(request))
-    parameters += [PROGRESS] if command.has_progress else []
-    parameters.append(FORMAT)
-    return _with_signature(callback, parameters)
+    records = (request, *([ProgressOptions] if takes_reporter else []), CommonOptions)
+    return _with_signature(callback, [each for record in records for each in record_parameters(record)])
 
 
 def group_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:

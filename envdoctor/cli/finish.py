@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import typer
 
+from envdoctor.cli.common import CommonOptions, Format, ProgressFormat, ProgressOptions
 from envdoctor.core.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -16,34 +16,20 @@ if TYPE_CHECKING:
     from envdoctor.output.reporter import LazyReporter
 
 
-class Format(str, Enum):
-    """Format of the result on stdout."""
-
-    human = "human"
-    json = "json"
-    github = "github"
-    sarif = "sarif"
-
-
-class ProgressFormat(str, Enum):
-    """Format of the progress on stderr."""
-
-    auto = "auto"
-    json = "json"
-
-
 def finish(
     command: str,
-    form: Format,
+    options: CommonOptions,
     work: Callable[[LazyReporter], CommandResult],
-    progress: ProgressFormat = ProgressFormat.auto,
+    progress: ProgressOptions = ProgressOptions(),  # noqa: B008  immutable
 ) -> None:
     """Run a command, print its result or its error, and exit with its exit code."""
     from envdoctor.core.errors import as_envdoctor_error
     from envdoctor.core.processes import sigterm_as_interrupt
+    from envdoctor.output.display import Display, set_display
     from envdoctor.output.reporter import LazyReporter
 
-    reporter = LazyReporter(json_lines=progress is ProgressFormat.json)
+    set_display(Display(verbose=options.verbose, color=options.color.value))
+    reporter = LazyReporter(json_lines=progress.progress is ProgressFormat.json, quiet=options.quiet)
     try:
         with sigterm_as_interrupt():  # in the main thread: probes run in threads, which receive no signal
             result = work(reporter)
@@ -52,14 +38,14 @@ def finish(
         error = as_envdoctor_error(exception)
         if error is None:
             raise
-        _print_error(command, form, error)
+        _print_error(command, options.output_format, error)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         reporter.close()
         typer.echo("interrupted", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     reporter.close()
-    _print_result(command, form, result)
+    _print_result(command, options.output_format, result)
     raise typer.Exit(result.exit_code)
 
 

@@ -49,7 +49,6 @@ class ArchsReport(Record, frozen=True, kw_only=True):
     files: tuple[ScannedFile, ...]
     without_gpu_code: int  # number of compiled files
     unreadable: tuple[UnreadableFile, ...] = ()
-    verbose: bool = False  # the human output lists each container
     seconds: float = 0.0
 
 
@@ -73,7 +72,6 @@ class ArchsRequest(Record, frozen=True, kw_only=True):
     cc: Annotated[str, Option("--cc", "Compute capabilities to use instead of a machine's GPUs.", "X.Y,...")] = ""
     machine: MachineOption = ""
     facts: FactOption = ()
-    verbose: Annotated[bool, Option("--verbose", "List each file with its architectures.", short="-v")] = False
 
 
 def run(request: ArchsRequest) -> CommandResult:
@@ -102,7 +100,6 @@ def run(request: ArchsRequest) -> CommandResult:
         files=files,
         without_gpu_code=scan.without_gpu_code,
         unreadable=scan.unreadable,
-        verbose=request.verbose,
         seconds=round(time.monotonic() - started, 3),
     )
     not_covered = any(not coverage.runs for file in files if not file.exempt_reason for coverage in file.coverage)

@@ -24,7 +24,6 @@ class Command(NamedTuple):
     name: str
     summary: str
     renderers: Mapping[str, str]  # result record -> its renderer for people
-    has_progress: bool = False  # it has --progress
     module: str = ""  # default: the command's name in envdoctor.commands
 
 
@@ -77,10 +76,10 @@ COMMANDS = (
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",
-    }, has_progress=True),
+    }),
     Command("fetch", "Download a profile's wheels for offline use", {
         "fetch.FetchResult": "fetch.render_fetch",
-    }, has_progress=True),
+    }),
     Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.render_environments"}),
     Command("rollback", "Restore the previous environment", {
         "rollback.RollbackResult": "environments.render_rollback",
@@ -98,7 +97,7 @@ COMMANDS = (
         **VERIFICATION,
         "envdoctor.verify.loading.records.LoadTest": "load_test.render_load_test",
         "envdoctor.verify.bench_records.BenchmarkReport": "bench.render_benchmark",
-    }, has_progress=True),
+    }),
     Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.render_archs"}),
     Command("abi", "Check libraries and symbols of compiled files", {
         "abi.AbiReport": "abi.render_abi",
@@ -111,14 +110,14 @@ COMMANDS = (
     }),
     Command("watch", "Show the progress of a training run", {
         "watch.WatchResult": "runs.render_watch",
-    }, has_progress=True),
+    }),
     Command("plot", "Plot metrics of training runs", {"plot.PlotResult": "runs.render_plot"}),
     Command("pack", "Pack a training run into a zip file", {
         "pack.PackResult": "runs.render_pack", "pack.PackCheckResult": "runs.render_pack_check",
     }),
     Command("fleet check", "Check several machines and compare them", {
         "envdoctor.fleet.records.FleetCheckResult": "fleet.render_fleet_check",
-    }, has_progress=True),
+    }),
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }),

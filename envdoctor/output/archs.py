@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.binaries.coverage import Coverage, TargetGpu
 from envdoctor.commands.archs import ArchsReport, ScannedFile, is_compiled_at_first_use
+from envdoctor.output.display import display
 from envdoctor.output.text import Part, Rows, Text, table
 
 NAMES_SHOWN = 2  # files with one verdict that are named; further files are counted
@@ -32,11 +33,11 @@ def render_archs(data: ArchsReport) -> list[Part]:
 def _rows(data: ArchsReport) -> Rows:
     """One line with the name and verdicts of a group, then its architectures, which are too long for a column."""
     rows = table("file", *(gpu.capability for gpu in data.gpus))
-    for title, files in _groups(data.files, one_by_one=data.verbose):
+    for title, files in _groups(data.files, one_by_one=display().verbose):
         code, is_exempt = files[0].code, bool(files[0].exempt_reason)
         cells = [_cell(coverage, is_exempt=is_exempt) for coverage in files[0].coverage]
         rows.add_row(Text(title, style="title"), *cells)
-        if data.verbose:
+        if display().verbose:
             lines = [f"{number} x {_short(names.split())}" for names, number in code.containers.items()]
         else:
             lines = [_short([*code.native, *code.ptx]) + (f" (ISA {code.ptx_isa})" if code.ptx else "")]

@@ -1,7 +1,7 @@
 """Where all human output is written: data on stdout, progress and errors on stderr.
 
 On a terminal, text wraps at spaces, never within a command, a path or a name. In a pipe, nothing is wrapped, padded
-or coloured. Colours follow the terminal, NO_COLOR and FORCE_COLOR.
+or coloured. Colours follow --color, the terminal, NO_COLOR and FORCE_COLOR.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from functools import cache
 
+from envdoctor.output.display import Color, display
 from envdoctor.output.layout import cell_width, lines
 from envdoctor.output.text import Part, Text, Verbatim
 
@@ -36,7 +37,7 @@ class Output:
         self.name = name
         self.is_terminal: bool = getattr(sys, name).isatty()
         self.is_live = self.is_terminal and os.environ.get("TERM") != "dumb"
-        self.color = _use_color(is_terminal=self.is_terminal)
+        self.color = _use_color(display().color, is_terminal=self.is_terminal)
         self._updated: tuple[Part, ...] = ()
         self._updated_rows = 0
         self._lock = threading.RLock()
@@ -97,7 +98,9 @@ class Output:
         return "".join(f"\x1b[{code}m{text}\x1b[0m" if code else text for text, code in codes)
 
 
-def _use_color(*, is_terminal: bool) -> bool:
+def _use_color(requested: Color, *, is_terminal: bool) -> bool:
+    if requested != "auto":
+        return requested == "always"
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):

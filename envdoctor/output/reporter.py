@@ -1,8 +1,8 @@
-"""The reporter of the command line. Rich is imported only when the first progress is reported."""
+"""The reporter of the command line. Its modules are imported only when the first progress is reported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,25 @@ if TYPE_CHECKING:
     from envdoctor.output.progress import ConsoleReporter
 
 
+class QuietReporter:
+    """Prints no progress, for --quiet."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Every method of a reporter, without an effect."""
+        return lambda *_arguments: None
+
+
 class LazyReporter:
     """A `core.reporter.Reporter` that creates the console or JSON reporter at the first call."""
 
-    def __init__(self, *, json_lines: bool = False) -> None:
+    def __init__(self, *, json_lines: bool = False, quiet: bool = False) -> None:
         self._json_lines = json_lines
+        self._quiet = quiet
 
     @cached_property
-    def _reporter(self) -> ConsoleReporter | JsonLinesReporter:
+    def _reporter(self) -> ConsoleReporter | JsonLinesReporter | QuietReporter:
+        if self._quiet:
+            return QuietReporter()
         if self._json_lines:
             from envdoctor.output.json_lines import JsonLinesReporter
 

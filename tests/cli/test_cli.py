@@ -272,6 +272,25 @@ def test_a_pipe_receives_no_colour(home: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("color", "variable", "is_coloured"), [("always", "NO_COLOR", True), ("never", "FORCE_COLOR", False)]
+)
+def test_color_overrides_the_variables(color: str, variable: str, is_coloured: bool, home: Path) -> None:
+    done = envdoctor("check", "--machine", "cpu-2core", "--color", color, home=home, **{variable: "1"})
+    assert ("\x1b[" in done.stdout) == is_coloured
+
+
+def test_quiet_prints_no_progress(home: Path) -> None:
+    """Without a network, fetch fails after its first progress."""
+    words = ["fetch", "cpu", "--dest", "wheels", "--python", "3.11"]
+    sources = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "PIP_CONFIG_FILE": ""}
+    for quiet in ([], ["--quiet"]):
+        done = envdoctor(*words, *quiet, home=home, **sources)
+        assert done.returncode == 3
+        assert ("Locating 68 packages" in done.stderr) == (not quiet)
+        assert "error: " in done.stderr
+
+
 def test_an_early_closed_pipe_causes_no_traceback(home: Path) -> None:
     command = [*COMMAND, "check", "--machine", "cpu-2core"]
     child = subprocess.Popen(

@@ -27,6 +27,7 @@ from envdoctor.commands.archs import run as archs
 from envdoctor.core.errors import BadInput
 from envdoctor.environment.inspect import read_compiled_files
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
+from envdoctor.output import display
 from envdoctor.output.archs import render_archs
 from envdoctor.output.layout import lines
 
@@ -190,8 +191,9 @@ def test_plain_folder_is_searched(venv: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_the_table_fits_80_columns(venv: Path, verbose: bool) -> None:
-    result = archs(ArchsRequest(target=str(venv), cc="8.0,9.0,12.0", verbose=verbose))
+def test_the_table_fits_80_columns(venv: Path, verbose: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_display", display.Display(verbose=verbose))
+    result = archs(ArchsRequest(target=str(venv), cc="8.0,9.0,12.0"))
     shown = [line.plain for part in render_archs(result.data) for line in lines(part, 80)]
     assert max(map(len, shown)) <= 80
     text = re.sub(r"\s+", " ", " ".join(shown))
