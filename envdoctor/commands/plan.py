@@ -82,6 +82,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     gpu: str
     memory: int
     free: int
+    usable: int  # of the free memory; a fuller plan does not count as fitting
     prompt_tokens: int
     completion_tokens: int
     answers: int
@@ -97,6 +98,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     needed: int  # with the minimum that vLLM needs
     host: int
     fits: bool | None
+    vllm_shortage: int  # that vLLM's share is too small by
     vllm_share: float | None
     vllm_share_computed: bool
     remedies: tuple[MemoryRemedy, ...]

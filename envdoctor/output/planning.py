@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envdoctor.commands.plan import MemoryPlan, format_setting
-from envdoctor.output.text import Part, Text, command, table
+from envdoctor.output.text import Part, Rows, Text, command, indent, table
 
 GIB = 1 << 30
 SMALLEST_PART = 1 << 20  # bytes; smaller parts are omitted
@@ -17,57 +17,75 @@ PHASE_NAMES = {
 
 
 def render_memory_plan(data: MemoryPlan) -> list[Part]:
-    """Render the parts at the peak, the other phases, the verdict, and the remedies."""
-    head = Text.assemble(
-        (data.model or data.recipe, "title"),
-        f"  {_count(data.parameters)} parameters, {_count(data.trained)} trained",
-        (f"  ({data.source})", "dim"),
+    """Render the verdict, the parts at the peak, and the changes that make it fit. Notes follow with --verbose."""
+    parts = [_verdict(data), *_subject(data), _parts(data)]
+    others = ", ".join(
+        f"{PHASE_NAMES[phase]} {_gib(size)}" for phase, size in data.phases.items() if phase != data.peak_phase
     )
-    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.micro_batch}"
+    parts.append(Text(f"other phases: {others} GiB", style="dim"))
+    if data.host >= SMALLEST_PART:
+        parts.append(Text(f"host memory without the libraries: {_gib(data.host)} GiB", style="dim"))
+    if data.vllm_share is not None:
+        computed = "computed: " if data.vllm_share_computed else ""
+        parts.append(Text(f"vLLM's share: {computed}vllm_share={data.vllm_share:g}"))
+    parts += [Text(f"note: {note}", style="dim") for note in data.notes]
+    return [*parts, *_remedies(data)]
+
+
+def _verdict(data: MemoryPlan) -> Text:
+    if data.fits is None:
+        return Text.assemble(
+            ("? ", "unknown"), ("no verdict", "title"),
+            f": {_gib(data.peak)} GiB needed, and there is no GPU; select one with ", ("--machine NAME", "command"),
+        )  # fmt: skip
+    free = f"{_gib(data.free)} GiB" + ("" if data.free == data.memory else f" free of {_gib(data.memory)}")
+    if data.fits:
+        memory = f"{_gib(data.peak)} of {free}, {_gib(data.free - data.peak)} GiB to spare"
+        return Text.assemble(("✓ ", "ok"), ("fits", "title"), f": {memory}", (f"  {data.gpu}", "dim"))
+    needed = max(data.peak, data.needed)
+    reason = f"{_gib(needed - data.usable)} GiB too much; {_gib(needed)} needed, {_gib(data.usable)} of {free} usable"
+    if needed <= data.usable:
+        reason = f"vLLM needs {_gib(data.vllm_shortage)} GiB more than vllm_share={data.vllm_share:g}"
+    return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f": {reason}", (f"  {data.gpu}", "dim"))
+
+
+def _subject(data: MemoryPlan) -> list[Part]:
+    """The model, and the settings that determine its memory."""
+    parameters = f"  {_count(data.parameters)} parameters, {_count(data.trained)} trained"
     lengths = f"prompts of {data.prompt_tokens} and completions of {data.completion_tokens} tokens"
+    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.micro_batch}"
+    return [
+        Text.assemble("  ", (data.model or data.recipe, "name"), parameters),
+        Text(f"  {batch}; {lengths}; {data.dtype}, {data.attention}"),
+        Text(f"  sizes: {data.source}", style="dim"),
+        Text(),
+    ]
+
+
+def _parts(data: MemoryPlan) -> Rows:
     rows = table("at the peak, in " + PHASE_NAMES[data.peak_phase], "GiB", "details")
     for part in sorted(data.parts, key=lambda part: -part.bytes):
         if part.bytes >= SMALLEST_PART:
             rows.add_row(part.part, _gib(part.bytes), part.why)
     rows.add_row(Text("total", style="title"), Text(_gib(data.peak), style="title"), "")
-    others = ", ".join(
-        f"{PHASE_NAMES[phase]} {_gib(size)}" for phase, size in data.phases.items() if phase != data.peak_phase
-    )
-    parts: list[Part] = [head, Text(f"{batch}; {lengths}; {data.dtype}, {data.attention}"), rows]
-    parts.append(Text(f"other phases: {others} GiB", style="dim"))
-    if data.host >= SMALLEST_PART:
-        parts.append(Text(f"host memory without the libraries: {_gib(data.host)} GiB", style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in data.notes]
-    if data.vllm_share is not None:
-        computed = "computed: " if data.vllm_share_computed else ""
-        parts.append(Text(f"vLLM's share: {computed}vllm_share={data.vllm_share:g}"))
-    parts += [_verdict(data), *_remedies(data)]
-    return [*parts, command(data.remedies[-1].command)] if data.remedies and data.remedies[-1].fits else parts
-
-
-def _verdict(data: MemoryPlan) -> Text:
-    if data.fits is None:
-        return Text.assemble(("? ", "unknown"), "no verdict without a GPU; select one with --machine NAME or FILE")
-    where = f"{data.gpu}: {_gib(data.free)} of {_gib(data.memory)} GiB free"
-    if data.fits:
-        return Text.assemble(("✓ ", "ok"), ("fits", "title"), f"  {where}, {_gib(data.free - data.peak)} GiB left")
-    return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f"  {where}, {_gib(data.peak)} needed")
+    return rows
 
 
 def _remedies(data: MemoryPlan) -> list[Part]:
-    """Render the remedies, each in addition to the previous ones."""
+    """Render the changes, each in addition to the previous ones."""
     if data.fits is not False:
         return []
     if not data.remedies:
-        return [Text("no change of settings makes it fit: a larger GPU or a smaller model is needed")]
+        return [Text("\nno change of settings makes it fit: a larger GPU or a smaller model is needed")]
     rows = table("change", "saves GiB", "then GiB", "effect", "")
     for remedy in data.remedies:
         change = " ".join(f"--set {key}={format_setting(value)}" for key, value in remedy.set.items())
         mark = Text("✓ fits", style="ok") if remedy.fits else Text("")
-        rows.add_row(Text(change, style="command"), _gib(remedy.saves), _gib(remedy.peak), remedy.why, mark)
+        saves = _gib(remedy.saves) if remedy.saves >= SMALLEST_PART else "-"
+        rows.add_row(Text(change, style="command"), saves, _gib(remedy.peak), remedy.why, mark)
     if not data.remedies[-1].fits:
-        return [rows, Text("all changes together do not suffice: a larger GPU or a smaller model is needed")]
-    return [rows]
+        return [Text(), rows, Text("all changes together do not suffice: a larger GPU or a smaller model is needed")]
+    return [Text(), rows, Text("\nnext:"), indent(command(data.remedies[-1].command), 2)]
 
 
 def _count(number: int) -> str:

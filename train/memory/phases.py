@@ -292,7 +292,7 @@ class MemoryPlan:
         return {
             "schema": 1, "model_type": self.shape.model_type, "parameters": work.parameters,
             "trained": work.trained_parameters, "gpus": work.gpus, "gpu": self.machine.get("name") or "",
-            "memory": self.memory, "free": self.free,
+            "memory": self.memory, "free": self.free, "usable": int(MAX_USE * self.free),
             "prompt_tokens": work.prompt, "completion_tokens": work.completion,
             "answers": work.completions, "micro_batch": work.micro_batch, "dtype": work.dtype,
             "attention": work.attention,
@@ -303,6 +303,7 @@ class MemoryPlan:
             "trainer_peak": max(trainer.values()),
             "needed": max(trainer[phase] + vllm_minimum[phase] for phase in PHASES),
             "host": self._host_bytes(), "fits": fits,
+            "vllm_shortage": max(0, vllm.minimum - vllm.size) if self.memory else 0,
             "vllm_share": round(vllm.share, 2) if has_share else None,
             "vllm_share_computed": has_share and not settings["vllm_share"],
             "notes": [*work.notes, *vllm.notes],

@@ -15,14 +15,15 @@ Change = tuple[dict[str, Any], str]  # (settings, the effect in words)
 Replan = Callable[[dict[str, Any]], dict[str, Any] | None]  # returns None for settings that the trainer refuses
 LIGER_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")  # supported by every Liger release of the last year
 MIN_SAVING = 0.02  # of the peak; a change that saves less is no remedy
+SMALLEST_SAVING = 0.001  # of the peak; what is shown as a saving
 
 
 def find_remedies(
     shape: ModelShape, settings: dict[str, Any], baseline: dict[str, Any], trl: str, replan: Replan
 ) -> list[dict[str, Any]]:
-    """Return changes ordered by their cost, each planned on top of those before it, until the plan fits.
+    """Return the cheapest changes that make the plan fit, ordered by saving, each planned on top of those before it.
 
-    If no combination fits, the result is every change that helps, and the last one has `fits: false`.
+    If no combination fits, the result is every change that lowers the peak, and the last one has `fits: false`.
     """
     candidates = _candidates(shape, settings, baseline, trl)
     selections = [_select(way, settings, baseline, replan) for way in _alternatives(candidates, settings)]
@@ -32,14 +33,50 @@ def find_remedies(
         for larger in (change for change in reversed(candidates) if change[0].keys() == {"micro_batch"}):
             trial = [larger if "micro_batch" in change[0] else change for change in selected]
             selected = trial if _fits(trial, replan) else selected
-    remedies, before = [], baseline
-    for (change, effect), after in zip(selected, _plans(selected, replan), strict=True):
-        saved = max(before[size] - after[size] for size in ("needed", "peak"))
-        remedies.append(
-            {"set": change, "why": effect, "saves": max(0, saved), "peak": after["peak"], "fits": bool(after["fits"])}
-        )
+    return _with_savings(_by_saving(selected, baseline, replan), baseline, replan)
+
+
+def _by_saving(selected: list[Change], baseline: dict[str, Any], replan: Replan) -> list[Change]:
+    """Order changes so that each one saves as much as possible on top of those before it."""
+    ordered: list[Change] = []
+    remaining, before = list(selected), baseline
+    while remaining:
+        plans = [replan(_merge([*ordered, change])) for change in remaining]
+        savings = [_saving(before, after) if after else -1 for after in plans]
+        best = savings.index(max(savings))  # of equal ones the first, which is the cheapest
+        if (after := plans[best]) is None:
+            return selected
+        ordered.append(remaining.pop(best))
         before = after
+    return ordered
+
+
+def _with_savings(ordered: list[Change], baseline: dict[str, Any], replan: Replan) -> list[dict[str, Any]]:
+    """Return the remedies. A change that saves nothing by itself is combined with the next one, or dropped."""
+    remedies: list[dict[str, Any]] = []
+    pending: list[Change] = []
+    before = baseline
+    for change, after in zip(ordered, _plans(ordered, replan), strict=True):
+        pending.append(change)
+        saved = _saving(before, after)
+        has_effect = after["fits"] or after["vllm_shortage"] < before["vllm_shortage"]
+        if saved >= SMALLEST_SAVING * baseline["peak"] or has_effect:
+            why = "; ".join(effect for _, effect in pending)
+            remedies.append(
+                {
+                    "set": _merge(pending),
+                    "why": why,
+                    "saves": saved,
+                    "peak": after["peak"],
+                    "fits": bool(after["fits"]),
+                }
+            )
+            pending, before = [], after
     return remedies
+
+
+def _saving(before: dict[str, Any], after: dict[str, Any]) -> int:
+    return max(0, *(int(before[size] - after[size]) for size in ("needed", "peak")))
 
 
 def _alternatives(candidates: list[Change], settings: dict[str, Any]) -> list[list[Change]]:

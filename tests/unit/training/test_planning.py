@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -33,7 +34,10 @@ def plan_data(*arguments: str, home: Path) -> dict[str, Any]:
 def test_model_that_fits(home: Path) -> None:
     done = envdoctor("plan", "--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", home=home)
     assert done.returncode == 0
-    assert "✓ fits  NVIDIA H200" in done.stdout
+    verdict = r"✓ fits: ([\d.]+) of 139\.6 GiB, ([\d.]+) GiB to spare  NVIDIA H200"
+    found = re.fullmatch(verdict, done.stdout.splitlines()[0])
+    assert found, done.stdout
+    assert float(found[1]) + float(found[2]) == pytest.approx(139.6, abs=0.11)
     assert "494,032,768 parameters in float32" in done.stdout
     assert "torchtune" in done.stdout
 
@@ -41,17 +45,30 @@ def test_model_that_fits(home: Path) -> None:
 def test_model_that_does_not_fit_has_a_command_that_fits(home: Path) -> None:
     done = envdoctor("plan", "--model", QWEN, "--machine", "rtx4090", home=home)
     assert done.returncode == 1
-    assert "✗ does not fit" in done.stdout
-    (command,) = [line.removeprefix("$ ") for line in done.stdout.splitlines() if line.startswith("$ ")]
+    data = plan_data("--model", QWEN, "--machine", "rtx4090", home=home)
+    excess, needed, usable = (
+        (size / 2**30) for size in (data["needed"] - data["usable"], data["needed"], data["usable"])
+    )
+    assert done.stdout.splitlines()[0] == (
+        f"✗ does not fit: {excess:.1f} GiB too much; {needed:.1f} needed, {usable:.1f} of 23.8 GiB usable"
+        "  NVIDIA GeForce RTX 4090"
+    )
+    (command,) = [line.removeprefix("  $ ") for line in done.stdout.splitlines() if line.startswith("  $ ")]
     words = shlex.split(command)
     assert words[:2] == ["envdoctor", "plan"]
     remedied = envdoctor(*words[1:], home=home)
     assert remedied.returncode == 0, remedied.stdout
-    assert "✓ fits" in remedied.stdout
-    data = plan_data("--model", QWEN, "--machine", "rtx4090", home=home)
+    assert remedied.stdout.startswith("✓ fits: ")
     assert data["fits"] is False
     assert data["remedies"][-1]["command"] == command
     assert all(remedy["why"] for remedy in data["remedies"])
+
+
+def test_a_share_that_is_too_small_for_vllm(home: Path) -> None:
+    words = ["--model", QWEN, "--machine", "h200", "--set", "generation=vllm-colocate", "--set", "vllm_share=0.05"]
+    done = envdoctor("plan", *words, "--set", "optimizer=paged_adamw_8bit", home=home)
+    assert re.match(r"✗ does not fit: vLLM needs [\d.]+ GiB more than vllm_share=0.05", done.stdout)
+    assert re.search(r"^--set vllm_share=0.0 +- .*✓ fits$", done.stdout, re.MULTILINE)
 
 
 def test_command_keeps_the_options(home: Path) -> None:
