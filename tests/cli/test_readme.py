@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from support.command import envdoctor
 from support.paths import ROOT
+from support.terminal import in_terminal
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,7 +92,7 @@ def test_shown_output_is_what_is_printed(command: str, tmp_path: Path) -> None:
     """Line by line, except what `...` leaves out."""
     (tmp_path / "train.log").write_text(LOG)
     (tmp_path / "requirements.txt").write_text(REQUIREMENTS)
-    printed = envdoctor(*command.split(), home=tmp_path, COLUMNS=str(SHOWN[command])).stdout
+    printed = in_terminal(*command.split(), home=tmp_path, width=SHOWN[command])
     lines = {line.rstrip() for line in printed.splitlines()}
     shown = f"$ envdoctor {command}\n"
     samples = [page.read_text().rpartition(shown)[2] for page in PAGES if shown in page.read_text()]

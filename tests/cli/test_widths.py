@@ -88,7 +88,7 @@ def test_a_screen_at_every_width(screen: str, folder: Path) -> None:
         assert words(plain) <= words(shown), width
 
 
-def test_a_pipe_is_not_wrapped_whatever_the_environment_says(folder: Path) -> None:
+def test_a_pipe_is_not_wrapped_with_any_environment(folder: Path) -> None:
     wide = envdoctor("profiles", home=folder).stdout
     assert envdoctor("profiles", home=folder, COLUMNS="40").stdout == wide
 
