@@ -1,15 +1,19 @@
-"""`envdoctor plot`: draw runs into one figure. The run's interpreter, which has matplotlib, runs train/plot.py."""
+"""`envdoctor plot`: draw runs into one figure, or into a page that shows the values under the pointer.
+
+train/plot.py draws a figure in the run's interpreter, which has matplotlib. A page needs no interpreter.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import bundled_directory
-from envdoctor.core.errors import BadInput, EnvdoctorError, write_error
+from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write_error
 from envdoctor.core.options import Argument, Option, PythonOption, VenvOption
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
@@ -18,12 +22,13 @@ from envdoctor.core.results import CommandResult
 from envdoctor.training.runs.directory import find_run, read_run_json, require_run_directory
 
 DRAW_SECONDS = 300.0  # the first start of matplotlib builds its font cache, slowly on a network file system
-FORMATS = (".png", ".svg")
-HINT = "envdoctor plot RUN --output curves.png"
+PAGE = ".html"
+FORMATS = (".png", ".svg", PAGE)
+HINT = "envdoctor plot RUN --output curves.html"
 
 
 class PlotResult(Record, frozen=True):
-    """A figure: its path and content."""
+    """A figure or page: its path and content."""
 
     path: str
     runs: tuple[str, ...]
@@ -33,15 +38,20 @@ class PlotResult(Record, frozen=True):
 
 
 class PlotRequest(Record, frozen=True, kw_only=True):
-    """Plots training and held-out metrics of one or more runs with the matplotlib of the run's environment.
+    """Plots training and held-out metrics of one or more runs.
 
-    Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.svg
+    An .html file is one self-contained page that shows the values under the pointer. A .png or .svg is drawn with the
+    matplotlib of the run's environment.
+
+    Example: envdoctor plot runs/a runs/b --metric reward --metric entropy --output compared.html
     """
 
     runs: Annotated[
         tuple[str, ...], Argument("The run's directory; default: the newest one in ./runs.", "RUN...")
     ] = ()
-    output: Annotated[str, Option("--output", "A .png or .svg; default: curves.png in the run.", "FILE", "-o")] = ""
+    output: Annotated[
+        str, Option("--output", "A .html, .png or .svg file; default: curves.png in the run.", "FILE", "-o")
+    ] = ""
     metrics: Annotated[
         tuple[str, ...], Option("--metric", "A column of metrics.csv to plot; may be repeated.", "NAME")
     ] = ()
@@ -54,6 +64,8 @@ def run(request: PlotRequest) -> CommandResult:
     folders = [require_run_directory(Path(run).absolute()) for run in request.runs] or [find_run("")]
     names = legend_names(folders)
     target = _target(request.output, folders)
+    if target.suffix.lower() == PAGE:
+        return CommandResult(_write_page(dict(zip(names, folders, strict=True)), request.metrics, target))
     interpreter = _interpreter(folders, request.venv, request.python)
     drawing = {
         "runs": [{"name": name, "folder": str(folder)} for name, folder in zip(names, folders, strict=True)],
@@ -65,6 +77,32 @@ def run(request: PlotRequest) -> CommandResult:
     return CommandResult(
         PlotResult(str(target), tuple(names), *(tuple(reply[key]) for key in ("panels", "steps", "empty")))
     )
+
+
+def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Path) -> PlotResult:
+    from envdoctor.training.runs.curves import default_metrics, known_metrics
+    from envdoctor.training.runs.metrics import read_metrics
+    from envdoctor.training.runs.page import curves_page
+
+    runs = {name: read_metrics(folder) for name, folder in folders.items()}
+    known = known_metrics(runs)
+    if unknown := [name for name in metrics if name not in known]:
+        close = closest_match(unknown[0], known)
+        raise BadInput(
+            f"--metric {unknown[0]}: no run has it" + (f"; did you mean '{close}'?" if close else ""),
+            expected=f"one of {', '.join(known)}" if known else "a run with steps",
+            hint=f"--metric {close or known[0]}" if known else f"envdoctor watch {next(iter(folders.values()))}",
+        )
+    panels = metrics or default_metrics(runs)
+    if not panels:
+        raise BadInput(
+            f"{', '.join(map(str, folders.values()))}: no step and no evaluation yet",
+            expected="a run that has trained",
+            hint=f"envdoctor watch {next(iter(folders.values()))}",
+        )
+    write_file(target, curves_page(runs, panels), hint=HINT)
+    empty = tuple(name for name, run in runs.items() if not run.steps)
+    return PlotResult(str(target), tuple(runs), tuple(panels), tuple(run.steps for run in runs.values()), empty)
 
 
 def _draw(interpreter: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +140,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
         return folders[0] / "curves.png" if len(folders) == 1 else Path("runs.png").absolute()
     target = Path(output).absolute()
     if target.suffix.lower() not in FORMATS:
-        raise BadInput(f"--output {output}", expected="a name that ends in .png or .svg", hint=HINT)
+        raise BadInput(f"--output {output}", expected="a name that ends in .html, .png or .svg", hint=HINT)
     try:
         if os.path.lexists(target) and not is_file(target):
             raise BadInput(
@@ -128,5 +166,5 @@ def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
     raise BadInput(
         f"the run's interpreter is not on this machine ({', '.join(filter(None, recorded)) or 'none is recorded'})",
         expected="an interpreter with matplotlib",
-        hint=f"envdoctor plot {folders[0]} --python /path/to/venv/bin/python",
+        hint=f"envdoctor plot {folders[0]} --output curves.html, which needs no interpreter",
     )

@@ -17,7 +17,7 @@ from support.paths import PACKAGE
 # one line do not import one another.
 LAYERS = (
     ("core",),
-    ("redact",),
+    ("redact", "pages"),
     ("download",),
     ("knowledge",),
     ("binaries",),
@@ -37,7 +37,7 @@ LAYERS = (
     ("__main__",),
 )
 # Packages that neither start a process nor open a socket.
-PURE = {"binaries", "environment", "explain", "knowledge", "manifests", "redact", "reports", "rules"}
+PURE = {"binaries", "environment", "explain", "knowledge", "manifests", "pages", "redact", "reports", "rules"}
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.core.processes", "envdoctor.download"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 
