@@ -85,16 +85,16 @@ class Page:
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
+        command = {"id": self._number, "method": method, "params": parameters}
         if self._session:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
+            command["sessionId"] = self._session
+        os.write(self._write, json.dumps(command).encode() + b"\0")
         while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, (method, answer)
-                return answer["result"]
-            self._record(answer)
+            message = self._next()
+            if message.get("id") == self._number:
+                assert "error" not in message, (method, message)
+                return message["result"]
+            self._record(message)
 
     def _record(self, event: dict[str, Any]) -> None:
         parameters = event.get("params", {})

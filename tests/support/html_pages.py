@@ -32,6 +32,7 @@ def parse_page(text: str) -> Element:
 
 
 def check_element(element: Element) -> None:
+    """Check one element of a page."""
     for name, value in element.items():
         assert not name.lower().startswith("on"), "an event handler"
         assert name != "style", "the policy blocks it"
