@@ -1,9 +1,13 @@
-"""The wheel of the repository, installed into an empty environment."""
+"""The wheel of the repository, installed into an empty environment.
+
+ENVDOCTOR_WHEEL names a built wheel to test in place of a new one; the release workflow sets it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -13,14 +17,26 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+from envdoctor import __version__
+from envdoctor.core.distribution import DISTRIBUTION
+
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `envdoctor` command of an environment with the wheel. Dependencies come from the current interpreter."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of ENVDOCTOR_WHEEL, or a new one."""
+    if built := os.environ.get("ENVDOCTOR_WHEEL"):
+        return Path(built)
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
                    check=True, capture_output=True)  # fmt: skip
-    (wheel,) = folder.glob("*.whl")
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `envdoctor` command of an environment with the wheel. Dependencies come from the current interpreter."""
+    folder = tmp_path_factory.mktemp("wheel")
     venv.create(folder / "env", with_pip=False)
     python = folder / "env/bin/python"
     (site,) = (folder / "env/lib").glob("python*/site-packages")
@@ -77,9 +93,33 @@ def test_wheel_installs_one_package(installed: Path) -> None:
     }
 
 
-def test_wheel_has_type_information_and_no_tests(installed: Path) -> None:
-    (wheel,) = installed.parent.parent.parent.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "envdoctor/py.typed" in names
-    assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert not [name for name in names if name.startswith("tests/") or "__pycache__" in name]
+# What the wheel may contain: no documentation, results, logs or caches. Its sources are those of the next test.
+CONTENT = re.compile(
+    r"envdoctor/py\.typed"
+    r"|envdoctor/(?!bundled/)(\w+/)*[\w-]+\.(py|toml)"
+    r"|envdoctor/bundled/train/(\w+/)*[\w-]+\.(py|toml)"
+    r"|envdoctor/bundled/profiles/[\w-]+\.toml"
+    r"|envdoctor/bundled/profiles/locks/[\w-]+/(x86_64|aarch64)-3\.\d+\.txt"
+    r"|envdoctor/bundled/profiles/machines/[\w-]+\.json"
+    r"|envdoctor_gpu-[\d.]+\.dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)"
+)
+
+
+def test_wheel_contains_what_users_need_and_nothing_else(wheel: Path) -> None:
+    """Every source file of the package, the trainer and the profiles is in the wheel; nothing else is."""
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")]
+    assert [name for name in names if not CONTENT.fullmatch(name)] == []
+    folders = {"envdoctor": "envdoctor", "profiles": "envdoctor/bundled/profiles", "train": "envdoctor/bundled/train"}
+    sources = {
+        f"{target}/{path.relative_to(ROOT / source)}"
+        for source, target in folders.items()
+        for path in (ROOT / source).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name for name in names if ".dist-info/" not in name} == sources
+
+
+def test_each_command_name_starts_envdoctor(installed: Path, tmp_path: Path) -> None:
+    for name in ("envdoctor", DISTRIBUTION):
+        done = run(installed.with_name(name), "--version", cwd=tmp_path)
+        assert done.stdout.startswith(f"envdoctor {__version__}"), done.stderr
