@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.version import Version
+from run.directory import RunDirectory
 from settings import BadInput, Recipe, read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.commands import merge_command, training_commands
 from verl_engine.config_options import trainer_module, verl_options
-from verl_engine.launch_context import smallest_tensor_parallel
-from verl_engine.options import LaunchContext, format_overrides, format_value
+from verl_engine.inventory import Inventory
+from verl_engine.launch_context import build_launch_context, choose_tensor_parallel, smallest_tensor_parallel
+from verl_engine.options import ROLLOUT_FOLDER, LaunchContext, format_overrides, format_value
 
 VERSIONS = ["0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1"]
 RECIPES = ["verl-sft", "verl-ppo", "verl-grpo"]
@@ -293,3 +296,44 @@ def test_command_lines_contain_no_token(tmp_path: Any, monkeypatch: pytest.Monke
 )
 def test_tensor_parallel_uses_the_fewest_gpus(weights: float, gpu: float, gpus: int, heads: int, chosen: int) -> None:
     assert smallest_tensor_parallel(weights, gpu, 0.4, gpus, heads) == chosen
+
+
+LLAMA_8B = {
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_launch_context_of_a_resumed_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    settings = settings_of("verl-grpo", model=str(tmp_path), attention="sdpa", vllm_tensor_parallel=0)
+    run = RunDirectory(tmp_path / "runs/first")
+    checkpoint = run.checkpoints / "global_step_20"
+    inventory = Inventory(8, 80.0, "NVIDIA H100", flash_attention=False, cpus=96)
+    context, _ = build_launch_context(run, settings, Version("0.7.1"), inventory, checkpoint)
+    assert context == LaunchContext(
+        train_file=f"{run.path}/data/train.parquet",
+        held_out_file=f"{run.path}/data/held_out.parquet",
+        checkpoints=str(run.checkpoints),
+        project="envdoctor",
+        experiment="first",
+        nodes=1,
+        gpus=8,
+        cpus=96,
+        attention="sdpa",
+        tensor_parallel=1,
+        resume=str(checkpoint),
+        rollout_folder=str(run.path / ROLLOUT_FOLDER),
+        metrics=f"{run.path}/verl/metrics-20.jsonl",
+        reward_file=f"{run.path}/verl/reward.py",
+    )
+
+
+def test_tensor_parallel_of_a_model_with_8_billion_parameters(tmp_path: Path) -> None:
+    """8.03 billion 16-bit parameters are 15.0 GiB: in half of 0.4 of 80 GiB; of 24 GiB only on four GPUs."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    settings = settings_of("verl-grpo", model=str(tmp_path), vllm_share=0.4, vllm_tensor_parallel=0)
+    for gib, expected in ((80.0, 1), (24.0, 4)):
+        inventory = Inventory(8, gib, "NVIDIA", flash_attention=False)
+        chosen, notes = choose_tensor_parallel(settings, inventory, 8)
+        assert (chosen, "15.0 GiB of weights" in notes[0]) == (expected, True), notes
