@@ -12,6 +12,7 @@ from envdoctor.core.records import (
     Driver,
     Extension,
     Fact,
+    Finding,
     Gpu,
     Limits,
     Machine,
@@ -158,6 +159,10 @@ class Case(NamedTuple):
     status: str
     sees: tuple[Machine, Stack]
     misses: tuple[Machine, Stack]
+
+    def findings(self) -> list[Finding]:
+        """What the rule reports for the subjects."""
+        return [finding for finding in evaluate(*self.sees) if finding.id == self.rule]
 
     def check(self) -> None:
         """The rule reports the problem once with all fields, and nothing for the other subjects."""

@@ -18,6 +18,7 @@ from memory.workload import Workload
 from plan import compare_with_measured, plan
 from settings import BadInput
 from support.paths import TRAIN
+from support.recorded_results import assert_as_recorded
 from support.stacks import defaults, run_code
 
 GIB = 1 << 30
@@ -567,3 +568,26 @@ def test_loading_needs_a_copy_of_the_largest_matrix() -> None:
     result = planned("1.16.0", dtype="bfloat16")
     (weights,) = [row["bytes"] for row in result["parts"] if row["part"] == "weights"]
     assert result["phases"]["load"] == weights + CUDA_CONTEXT + 2 * 32000 * 896
+
+
+def test_plans_are_as_recorded() -> None:
+    changes = {
+        "defaults": {}, "vLLM colocate": COLOCATE, "CUDA graphs": GRAPHS, "fused": FUSED, "LoRA": LORA, "4 bits": NF4,
+        "8 bits": LORA | {"quantization": "int8"}, "checkpointing": {"gradient_checkpointing": True},
+        "beta": {"beta": 0.04}, "long": {"max_completion_length": 8192},
+    }  # fmt: skip
+    found: dict[str, Any] = {
+        f"{name}, {gib} GiB, TRL {trl}": plan(
+            parse_config(QWEN2_387M), defaults(**BARE | changed), card(gib), trl=trl
+        )
+        for name, changed in changes.items()
+        for gib, trl in ((16, "0.23.1"), (80, "1.16.0"))
+    }
+    found |= {f"gpt-oss-20b, {gib} GiB": gpt_oss(gib) for gib in (24, 80)}
+    assert_as_recorded("memory-plans", found)
+
+
+def test_parameter_counts_are_as_recorded() -> None:
+    shapes = {row["names"][0]: parse_config(row["config"]) for row in known_models()}
+    found = {name: [dataclasses.asdict(shape), count_parameters(shape)] for name, shape in shapes.items()}
+    assert_as_recorded("model-shapes", found)

@@ -10,6 +10,7 @@ import pytest
 from packaging.version import Version
 from run.directory import RunDirectory
 from settings import BadInput, Recipe, read_recipe, resolve_settings
+from support.recorded_results import assert_as_recorded
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.commands import merge_command, training_commands
 from verl_engine.config_options import trainer_module, verl_options
@@ -337,3 +338,15 @@ def test_tensor_parallel_of_a_model_with_8_billion_parameters(tmp_path: Path) ->
         inventory = Inventory(8, gib, "NVIDIA", flash_attention=False)
         chosen, notes = choose_tensor_parallel(settings, inventory, 8)
         assert (chosen, "15.0 GiB of weights" in notes[0]) == (expected, True), notes
+
+
+def test_options_are_as_recorded() -> None:
+    context = LaunchContext(nodes=2, gpus=8, cpus=96, tensor_parallel=2, resume="/run/checkpoints/global_step_20")
+    found: dict[str, Any] = {}
+    for recipe in RECIPES:
+        for verl in VERSIONS:
+            try:
+                found[f"{recipe} {verl}"] = options(recipe, verl, context)
+            except BadInput as error:
+                found[f"{recipe} {verl}"] = [error.message, error.expected, error.hint]
+    assert_as_recorded("verl-options", found)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from support.cases import each_case
 from support.paths import DATA
+from support.recorded_results import assert_as_recorded
+from support.report_stack import make_machine, torch_stack
 
 from envdoctor.explain import explain
 from envdoctor.explain.scan import WINDOW_LENGTH, scan
@@ -106,3 +108,32 @@ def test_ordinary_logs_have_no_cause(path: Path) -> None:
 )
 def test_literals_of_a_pattern(pattern: str, literals: tuple[str, ...]) -> None:
     assert required_literals(pattern) == literals
+
+
+def test_explanations_of_samples_are_as_recorded() -> None:
+    """On a machine and in an environment, whose versions the messages and commands contain."""
+    machine = make_machine(["NVIDIA H100 80GB HBM3"], driver="570.133.20", nvcc="12.8.93")
+    packages = {"vllm": "0.10.2", "transformers": "4.57.1", "trl": "0.23.1", "flash-attn": "2.8.3"}
+    stack = torch_stack("2.8.0+cu128", packages=packages)
+    found = {}
+    for symptom in TABLE.symptoms:
+        explanation = explain(io.BytesIO(symptom.sample.encode()), machine, stack)
+        found[symptom.id] = [
+            [each.confidence, each.line_numbers, each.against, each.fix, each.commands, each.check]
+            for each in explanation.causes
+            if each.cause == symptom.cause
+        ]
+    assert_as_recorded("explain-samples", found)
+
+
+def test_explanations_of_real_error_texts_are_as_recorded() -> None:
+    for path in FIELD_ERRORS:
+        found = {}
+        for case in field_errors(path):
+            explanation = explain(io.BytesIO(case["text"].encode()))
+            first = [[cause.lines, cause.findings, cause.commands, cause.check] for cause in explanation.causes[:1]]
+            others = [
+                [cause.cause, cause.confidence, cause.line_numbers, cause.against] for cause in explanation.causes
+            ]
+            found[str(case["id"])] = [first, others, explanation.facts]
+        assert_as_recorded(f"explain-{path.stem}", found)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.cases import each_case
 from support.export_stack import BUNDLED, COMPLETE, UV, WITHOUT_BUILDS, SmallStack
 from support.pip import make_venv_with_pip
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.errors import BadInput
-from envdoctor.export import export
+from envdoctor.export import FORMS, export
 from envdoctor.knowledge.images import image_tables
 from envdoctor.locking.lock import Lock
 from envdoctor.locking.lock_files import lock_folder, read_lock
@@ -211,3 +213,21 @@ def test_sections_of_the_apptainer_definition_are_valid_shell(profile: Profile, 
     for name in ("%post", "%environment", "%test", "%runscript"):
         done = subprocess.run(["sh", "-n"], input=sections[name], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), name
+
+
+HASH = re.compile(r".*[0-9a-f]{64}.*\n?")
+
+
+@each_case("form", FORMS)
+def test_exports_are_as_recorded(form: str) -> None:
+    """One lock of each profile, without the lines that hashes are in."""
+    found: dict[str, object] = {}
+    for profile, lock in {case.values[0].id: case.values for case in WITHOUT_BUILDS}.values():
+        try:
+            exported = export(profile, lock, form)
+        except BadInput as error:
+            found[profile.id] = [error.message, error.expected, error.hint]
+            continue
+        lines = HASH.sub("", exported.text).splitlines()
+        found[profile.id] = [exported.file_name, [line for line in lines if "==" not in line], exported.notes]
+    assert_as_recorded(f"exports/{form}", found)

@@ -6,6 +6,7 @@ from datetime import date
 
 from support.cases import each_case
 from support.guide_cases import FAULTS, Fault
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.knowledge.causes import causes
 from envdoctor.manifests import GUIDE_RULES, audit_guide
@@ -32,3 +33,12 @@ def test_each_rule_has_a_fault_and_a_known_cause() -> None:
     assert {fault.id for fault in FAULTS} == set(GUIDE_RULES)
     assert {rule.cause for rule in GUIDE_RULES.values()} | {fault.cause for fault in FAULTS} <= set(causes())
     assert all(rule.check.__doc__ for rule in GUIDE_RULES.values())
+
+
+def test_audits_are_as_recorded() -> None:
+    found = {}
+    for fault in FAULTS:
+        audit = audit_guide(fault.text, name="guide.md", today=TODAY)
+        steps = [[step.line, step.command] for step in audit.steps]
+        found[fault.name] = [steps, audit.requirements, [each for each in audit.findings if each.id == fault.id]]
+    assert_as_recorded("guide-faults", found)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.paths import DATA, ROOT
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.errors import BadInput
 from envdoctor.machine.recorded import read_recorded
@@ -205,3 +206,8 @@ def test_audit_starts_no_process_and_writes_no_file(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) >= 1
     assert not list(tmp_path.iterdir())
+
+
+def test_audits_are_as_recorded() -> None:
+    for name in [*CORRECT, *OUTDATED]:
+        assert_as_recorded(f"guides/{name.removesuffix('.md')}", {"audit": audit_sample(name)})

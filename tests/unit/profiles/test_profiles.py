@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.profiles import choose, profile_names, read_profile, read_profiles, violations
@@ -87,3 +88,17 @@ def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
     choice = choose(unknown, [read_profile("cpu")])
     assert choice.profile == "cpu"
     assert "as far as known: disk" in choice.reason
+
+
+def test_choices_are_as_recorded() -> None:
+    found = {}
+    for name in machine_names():
+        choice = choose(read_recorded(name), read_profiles())
+        reasons = {
+            candidate.profile: [
+                [each.name, each.expected, each.observed, each.holds] for each in violations(candidate)
+            ]
+            for candidate in choice.candidates
+        }
+        found[name] = [choice.profile, choice.reason, reasons]
+    assert_as_recorded("profiles", found)

@@ -11,6 +11,7 @@ import pytest
 from support.cases import each_case
 from support.collect_env_reports import PACKAGES, torch_report, vllm_report
 from support.command import envdoctor
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.commands.check import diagnose_report
 from envdoctor.reports import parse_report
@@ -308,3 +309,13 @@ def test_missing_report_is_an_error(tmp_path: Path) -> None:
 def test_shell_prompt_of_a_container_gives_container_no_gpu() -> None:
     text = torch_report(NO_GPU, {}, before="root@3f2b1c9d8e7a:/workspace# python collect_env.py\n")
     assert "container-no-gpu" in reported_causes(text)
+
+
+def test_findings_are_as_recorded() -> None:
+    texts = {row[1]: torch_report(*row[2:]) for row in PROBLEMS}
+    texts |= {case: vllm_report(lines, packages, vllm) for _, case, vllm, lines, packages in VLLM_PROBLEMS}
+    found = {
+        case: [each for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")]
+        for case, text in texts.items()
+    }
+    assert_as_recorded("reports-findings", found)

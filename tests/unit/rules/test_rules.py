@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.records import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
 from envdoctor.machine.recorded import machine_names, override, read_recorded
@@ -153,3 +154,11 @@ def test_undeclared_severity_gives_a_crashed_finding() -> None:
 def test_duplicate_id_is_rejected() -> None:
     with pytest.raises(ValueError, match="DRV001 is registered twice"):
         rule("DRV001", kind="machine", severity="error", cause="healthy")(RULES["DRV001"].check)
+
+
+def test_findings_are_as_recorded() -> None:
+    found = {
+        f"{number} {rule}": [finding for finding in evaluate(machine) if finding.id == rule]
+        for number, (rule, _, machine) in enumerate(machines_with_problems())
+    }
+    assert_as_recorded("rules", found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 from support.report_stack import error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
@@ -398,3 +399,11 @@ def test_every_build_has_a_release_and_a_driver() -> None:
 )
 def test_gcc_major(text: str, major: int | None) -> None:
     assert gcc_major(text) == major
+
+
+def test_findings_are_as_recorded() -> None:
+    found = {
+        name: [each for each in evaluate(machine, stack) if each.status in ("error", "warning")]
+        for name, (machine, stack, _) in REPORTS.items()
+    }
+    assert_as_recorded("rules-builds", found)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import (
@@ -201,3 +202,11 @@ def test_known_driver_problem_suppresses_other_rules() -> None:
     assert error_causes(machine, make_stack("2.6.0+cu124", cuda="12.4", available=False)) == {
         "nvml-driver-library-mismatch"
     }
+
+
+def test_findings_are_as_recorded() -> None:
+    found = {
+        f"{number} {rule}": [finding for finding in evaluate(machine, stack) if finding.id == rule]
+        for number, (rule, _, machine, stack) in enumerate(machines_with_problems())
+    }
+    assert_as_recorded("rules-machine", found)

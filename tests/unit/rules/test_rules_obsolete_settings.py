@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 from support.report_stack import Case, file_stack, local_machine, with_memory, with_variables
 
 from envdoctor.core.records import Filesystem, Machine, Storage, absent, known
@@ -101,3 +102,8 @@ CASES = list(obsolete_settings())
 @each_case("case", CASES, ids=[f"{case.rule}-{case.status}-{n}" for n, case in enumerate(CASES)])
 def test_rule_depends_on_one_fact(case: Case) -> None:
     case.check()
+
+
+def test_findings_are_as_recorded() -> None:
+    found = {f"{number} {case.rule}": case.findings() for number, case in enumerate(CASES)}
+    assert_as_recorded("rules-obsolete-settings", found)

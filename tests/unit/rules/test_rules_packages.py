@@ -7,6 +7,7 @@ import time
 
 from packaging.specifiers import SpecifierSet
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 from support.report_stack import error_causes, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
@@ -397,3 +398,8 @@ def test_requirements_of_vllm_releases_are_consistent(release: str) -> None:
         if each.status != "info"
     }
     assert problems == {}
+
+
+def test_findings_are_as_recorded() -> None:
+    found = {f"{rule} {text}": findings_by_id(make_machine([H100]), stack_of(text))[rule] for text, rule, _ in BROKEN}
+    assert_as_recorded("rules-packages", found)

@@ -15,6 +15,7 @@ import pytest
 from support.command import envdoctor, envelope, environment
 from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.launch_specs import CONTEXT, SFT, SPEC, VERL, context_with, job, job_text
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.errors import BadInput
 from envdoctor.training.launchers import commands
@@ -420,3 +421,22 @@ def test_without_slurm_the_hint_is_dry_run(tmp_path: Path) -> None:
     assert "cannot start sbatch" in done.stderr
     assert "--dry-run" in done.stderr
     assert not (tmp_path / "r").exists()
+
+
+def test_launches_are_as_recorded() -> None:
+    inside = context_with(allocation=Allocation("7", 2, "n[1-2]", 8))
+    ray = context_with(environ={"RAY_ADDRESS": "10.0.0.7:6379"})
+    gpu = {"partition": "gpu"}
+    cases = {
+        "torchrun": (LaunchOptions("torchrun"), SPEC, CONTEXT),
+        "torchrun, two GPUs": (LaunchOptions(gpus=2), SPEC, CONTEXT),
+        "accelerate": (LaunchOptions("accelerate", gpus=2), SPEC, CONTEXT),
+        "verl on Ray": (LaunchOptions("ray", nodes=2), VERL, ray),
+        "SLURM": (job(time="12:00:00", modules=("cuda/12.8",), **gpu), SPEC, context_with(partitions=GPU_NODES)),
+        "SLURM, one GPU": (LaunchOptions("slurm", gpus=1, job=JobOptions(**gpu)), SPEC, CONTEXT),
+        "SLURM, container": (job(container="stack.sif", options=("qos=high",)), SPEC, CONTEXT),
+        "SLURM, allocation": (LaunchOptions("slurm"), SPEC, inside),
+        "SLURM, verl": (job(**gpu), VERL, CONTEXT),
+        "SLURM, verl SFT": (job(**gpu), SFT, CONTEXT),
+    }
+    assert_as_recorded("launches", {name: plan_launch(*each) for name, each in cases.items()})
