@@ -220,6 +220,7 @@ def main() -> None:
     ]
     outcomes = []
     with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)  # some tests run as another user
         folder = Path(name) / "repository"
         tracked = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -269,3 +269,17 @@ def test_files_are_flushed_before_the_install_record_is_written(
     place.install_plan(place.plan())
     assert seen == [(EnvironmentPaths(place.venv).building, False)]
     assert (place.venv / "envdoctor.json").exists()
+
+
+def test_the_file_is_readable_by_others_and_not_executable(journal: Journal) -> None:
+    """As the user's umask permits, also for a file that replaces a damaged one."""
+    old = os.umask(0o022)
+    try:
+        journal.write("venv", "start")
+        assert journal.path.stat().st_mode & 0o777 == 0o644
+        journal.path.unlink()
+        journal.path.mkdir()
+        journal.write("venv", "start")
+        assert journal.path.stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(old)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from data.answers import format_number, read_action, read_number, read_reference
 from rewards.functions import Rewards, check_rewards, name_columns, overlong_penalty
+from rewards.user_function import check_user_reward
 from settings import BadInput
 from support.paths import TRAIN
 from support.stacks import all_stacks, defaults, run_code
@@ -369,3 +370,43 @@ def test_arrays_tensors_and_channels_in_every_stack(stack_python: Path, tmp_path
         assert found["harmony"] == [{"reward": 3.0, "reward_q_value": 3.0}]
         assert [score["reward"] for score in found["sums"]] == [3.0, 1.5]
         assert "returned tensor([1., 1.]) (Tensor) for it" in found["wide"]
+
+
+DEFINITIONS = """
+import math as numbers, os.path
+from functools import partial as bound
+def plain(): ...
+async def later(): ...
+class Reward: ...
+lambda_: object = lambda: 0
+first = second = max
+pair.x, other = 1, 2
+if os.name:
+    def in_if(): ...
+else:
+    def in_else(): ...
+try:
+    def in_try(): ...
+except ImportError:
+    def in_handler(): ...
+with open(os.devnull):
+    def in_with(): ...
+for _ in ():
+    def in_loop(): ...
+"""
+
+
+def test_names_that_a_file_defines(tmp_path: Path) -> None:
+    """Each can be a reward. The error lists the first ten of them."""
+    (tmp_path / "mine.py").write_text(DEFINITIONS)
+    names = [
+        "numbers", "os", "bound", "plain", "later", "Reward", "lambda_", "first", "second", "in_if", "in_else",
+        "in_try", "in_handler", "in_with",
+    ]  # fmt: skip
+    for name in names:
+        assert check_user_reward(f"{tmp_path}/mine.py:{name}") == f"{tmp_path}/mine.py:{name}"
+    with pytest.raises(BadInput) as caught:
+        check_user_reward(f"{tmp_path}/mine.py:in_loop")
+    assert "defines no in_loop" in caught.value.message
+    assert caught.value.expected == f"one of its functions: {', '.join(names[:10])}"
+    assert caught.value.hint == f"--set rewards={tmp_path}/mine.py:numbers"

@@ -227,6 +227,7 @@ def test_host_lists_are_formatted_and_parsed() -> None:
     formatted = format_host_list(names)
     assert formatted == "10.0.0.7,10.0.0.8,login,node1000,node[001-499,501-999]"
     assert sorted(parse_host_list(formatted, where="x")) == sorted(names)
+    assert parse_host_list("node[8-10,12,007]", where="x") == ["node8", "node9", "node10", "node12", "node007"]
     assert format_host_list(["gpu9-ib", "gpu10-ib", "gpu11-ib"]) == "gpu[9-11]-ib"
 
 

@@ -82,7 +82,7 @@ def machines_with_problems() -> Iterator[tuple[str, str, Machine, Stack]]:
     yield (
         "HOST009",
         "info",
-        with_memory(msgspec.structs.replace(two_gpus(H100), cuda=toolkit), 512 * GIB, 8 * GIB),
+        with_memory(msgspec.structs.replace(two_gpus(H100), cuda=toolkit), 512 * GIB, 12 * GIB),
         PLAIN,
     )
     big = two_gpus(H100, memory_total=known(80 * GIB, "test"))
