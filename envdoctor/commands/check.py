@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -95,7 +96,8 @@ class CheckResult(Record, frozen=True):
     verification: VerificationStatus | None = None  # None: its probes were not run
     benchmark: BenchmarkStatus | None = None
     environment: EnvironmentSelection = EnvironmentSelection("", "")  # which one was examined, and why
-    evaluated: int = 0  # rules that gave a result, also if they found no problem
+    evaluated: int | None = None  # rules that gave a result, also if they found no problem; None for a report
+    next_command: str = ""  # on the examined machine; empty if there is nothing to do
 
 
 class RuleFilter(Record, frozen=True):
@@ -124,10 +126,11 @@ def run(request: CheckRequest) -> CommandResult:
     if request.save:
         _save(machine, Path(request.save))
     result = _check_result(machine, stack, evaluate(machine, stack), rule_filter=rule_filter, environment=environment)
-    return _result(result if stack is None or request.machine else _with_stored_results(result, stack))
+    return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
 
 
-def _result(data: CheckResult) -> CommandResult:
+def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
+    data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
     failed = any(finding.status in ("error", "crashed") for finding in data.findings)
     return CommandResult(data, EXIT_NO if failed else EXIT_OK)
 
@@ -142,7 +145,7 @@ def check_machine() -> CheckResult:
 def _select_environment(request: CheckRequest) -> EnvironmentSelection:
     """Select the environment. With a recorded machine, only a named one is examined."""
     if request.machine and not (request.venv or request.python):
-        return EnvironmentSelection("", "not requested")
+        return EnvironmentSelection("", "--venv PATH selects one")
     return find_environment(request.venv, request.python, os.environ, installed=installed_environments)
 
 
@@ -162,7 +165,7 @@ def _check_result(
     )
     return CheckResult(
         machine, stack, shown, len(RULES), choose(machine, read_candidates()), report,
-        environment=environment, evaluated=sum(rule.id not in unknown for rule in applied),
+        environment=environment, evaluated=None if report else sum(rule.id not in unknown for rule in applied),
     )  # fmt: skip
 
 
@@ -183,6 +186,25 @@ def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
     return msgspec.structs.replace(
         result, made=managed, verification=verification, benchmark=read_benchmark_status(interpreter, driver, gpus)
     )
+
+
+def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
+    """Check again after the fixes; otherwise install, verify or train, whichever is the first one to be done."""
+    problem = next((finding for finding in data.findings if finding.status in ("error", "warning")), None)
+    if data.report or (problem and request.machine):
+        return f"envdoctor explain {problem.id.removeprefix('TEXT-')}" if problem else ""
+    place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
+    if problem:
+        return shlex.join(["envdoctor", "check", *(place if request.venv or request.python else [])])
+    if data.stack is None or data.stack.torch.state == "absent":
+        return f"envdoctor install {data.choice.profile}" if data.choice.profile else ""
+    if request.machine:
+        return ""
+    if verification_state(data.verification) != "passed":
+        return shlex.join(["envdoctor", "verify", *place])
+    profiles = {profile.id: profile for profile in read_candidates()}
+    recipe = profiles[data.made.profile].train.recipe if data.made and data.made.profile in profiles else "sort"
+    return shlex.join(["envdoctor", "train", recipe, *place])
 
 
 def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResult:
@@ -213,7 +235,7 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
     result = _check_result(
         report.machine, report.stack, findings, rule_filter=rule_filter, environment=selection, report=report.kinds
     )
-    return _result(result)
+    return _result(request, result)
 
 
 def _read_report(name: str) -> str:

@@ -1,47 +1,91 @@
-"""Renderer of `envdoctor check`: facts, findings, and the choice of a profile."""
+"""Renderer of `envdoctor check`: the verdict, the status lines, the problems, and the next command."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.records import Choice, Finding
+from envdoctor.output.check_status import Status, status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
+from envdoctor.output.display import display
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
-from envdoctor.output.text import Part, Text, indent
+from envdoctor.output.text import Part, Text, command, indent
 from envdoctor.profiles import violation_texts
+
+DECISIVE = ("driver", "GPU", "packages")  # a check without these facts gives no verdict
+NOTES_SHOWN = 3  # findings of status info; --verbose shows all
 
 
 def render_check(data: CheckResult) -> list[Part]:
-    """Facts of machine and environment, findings, and the profiles."""
-    report = [Text(f"recognized in the report: {', '.join(data.report)}", style="dim")] if data.report else []
-    return [
-        *report,
-        *machine_tables(data.machine),
-        *stack_lines(data),
-        *_findings(data.findings, data.rules),
-        *choice_lines(data.choice),
-    ]
+    """The verdict first. Facts, evidence and rejected profiles follow with --verbose."""
+    lines = status_lines(data)
+    facts = [*machine_tables(data.machine), *stack_lines(data)] if display().verbose else []
+    profiles = [] if data.report or not display().verbose else choice_lines(data.choice)
+    return [_verdict(data, lines), status_table(lines), *_problems(data.findings), *facts, *profiles, *_next(data)]
 
 
-def _findings(findings: tuple[Finding, ...], rules: int) -> list[Part]:
-    title = Text.assemble(("\nFindings", "title"), f"  {len(findings)} from {rules} rules")
+def _verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
+    origin = "" if data.report or not data.machine.name else f"  {data.machine.origin.partition(',')[0]}"
+    errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
+    warnings = sum(finding.status == "warning" for finding in data.findings)
+    if errors or warnings:
+        counts = ", ".join(_count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
+        mark = ("✗ ", "error") if errors else ("! ", "warning")
+        return Text.assemble(mark, (counts, "title"), f" in {_scope(data)}", (origin, "dim"))
+    unknown = [line.name for line in lines if line.mark == "?" and line.name in DECISIVE]
+    if unknown or data.evaluated == 0:
+        missing = f"{' and '.join(unknown)} unknown; " if unknown else ""
+        return Text.assemble(("? ", "unknown"), ("no verdict", "title"), f": {missing}no problems in {_scope(data)}")
+    return Text.assemble(("✓ ", "ok"), ("no problems", "title"), f" in {_scope(data)}", (origin, "dim"))
+
+
+def _scope(data: CheckResult) -> str:
+    """What was examined. Rules pass over the facts that a report lacks, so that their number would mislead."""
+    if data.evaluated is None:
+        return "the report"
+    machine = data.machine.name or "this machine"
+    return f"{_count(data.evaluated, 'check')} of {machine}" + (" and an environment" if data.stack else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _problems(findings: Sequence[Finding]) -> list[Part]:
+    """Problems with remedies, then notes, then the number of rules that could not be evaluated."""
+    problems = [finding for finding in findings if finding.status not in ("info", "unknown") or finding.fix]
+    notes = [finding for finding in findings if finding.status == "info" and finding not in problems]
+    shown = notes if display().verbose else notes[:NOTES_SHOWN]
+    parts = [part for finding in [*problems, *shown] for part in finding_lines(finding, details=display().verbose)]
+    if len(notes) > len(shown):
+        parts.append(Text(f"  i {_count(len(notes) - len(shown), 'more note')}: --verbose", style="dim"))
+    skipped = [finding for finding in findings if finding.status == "unknown" and finding not in problems]
+    return [*([Text()] if parts else []), *parts, *_skipped(skipped)]
+
+
+def _skipped(findings: Sequence[Finding]) -> list[Part]:
+    """Rules that could not be evaluated: their number by reason; with --verbose, their ids by fact."""
     if not findings:
-        return [title, Text.assemble(("  ✓ ", "ok"), "no problems found")]
-    known = [finding for finding in findings if finding.status != "unknown"]
-    return [title, *(part for finding in known for part in finding_lines(finding)), *_unknown(findings)]
+        return []
+    reasons = Counter(finding.evidence[0].value for finding in findings)
+    why = "; ".join(reasons) if len(reasons) == 1 else "; ".join(f"{reason} ({n})" for reason, n in reasons.items())
+    parts: list[Part] = [Text(f"? {_count(len(findings), 'check')} skipped: {why}", style="dim")]
+    if display().verbose:
+        rules_by_fact: dict[str, list[str]] = {}
+        for finding in findings:
+            rules_by_fact.setdefault(finding.evidence[0].fact, []).append(finding.id)
+        parts += [indent(Text(f"{fact}: {', '.join(rules)}", style="dim")) for fact, rules in rules_by_fact.items()]
+    return parts
 
 
-def _unknown(findings: tuple[Finding, ...]) -> list[Part]:
-    """Rules that could not be evaluated, grouped by the unreadable fact."""
-    rules_by_fact: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.status == "unknown":
-            fact = f"{finding.evidence[0].fact} ({finding.evidence[0].value})"
-            rules_by_fact.setdefault(fact, []).append(finding.id)
-    return [
-        Text.assemble(("  ? ", "unknown"), f"{fact} could not be read; not evaluated: ", ", ".join(rules))
-        for fact, rules in rules_by_fact.items()
-    ]
+def _next(data: CheckResult) -> list[Part]:
+    if not data.next_command:
+        return []
+    where = f", on {data.machine.name}" if data.machine.name and "explain" not in data.next_command else ""
+    return [Text(f"\nnext{where}:"), indent(command(data.next_command), 2)]
 
 
 def choice_lines(choice: Choice) -> list[Part]:
@@ -49,7 +93,6 @@ def choice_lines(choice: Choice) -> list[Part]:
     parts: list[Part] = [Text("\nProfile", style="title")]
     if choice.profile:
         parts.append(Text.assemble(("  ✓ ", "ok"), (choice.profile, "title"), f"  {choice.reason}"))
-        parts.append(indent(Text(f"$ envdoctor install {choice.profile}", style="command")))
     else:
         parts.append(Text.assemble(("  ✗ ", "error"), choice.reason))
     for candidate in choice.candidates:

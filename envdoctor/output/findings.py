@@ -15,8 +15,8 @@ def findings_lines(findings: tuple[Finding, ...]) -> list[Part]:
     return [Text("\nFindings", style="title"), *(part for finding in findings for part in finding_lines(finding))]
 
 
-def finding_lines(finding: Finding) -> list[Part]:
-    """A finding with its fix, commands and evidence; the details of a harmless one are in `envdoctor explain ID`."""
+def finding_lines(finding: Finding, *, details: bool = True) -> list[Part]:
+    """A finding with its fix and commands, and with `details` its evidence; a harmless one is one line."""
     line = f"line {finding.line}: " if finding.line else ""
     head = Text.assemble(
         (f"  {MARKS.get(finding.status, '?')} ", finding.status), (f"{finding.id} ", "title"),
@@ -28,6 +28,8 @@ def finding_lines(finding: Finding) -> list[Part]:
     if finding.fix:
         parts.append(indent(Text(finding.fix)))
     parts += [indent(Text(f"$ {command}", style="command")) for command in finding.commands]
+    if not details:
+        return parts
     parts += [indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]
     if finding.url:
         parts.append(indent(Text(finding.url, style="dim")))

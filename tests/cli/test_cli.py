@@ -52,6 +52,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         "benchmark",
         "environment",
         "evaluated",
+        "next_command",
     ]
     assert list(data["data"]) == keys
     finding = data["data"]["findings"][0]

@@ -19,6 +19,7 @@ GUIDE = "```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==5.17.0 trl
 SCREENS = (
     "check --machine gh200-480gb",
     "check --machine t4 --venv venv",
+    "check --machine a100 --verbose",
     "check --venv missing",
     "explain DRV001",
     f"explain {ERROR}",
@@ -31,12 +32,12 @@ SCREENS = (
     "paths",
     "abi venv",
     "archs venv --cc 9.0",
-    "resolve --profile no-such-profile",
-    "plan --recipe gsm8k --machine rtx4090",
-    "plan --recipe vllm-colocate --machine rtx4090",
+    "resolve no-such-profile",
+    "plan gsm8k --machine rtx4090",
+    "plan vllm-colocate --machine rtx4090",
     "train sort --dry-run --run run",
     "train sort --settings",
-    "install --dry-run --profile gh200 --venv venv",
+    "install gh200 --dry-run --venv venv",
     "watch",
 )
 

@@ -294,7 +294,7 @@ def test_healthy_vllm_report_has_no_findings(vllm: str, lines: dict[str, str], p
 @pytest.mark.parametrize("machine", ["h200", "h100x8", "gh200-480gb"])
 def test_pasted_output_of_check_has_no_text_findings(machine: str, tmp_path: Path) -> None:
     """The output contains facts with their sources."""
-    printed = envdoctor("check", "--machine", machine, home=tmp_path).stdout
+    printed = envdoctor("check", "--machine", machine, "--verbose", home=tmp_path).stdout
     assert "RLIMIT_MEMLOCK" in printed or machine != "h200"
     assert not [f for f in diagnose_report(parse_report(printed)) if f.id.startswith("TEXT-") and f.status == "error"]
 

@@ -1,0 +1,195 @@
+"""The status lines of `envdoctor check`: one for each part of the machine and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from envdoctor.commands.check import CheckResult
+from envdoctor.core.records import Candidate, Condition, Fact, Finding, Gpu, Machine, Stack
+from envdoctor.output.machine import gib
+from envdoctor.output.text import Column, Rows, Text
+from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
+from envdoctor.profiles import advice, violations
+from envdoctor.rules import RULES
+from envdoctor.verify.status import describe_benchmark, describe_verification
+
+STYLES = {"✓": "ok", "!": "warning", "✗": "error", "?": "unknown", "-": "dim"}
+MARKS = {"error": "✗", "crashed": "✗", "warning": "!"}
+# The part that a rule is about, by the letters of its id; others are about the packages or the machine.
+PARTS = {"DRV": "driver", "NVML": "driver", "GPU": "GPU", "NCCL": "GPU", "HOST": "machine", "ENV": "machine",
+         "PY": "environment", "TEXT-": "report"}  # fmt: skip
+SHOWN_PACKAGES = (
+    "transformers", "trl", "vllm", "peft", "accelerate", "deepspeed", "flash-attn", "bitsandbytes", "liger-kernel",
+    "verl", "sglang", "unsloth",
+)  # fmt: skip
+GPU_CONDITION = "GPUs"  # the condition of every profile that needs a GPU
+
+
+class Status(NamedTuple):
+    """One status line."""
+
+    mark: str
+    name: str
+    value: Text
+
+
+def status_lines(data: CheckResult) -> list[Status]:
+    """The status of every part. A part with a problem has the mark of its worst finding."""
+    worst: dict[str, str] = {}
+    for finding in data.findings:  # worst first
+        if mark := MARKS.get(finding.status):
+            worst.setdefault(_part_of(finding), mark)
+    lines = [
+        *([Status("✓", "report", Text(", ".join(data.report)))] if data.report else []),
+        _machine(data.machine),
+        _driver(data.machine),
+        _gpus(data.machine),
+        *_environment(data),
+        *([] if data.report else [_profile(data)]),
+    ]
+    return [line._replace(mark=worst.get(line.name, line.mark)) for line in lines]
+
+
+def status_table(lines: list[Status]) -> Rows:
+    """The status lines as a table."""
+    rows = Rows(Column(""), Column(""), header=False)
+    for line in lines:
+        rows.add_row(Text.assemble((line.mark, STYLES[line.mark]), f" {line.name}"), line.value)
+    return rows
+
+
+def _part_of(finding: Finding) -> str:
+    for letters, part in PARTS.items():
+        if finding.id.startswith(letters):
+            return part
+    rule = RULES.get(finding.id)
+    return "machine" if rule and not rule.needs_environment else "packages"
+
+
+def _machine(machine: Machine) -> Status:
+    system = machine.system
+    place = f" in {system.container.value}" if system.container.value else ""
+    values = (
+        system.architecture.value,
+        system.os.value and system.os.value + place,
+        system.wsl.value and "WSL",
+        system.cpu_count.value and f"{system.cpu_count.value} cores",
+        machine.memory.total.value and gib(machine.memory.total.value),
+    )
+    if not (shown := [value for value in values if value]):
+        return Status("?", "machine", _unknown(system.architecture))
+    name = f"{machine.name}: " if machine.name else ""
+    limit, total = machine.memory.cgroup_limit.value, machine.memory.total.value
+    limited = f", limited to {gib(limit)}" if limit and (total is None or limit < total) else ""
+    return Status("✓", "machine", Text(f"{name}{', '.join(shown)}{limited}"))
+
+
+def _driver(machine: Machine) -> Status:
+    driver = machine.driver
+    if driver.version.state != "known":
+        return _missing("driver", driver.version)
+    cuda = f", CUDA {driver.cuda.value}" if driver.cuda.value else ""
+    return Status("✓", "driver", Text(f"{driver.version.value}{cuda}"))
+
+
+def _gpus(machine: Machine) -> Status:
+    if not machine.gpus.value:
+        return _missing("GPU", machine.gpus)
+    groups: dict[str, int] = {}
+    for gpu in machine.gpus.value:
+        groups[_gpu(gpu)] = groups.get(_gpu(gpu), 0) + 1
+    return Status("✓", "GPU", Text("; ".join(f"{n} x {text}" if n > 1 else text for text, n in groups.items())))
+
+
+def _gpu(gpu: Gpu) -> str:
+    memory = f", {gib(gpu.memory_total.value)}" if gpu.memory_total.value else ""
+    capability = f", compute capability {gpu.compute_capability.value}" if gpu.compute_capability.value else ""
+    return f"{gpu.name.value or 'unknown GPU'}{memory}{capability}"
+
+
+def _missing(name: str, fact: Fact[Any]) -> Status:
+    if fact.state == "unreadable":
+        return Status("?", name, _unknown(fact))
+    return Status("-", name, Text("none", style="dim"))
+
+
+def _unknown(fact: Fact[Any]) -> Text:
+    return Text(f"unknown: {fact.note}" if fact.note else "unknown", style="dim")
+
+
+def _environment(data: CheckResult) -> Iterator[Status]:
+    stack, selection = data.stack, data.environment
+    if stack is None:
+        yield Status("-", "environment", Text(f"none examined: {selection.reason}", style="dim"))
+        return
+    python = f"Python {stack.python_version.value}" if stack.python_version.value else "Python version unknown"
+    value = Text.assemble((selection.path, "path"), f", {python} ", (f"({selection.reason})", "dim"))
+    yield Status("✓", "environment", value if selection.path else Text(python))
+    yield _packages(stack)
+    if data.verification or data.made:
+        mark = {"passed": "✓", "failed": "✗"}.get(data.verification.state if data.verification else "", "!")
+        state = data.verification.state if data.verification else ""
+        text = describe_verification(data.verification).removeprefix("verified ")
+        yield Status(mark, "verified", Text(text, style="" if mark == "✓" else VERIFICATION_STYLES.get(state, "")))
+    if data.benchmark:
+        style = BENCHMARK_STYLES[data.benchmark.state]
+        mark = {"ok": "✓", "error": "✗", "dim": "-"}.get(style, "!")
+        yield Status(mark, "speed", Text(describe_benchmark(data.benchmark).removeprefix("speed ")))
+
+
+def _packages(stack: Stack) -> Status:
+    distributions, torch = stack.distributions.value, stack.torch.value
+    if distributions is None and torch is None:
+        return Status("?", "packages", _unknown(stack.distributions))
+    version = torch.version.value if torch else None
+    names = [f"torch {version}" if version else "torch" if torch else "no torch"]
+    names += [f"{name} {package.version}" for name in SHOWN_PACKAGES if (package := (distributions or {}).get(name))]
+    names += [name for name in stack.uses.value or () if name not in (distributions or {}) and name != "torch"]
+    count = f"; {len(distributions)} in all" if distributions else ""
+    value = Text(", ").join(Text(name, style="name") for name in names).append(count, "dim")
+    return Status("✓", "packages", value)
+
+
+def _profile(data: CheckResult) -> Status:
+    choice, machine = data.choice, data.machine
+    chosen = next((candidate for candidate in choice.candidates if candidate.profile == choice.profile), None)
+    gpu_profiles = [candidate for candidate in choice.candidates if _needs_gpu(candidate)]
+    if chosen and (_needs_gpu(chosen) or not machine.gpus.value or not gpu_profiles):
+        return Status("✓", "profile", Text.assemble((chosen.profile, "name"), " fits", _reservations(chosen)))
+    nearest = min(gpu_profiles or choice.candidates, key=_distance, default=None)
+    if nearest is None:
+        return Status("✗", "profile", Text(choice.reason))
+    unmet = _unmet(nearest) or violations(nearest)
+    reason = Text.assemble("nearest is ", (nearest.profile, "name"), f": {'; '.join(map(_short, unmet))}")
+    if chosen:
+        return Status("!", "profile", Text.assemble((chosen.profile, "name"), " fits, but no GPU profile; ", reason))
+    return Status("✗", "profile", Text.assemble("none fits; ", reason))
+
+
+def _needs_gpu(candidate: Candidate) -> bool:
+    return any(condition.name == GPU_CONDITION for condition in candidate.conditions)
+
+
+def _distance(candidate: Candidate) -> tuple[int, int]:
+    return len(_unmet(candidate)), -candidate.preference
+
+
+def _unmet(candidate: Candidate) -> list[Condition]:
+    return [condition for condition in violations(candidate) if condition.holds is False]
+
+
+def _reservations(candidate: Candidate) -> str:
+    """Recommendations that are not met, and conditions that are unknown."""
+    recommended = "".join(f"; {c.name} {c.observed}, recommended {_requirement(c)}" for c in advice(candidate))
+    unknown = ", ".join(condition.name for condition in violations(candidate))
+    return recommended.replace("; the ", "; ") + (f"; unknown: {unknown}" if unknown else "")
+
+
+def _short(condition: Condition) -> str:
+    return f"{condition.name} {condition.observed}, required {_requirement(condition)}"
+
+
+def _requirement(condition: Condition) -> str:
+    """The required value without its explanation."""
+    return condition.expected.partition(" (")[0].partition(" for CUDA")[0]

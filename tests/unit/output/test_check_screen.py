@@ -1,0 +1,178 @@
+"""The screen of `check`: the verdict, the status lines, the problems, and the next command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.cases import each_case
+from support.collect_env_reports import torch_report
+from support.sample_environments import add_distribution, add_torch, make_venv
+
+from envdoctor.commands.check import CheckRequest, CheckResult, ManagedEnvironment, choose_next_command, run
+from envdoctor.core.records import unreadable
+from envdoctor.environment.find import EnvironmentSelection
+from envdoctor.machine.recorded import machine_names
+from envdoctor.output import display
+from envdoctor.output.check import render_check
+from envdoctor.output.layout import lines
+from envdoctor.verify.status import VerificationStatus
+
+VERIFIED = VerificationStatus(
+    state="passed", when="2026-11-22T10:00:00+00:00", driver="", gpus=(), lock="a", passed=6
+)
+MANAGED = ManagedEnvironment(profile="cpu", lock="a", created="", verified="passed")
+
+
+@pytest.fixture
+def verbose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_display", display.Display(verbose=True))
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    add_torch(make_venv(tmp_path / "venv"))
+    return tmp_path / "venv"
+
+
+def shown(data: CheckResult) -> list[str]:
+    return [line.plain for part in render_check(data) for line in lines(part, None)]
+
+
+def screen(**request: object) -> list[str]:
+    return shown(check(**request))
+
+
+def check(**request: object) -> CheckResult:
+    data = run(msgspec.convert(request, CheckRequest)).data
+    assert isinstance(data, CheckResult)
+    return data
+
+
+def status(found: list[str], name: str) -> str:
+    """The status line of a part."""
+    (line,) = [line for line in found if line[2:].startswith(f"{name} ")]
+    return f"{line[0]} {line[2 + len(name) :].strip()}"
+
+
+@each_case("name", machine_names())
+def test_a_recorded_machine_has_a_short_screen(name: str) -> None:
+    found = screen(machine=name)
+    assert found[0].startswith("✓ no problems in ")
+    assert [line[2:].split()[0] for line in found[1:6]] == ["machine", "driver", "GPU", "environment", "profile"]
+    assert len(found) <= 12
+    assert found[-1].startswith("  $ envdoctor install ")
+    assert found[-2] == f"next, on {name}:"
+
+
+def test_values_of_the_status_lines() -> None:
+    found = screen(machine="h100x8")
+    assert status(found, "driver") == "✓ 570.133.20, CUDA 12.8"
+    assert status(found, "GPU") == "✓ 8 x NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0"
+    found = screen(machine="h200")
+    assert status(found, "machine") == "✓ h200: x86_64, Ubuntu 24.04.3 LTS in docker, 16 cores, 125.9 GiB"
+    assert status(screen(machine="cpu-2core"), "GPU") == "- none"
+
+
+def test_skipped_rules_are_one_line(verbose: None) -> None:
+    line = "? 9 checks skipped: not recorded"
+    found = screen(machine="a100")
+    position = found.index(line)
+    assert "    storage: HOST001, HOST003" in found[position:]
+    display.set_display(display.Display())
+    found = screen(machine="a100")
+    assert found[found.index(line) + 1] == ""
+
+
+def test_a_problem_marks_its_part_and_has_its_remedy() -> None:
+    facts = ("driver.version=550.144.03", "driver.cuda=12.4")
+    found = screen(machine="h200", facts=facts)
+    assert found[0].startswith("✗ 1 error in 40 checks of h200")
+    assert status(found, "driver").startswith("✗ 550.144.03")
+    assert status(found, "GPU").startswith("✓")
+    assert "    $ sudo reboot" in found
+    assert not any("https://" in line for line in found)
+    assert found[-1] == "  $ envdoctor explain DRV001"
+
+
+def test_verbose_adds_evidence_facts_and_rejected_profiles(verbose: None) -> None:
+    found = screen(machine="h200", facts=("driver.version=550.144.03", "driver.cuda=12.4"))
+    text = "\n".join(found)
+    assert "    driver.version: 550.144.03 (override)" in found
+    assert "nvmlDeviceGetMemoryInfo_v2" in text
+    assert "gh200  architecture: x86_64, required aarch64" in text
+    assert found[0].startswith("✗ 1 error in 40 checks of h200")
+
+
+def test_rejected_gpu_profiles_are_reported_where_none_fits() -> None:
+    assert status(screen(machine="h200"), "profile") == "✓ x86-cu130 fits"
+    assert status(screen(machine="t4"), "profile").startswith(
+        "! cpu fits, but no GPU profile; nearest is x86-cu130: compute capability of GPU 0 7.5, required >= 8.0;"
+    )
+    assert status(screen(machine="h200", facts=("system.glibc=2.17",)), "profile").startswith("✗ none fits; nearest ")
+
+
+def test_an_unreadable_gpu_gives_no_verdict() -> None:
+    data = check(machine="h200")
+    gpus = unreadable("nvmlInit", "NVML error 18")
+    machine = msgspec.structs.replace(data.machine, gpus=gpus)
+    found = shown(msgspec.structs.replace(data, machine=machine))
+    assert found[0].startswith("? no verdict: GPU unknown; no problems in 40 checks of h200")
+    assert status(found, "GPU") == "? unknown: NVML error 18"
+
+
+def test_an_environment_with_its_packages(venv: Path) -> None:
+    site = next(venv.glob("lib/*/site-packages"))
+    for name, version in (("trl", "0.23.1"), ("transformers", "4.57.1"), ("tomli", "2.0")):
+        add_distribution(site, name, version)
+    found = screen(machine="h200", venv=str(venv))
+    assert status(found, "environment") == f"✓ {venv}, Python 3.11.7 (--venv)"
+    packages = status(found, "packages")
+    assert "torch 2.8.0+cu128, transformers 4.57.1, trl 0.23.1;" in packages
+    assert "tomli" not in packages
+
+
+def test_a_pasted_report_has_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "report.txt"
+    path.write_text(torch_report({}, {}))
+    found = screen(report=str(path))
+    assert found[0] == "✓ no problems in the report"
+    assert [line[2:].split()[0] for line in found[1:]] == ["report", "machine", "driver", "GPU", "environment",
+                                                           "packages"]  # fmt: skip
+    path.write_text(torch_report({}, {"vllm": "0.12.0"}))
+    found = screen(report=str(path))
+    assert found[0].startswith("✗ 1 error")
+    assert status(found, "packages").startswith("✗ torch 2.8.0+cu128, vllm 0.12.0")
+    assert found[-1] == "  $ envdoctor explain VLLM001"
+
+
+def test_a_report_without_machine_or_packages_gives_no_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "report.txt"
+    path.write_text("torch==2.8.0\ntransformers==4.57.1\ntrl==0.23.1\n")
+    found = screen(report=str(path))
+    assert found[0] == "? no verdict: driver and GPU unknown; no problems in the report"
+    assert not any(line.startswith("✓ profile") for line in found)
+
+
+@each_case(
+    ("changed", "command"),
+    [
+        ({}, "envdoctor verify --venv '/my venv'"),
+        ({"verification": VERIFIED}, "envdoctor train sort --venv '/my venv'"),
+        ({"verification": VERIFIED, "made": MANAGED}, "envdoctor train sort --venv '/my venv'"),
+        ({"stack": None}, "envdoctor install x86-cu130"),
+    ],
+)
+def test_the_next_command(changed: dict[str, object], command: str, venv: Path) -> None:
+    data = check(machine="h200", venv=str(venv))
+    examined = EnvironmentSelection("/my venv", "active: $VIRTUAL_ENV")
+    data = msgspec.structs.replace(data, **{"findings": (), "environment": examined, **changed})
+    assert choose_next_command(CheckRequest(), data) == command
+
+
+def test_after_a_fix_the_next_command_checks_again(venv: Path) -> None:
+    data = check(machine="h200", venv=str(venv), facts=("driver.version=550.144.03",))
+    assert choose_next_command(CheckRequest(venv="./a b"), data) == "envdoctor check --venv './a b'"
+    assert choose_next_command(CheckRequest(python="python3"), data) == "envdoctor check --python python3"
+    assert choose_next_command(CheckRequest(), data) == "envdoctor check"
