@@ -121,6 +121,9 @@ COMMANDS = (
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }),
+    Command("mcp", "Serve tools to coding agents (MCP)", {
+        "envdoctor.integrations.mcp_command.McpSession": "envdoctor.integrations.mcp_command.render_session",
+    }, module="envdoctor.integrations.mcp_command"),
 )  # fmt: skip
 BY_NAME = {command.name: command for command in COMMANDS}
 

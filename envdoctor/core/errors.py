@@ -125,6 +125,15 @@ def _encoding_error(error: UnicodeEncodeError) -> EnvdoctorError:
     )
 
 
+def internal_error(error: Exception) -> EnvdoctorError:
+    """The error for a bug in envdoctor, for a caller that cannot receive a traceback."""
+    return EnvdoctorError(
+        f"internal error: {type(error).__name__}: {error}",
+        expected="a result",
+        hint="this is a bug in envdoctor: please report it",
+    )
+
+
 def closest_match(name: str, known: list[str]) -> str:
     """The known name that is most similar to `name`; empty if none is similar."""
     from difflib import get_close_matches

@@ -16,7 +16,12 @@ def render(result: CommandResult) -> None:
 
 
 def render_error(error: EnvdoctorError) -> None:
-    """Print an error with the expected value, the hint and the likely causes."""
+    """Print an error."""
+    err().print(*error_parts(error))
+
+
+def error_parts(error: EnvdoctorError) -> list[Part]:
+    """An error with the expected value, the hint and the likely causes."""
     parts: list[Part] = [Text.assemble(("error: ", "error"), error.message)]
     if error.expected:
         parts.append(Text.assemble(("expected: ", "dim"), error.expected))
@@ -26,4 +31,4 @@ def render_error(error: EnvdoctorError) -> None:
         from envdoctor.output.diagnosis import likely
 
         parts += likely(error.causes)
-    err().print(*parts)
+    return parts

@@ -53,7 +53,12 @@ def schema_of(name: str) -> dict[str, Any]:
     if name == "envelope":
         (cause,), components = msgspec.json.schema_components((Cause,), ref_template=REFERENCE)
         return _envelope(name, {}, cause, components)
-    (cause, *data), components = msgspec.json.schema_components((Cause, *result_types(name)), ref_template=REFERENCE)
+    return envelope_schema(name, result_types(name))
+
+
+def envelope_schema(name: str, results: tuple[type, ...]) -> dict[str, Any]:
+    """The schema of the envelope around one of these result records."""
+    (cause, *data), components = msgspec.json.schema_components((Cause, *results), ref_template=REFERENCE)
     return _envelope(name, {"anyOf": [*data, {"type": "null"}]}, cause, components)
 
 

@@ -33,6 +33,7 @@ LAYERS = (
     ("fleet", "training", "export", "knowledge_check"),
     ("commands",),
     ("output",),
+    ("integrations",),
     ("cli",),
     ("__main__",),
 )
