@@ -17,6 +17,7 @@ from msgspec.structs import fields
 
 from envdoctor.cli import app
 from envdoctor.cli.common import CommonOptions
+from envdoctor.integrations.tools import TOOLS, input_schema
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
 from envdoctor.profiles import choose, read_profiles
@@ -179,6 +180,15 @@ def recipes_part() -> str:
     return "\n".join(rows + [f"| `{name}` | {_cell(read_recipe(name).summary)} |" for name in recipe_names()])
 
 
+def mcp_tools_part() -> str:
+    """Each tool of the MCP server with its arguments."""
+    rows = ["| tool | what it does | arguments |", "|---|---|---|"]
+    for tool in TOOLS.values():
+        arguments = ", ".join(f"`{name}`" for name in input_schema(tool)["properties"])
+        rows.append(f"| `{tool.name}` | {_cell(tool.description)} | {arguments} |")
+    return "\n".join(rows)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/rules.md": rules_page,
     "docs/reference/commands.md": commands_page,
@@ -190,6 +200,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "profile-names": profile_names_part,
     "machines": machines_part,
     "recipes": recipes_part,
+    "mcp-tools": mcp_tools_part,
 }
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -30,7 +30,7 @@ All tools are read-only: they install nothing, write no file of the user and sta
 - Does a model fit in GPU memory: `plan`.
 - Which versions work together: `resolve`.
 
-A result has `ok` and `exit_code`: 0 is fine, 1 means that the answer is no (problems, does not fit). An error has
+A result has `ok` and `exit_code`: 0 is fine, 1 means a negative result (problems, does not fit). An error has
 `message`, `expected` and `hint`. Commands in a result are proposals: show them to the user before you run one,
 above all those that need root. Relative paths are relative to the working directory of the server.
 """

@@ -26,13 +26,13 @@ def main(reply_path: str) -> None:
     gc.set_threshold(100_000)  # as for a command: nearly all objects of the imports are needed until the end
     try:
         with sigterm_as_interrupt():
-            reply = answer(msgspec.json.decode(sys.stdin.buffer.read(), type=Call))
+            reply = execute(msgspec.json.decode(sys.stdin.buffer.read(), type=Call))
             Path(reply_path).write_bytes(json_bytes(reply))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def answer(call: Call) -> Reply:
+def execute(call: Call) -> Reply:
     """Run a tool. Every error is a reply."""
     from envdoctor.output.display import Display, set_display
     from envdoctor.output.human import error_parts
@@ -43,9 +43,9 @@ def answer(call: Call) -> Reply:
         result = _run(tool, call)
     except Exception as exception:
         error = as_envdoctor_error(exception) or internal_error(exception)
-        return _reply(call, envelope(call.tool, None, error), error_parts(error))
+        return _reply(envelope(call.tool, None, error), error_parts(error))
     data = envelope(call.tool, result)
-    return _reply(call, data if call.details else without_details(tool, data), render_parts(tool, result))
+    return _reply(data if call.details else without_details(tool, data), render_parts(tool, result))
 
 
 def _run(tool: Tool, call: Call) -> CommandResult:
@@ -60,7 +60,7 @@ def _run(tool: Tool, call: Call) -> CommandResult:
     return result
 
 
-def _reply(call: Call, data: dict[str, Any], parts: list[Part]) -> Reply:
+def _reply(data: dict[str, Any], parts: list[Part]) -> Reply:
     from envdoctor.output.layout import lines
 
     text = "".join(f"{line.plain}\n" for part in parts for line in lines(part, width=None))

@@ -93,6 +93,6 @@ def _start(
         return subprocess.Popen(
             [python, "-B", HERE / "fork_server.py", str(listener.fileno()), ",".join(read_at_import),
              ":".join(map(str, folders)), *modules],
-            stdin=stdin, stdout=subprocess.DEVNULL, env={**environment, "FORKING_INTERPRETER": str(folder / "python")},
-            pass_fds=[listener.fileno()], start_new_session=True,
+            stdin=stdin, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], start_new_session=True,
+            env={**environment, "FORKING_INTERPRETER": str(folder / "python")},
         )  # fmt: skip

@@ -112,7 +112,7 @@ def test_the_version_range_of_the_sdk_is_that_of_the_extra() -> None:
     assert project["optional-dependencies"]["mcp"] == [REQUIREMENT]
 
 
-def test_each_tool_answers_with_a_valid_structured_result(session: Session) -> None:
+def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
     guide = session.project / "SETUP.md"
     guide.write_text("```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==5.0.0\n```\n")
     before = snapshot(session.project)
