@@ -46,8 +46,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need a training stack last."""
-    items.sort(key=lambda item: item.get_closest_marker("stack") is not None)
+    """Put the tests that need a training stack last, and of both kinds the longest first."""
+    items.sort(key=lambda item: (bool(item.get_closest_marker("stack")), not item.get_closest_marker("early")))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -187,6 +187,7 @@ def test_equal_ranks_are_measured(stack_python: Path, tmp_path: Path) -> None:
     ],
     ids=["kill", "stop", "slow"],
 )
+@pytest.mark.early
 def test_faulty_rank_is_reported(  # noqa: PLR0917
     fault: Callable[[int], None] | None, identifier: str, message: str, options: tuple[str, ...], stack_python: Path,
     tmp_path: Path,

@@ -65,6 +65,7 @@ def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
     assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
 
 
+@pytest.mark.early
 def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     log = tmp_path / "out"

@@ -197,6 +197,7 @@ def test_cpu_probe_detects_a_wrong_library(stack_python: Path, tmp_path: Path, c
 
 
 @pytest.mark.stack
+@pytest.mark.early
 def test_torch_compile_without_compiler_or_disabled(stack_python: Path, tmp_path: Path) -> None:
     no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
     assert (no_compiler["outcome"], no_compiler["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")

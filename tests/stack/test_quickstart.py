@@ -61,6 +61,7 @@ def test_a_second_install_changes_nothing(quickstart: Quickstart) -> None:
     assert quickstart.python.parent.stat().st_mtime_ns == before
 
 
+@pytest.mark.early
 def test_training_in_the_verified_environment_needs_no_option(quickstart: Quickstart) -> None:
     few = ["--set", "steps=2", "--set", "warmup_steps=2", "--set", "eval_every=2", "--set", "save_every=2"]
     done = envdoctor("train", "sort", *few, "--run", "short", "--format", "json", home=quickstart.home)
@@ -83,6 +84,7 @@ def test_a_changed_environment_is_no_longer_verified(quickstart: Quickstart) -> 
     assert "is out of date" in done.stderr
 
 
+@pytest.mark.early
 def test_an_interrupted_run_can_be_resumed(quickstart: Quickstart) -> None:
     settings = ["--set", "warmup_steps=2", "--set", "eval_every=0", "--set", "save_every=1000", "--set", "steps=2000"]
     command = [sys.executable, "-m", "envdoctor", "train", "sort", *settings, "--run", "stopped"]

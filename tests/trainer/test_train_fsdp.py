@@ -231,6 +231,7 @@ def test_a_sharded_model_learns_the_same_as_an_unsharded_one(
 
 
 @pytest.mark.stack
+@pytest.mark.early
 def test_a_sharded_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
     unsharded, sharded, again = tmp_path / "unsharded", tmp_path / "sharded", tmp_path / "again"
     more = {"lora_rank": 4, "lora_targets": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}

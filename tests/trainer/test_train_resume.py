@@ -110,6 +110,7 @@ sys.exit(grpo.main())
 """
 
 
+@pytest.mark.early
 def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
     (tmp_path / "late.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{LATE}")

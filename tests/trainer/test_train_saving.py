@@ -151,6 +151,7 @@ except BadInput as error:
 
 
 @pytest.mark.stack
+@pytest.mark.early
 def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     (folder / "merged").mkdir(parents=True)

@@ -110,6 +110,7 @@ def end(run: subprocess.Popen[str]) -> str:
     return output
 
 
+@pytest.mark.early
 def test_each_silence_is_noted_once(tmp_path: Path) -> None:
     folder = tmp_path / "a run"
     run = start(folder, TRAINER, LIMIT)
