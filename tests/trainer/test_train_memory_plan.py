@@ -583,6 +583,13 @@ def test_plans_are_as_recorded() -> None:
         for name, changed in changes.items()
         for gib, trl in ((16, "0.23.1"), (80, "1.16.0"))
     }
+    for row in known_models():
+        for name, changed in (("full", {}), ("LoRA", LORA | {"gradient_checkpointing": True}), ("4 bits", NF4)):
+            try:
+                result: Any = plan(parse_config(row["config"]), defaults(**BARE | changed), card(80), trl="1.16.0")
+            except BadInput as error:
+                result = error.message
+            found[f"{row['names'][0]}, {name}"] = result
     found |= {f"gpt-oss-20b, {gib} GiB": gpt_oss(gib) for gib in (24, 80)}
     assert_as_recorded("memory-plans", found)
 

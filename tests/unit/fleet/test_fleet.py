@@ -15,6 +15,7 @@ import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope, environment
 from support.paths import ROOT
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import STACK_SCHEMA
@@ -100,77 +101,85 @@ def test_equal_nodes_have_no_findings() -> None:
     assert [(group.nodes, group.differences) for group in comparison.groups()] == [("a,b,c", {})]
 
 
-@each_case(
-    ("odd", "identifier", "message"),
-    [
-        (
-            node("x", ("driver.version", known("550.54"))),
-            "FLT010",
-            "driver: 550.54 on x; expected 570.133.20 as on 3 nodes",
-        ),
-        (node("x", ("driver.cuda", known("12.4"))), "FLT011", "CUDA of the driver: 12.4 on x"),
-        (node("x", ("gpus.0.name", known("NVIDIA H100 PCIe"))), "FLT012", "1 x NVIDIA H100 PCIe"),
-        (node("x", ("gpus.3.ecc_uncorrected", known(2))), "FLT013", "x: GPU 3 has 2 uncorrected ECC errors"),
-        (node("x", ("gpus.3.throttle_reasons", known(["hw_thermal_slowdown"]))), "FLT014", "hw_thermal_slowdown"),
-        (node("x", probe={"xids": {"0000:17:00": [13, 79]}}), "FLT015", "x: the GPU at 0000:17:00 has logged Xid 79"),
-        (node("x", ("gpus.0.persistence", known(False))), "FLT016", "GPU persistence"),
-        (node("x", stack={}), "FLT020", "environment: none on x; expected found"),
-        (node("x", stack=stack() | {"python_version": known("3.11.9")}), "FLT021", "python: 3.11.9 on x"),
-        (node("x", stack=stack(torch="2.7.1")), "FLT022", "torch: 2.7.1+cu128 on x; expected 2.8.0+cu128"),
-        (node("x", stack=stack(nvidia_nccl_cu12="2.26.2")), "FLT023", "NCCL: 2.26.2 on x; expected 2.27.3"),
-        (node("x", stack=stack(numpy="2.2.0")), "FLT025", "(numpy 2.2.0 against 2.1.0)"),
-        (
-            node("x", probe={"interfaces": {"ens3": {"mtu": "9000"}}}),
-            "FLT031",
-            "interfaces: ens3 on x; expected eth0",
-        ),
-        (
-            node("x", probe={"interfaces": {"eth0": {"mtu": "1500", "state": "up", "speed": "100000"}}}),
-            "FLT032",
-            "MTU of eth0: 1500 on x; expected 9000",
-        ),
-        (
-            node("x", probe={"interfaces": {"eth0": {"mtu": "9000", "state": "down"}}}),
-            "FLT033",
-            "link of eth0: down on x",
-        ),
-        (
-            node("x", probe={"infiniband": {}}),
-            "FLT034",
-            "InfiniBand: none on x; expected mlx5_0/1 ACTIVE 400 Gb/sec (4X NDR)",
-        ),
-        (node("x", probe={"shm": {"total": 64 << 20}}), "FLT035", "/dev/shm: 0 GiB on x; expected 64 GiB"),
-        (
-            node("x", probe={"limits": {"memlock": 65536, "nofile": 65536, "stack": 8388608}}),
-            "FLT036",
-            "ulimit memlock: 65536 on x; expected unlimited",
-        ),
-        (node("x", probe={"hf_home": {"free": 3 << 30}}), "FLT037", "disk space for models: 3 GiB free on x"),
-        (node("x", probe={"hub": "not reached: timed out"}), "FLT038", "hub: not reached on x; expected reached"),
-        (
-            node("x", probe={"names": {"a": ["127.0.1.1"]}}),
-            "FLT039",
-            "address of a: 127.0.1.1 on x; expected 10.0.0.1",
-        ),
-        (node("x", clock=Clock(31.0, 0.2)), "FLT030", "clock: x by +30.9 ± 0.20 s off the median of 4 nodes"),
-        (
-            node("x", findings=[{"id": "DRV001", "cause": "driver-too-old", "status": "error", "message": "old"}]),
-            "DRV001",
-            "x: old",
-        ),
-        (
-            NodeReport(node="x", failure="deadline", message="no report within 60 s"),
-            "FLT001",
-            "x did not respond, deadline",
-        ),
-    ],
-)
+DIFFERENCES: list[tuple[NodeReport, str, str]] = [
+    (
+        node("x", ("driver.version", known("550.54"))),
+        "FLT010",
+        "driver: 550.54 on x; expected 570.133.20 as on 3 nodes",
+    ),
+    (node("x", ("driver.cuda", known("12.4"))), "FLT011", "CUDA of the driver: 12.4 on x"),
+    (node("x", ("gpus.0.name", known("NVIDIA H100 PCIe"))), "FLT012", "1 x NVIDIA H100 PCIe"),
+    (node("x", ("gpus.3.ecc_uncorrected", known(2))), "FLT013", "x: GPU 3 has 2 uncorrected ECC errors"),
+    (node("x", ("gpus.3.throttle_reasons", known(["hw_thermal_slowdown"]))), "FLT014", "hw_thermal_slowdown"),
+    (node("x", probe={"xids": {"0000:17:00": [13, 79]}}), "FLT015", "x: the GPU at 0000:17:00 has logged Xid 79"),
+    (node("x", ("gpus.0.persistence", known(False))), "FLT016", "GPU persistence"),
+    (node("x", stack={}), "FLT020", "environment: none on x; expected found"),
+    (node("x", stack=stack() | {"python_version": known("3.11.9")}), "FLT021", "python: 3.11.9 on x"),
+    (node("x", stack=stack(torch="2.7.1")), "FLT022", "torch: 2.7.1+cu128 on x; expected 2.8.0+cu128"),
+    (node("x", stack=stack(nvidia_nccl_cu12="2.26.2")), "FLT023", "NCCL: 2.26.2 on x; expected 2.27.3"),
+    (node("x", stack=stack(numpy="2.2.0")), "FLT025", "(numpy 2.2.0 against 2.1.0)"),
+    (
+        node("x", probe={"interfaces": {"ens3": {"mtu": "9000"}}}),
+        "FLT031",
+        "interfaces: ens3 on x; expected eth0",
+    ),
+    (
+        node("x", probe={"interfaces": {"eth0": {"mtu": "1500", "state": "up", "speed": "100000"}}}),
+        "FLT032",
+        "MTU of eth0: 1500 on x; expected 9000",
+    ),
+    (
+        node("x", probe={"interfaces": {"eth0": {"mtu": "9000", "state": "down"}}}),
+        "FLT033",
+        "link of eth0: down on x",
+    ),
+    (
+        node("x", probe={"infiniband": {}}),
+        "FLT034",
+        "InfiniBand: none on x; expected mlx5_0/1 ACTIVE 400 Gb/sec (4X NDR)",
+    ),
+    (node("x", probe={"shm": {"total": 64 << 20}}), "FLT035", "/dev/shm: 0 GiB on x; expected 64 GiB"),
+    (
+        node("x", probe={"limits": {"memlock": 65536, "nofile": 65536, "stack": 8388608}}),
+        "FLT036",
+        "ulimit memlock: 65536 on x; expected unlimited",
+    ),
+    (node("x", probe={"hf_home": {"free": 3 << 30}}), "FLT037", "disk space for models: 3 GiB free on x"),
+    (node("x", probe={"hub": "not reached: timed out"}), "FLT038", "hub: not reached on x; expected reached"),
+    (
+        node("x", probe={"names": {"a": ["127.0.1.1"]}}),
+        "FLT039",
+        "address of a: 127.0.1.1 on x; expected 10.0.0.1",
+    ),
+    (node("x", clock=Clock(31.0, 0.2)), "FLT030", "clock: x by +30.9 ± 0.20 s off the median of 4 nodes"),
+    (
+        node("x", findings=[{"id": "DRV001", "cause": "driver-too-old", "status": "error", "message": "old"}]),
+        "DRV001",
+        "x: old",
+    ),
+    (
+        NodeReport(node="x", failure="deadline", message="no report within 60 s"),
+        "FLT001",
+        "x did not respond, deadline",
+    ),
+]
+
+
+@each_case(("odd", "identifier", "message"), DIFFERENCES)
 def test_differing_node_is_reported(odd: NodeReport, identifier: str, message: str) -> None:
     others = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
     findings = {finding.id: finding for finding in compare(*others, odd).findings()}
     assert message in findings[identifier].message
     assert findings[identifier].commands
     assert " x" in findings[identifier].message or findings[identifier].message.startswith("x")
+
+
+def test_findings_are_as_recorded() -> None:
+    others = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
+    found = {f"{number} {identifier}": [] for number, (_, identifier, _) in enumerate(DIFFERENCES)}
+    for name, (odd, _, _) in zip(found, DIFFERENCES, strict=True):
+        found[name] = compare(*others, odd).findings()
+    assert_as_recorded("fleet", found)
 
 
 def test_two_against_two_has_no_majority() -> None:

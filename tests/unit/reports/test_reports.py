@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import msgspec
+from support import report_samples
 from support.cases import each_case
+from support.paths import DATA
+from support.recorded_results import assert_as_recorded
 from support.report_samples import PYTORCH, VLLM, every_fact, gpus, versions
 
 from envdoctor.core.records import NvLink
 from envdoctor.reports import Report, parse_report
+
+SAMPLES = ["PYTORCH", "VLLM", "TABLE", "ACCELERATE", "TRANSFORMERS", "TRL"]
 
 
 def test_collect_env_of_pytorch() -> None:
@@ -182,3 +190,30 @@ def test_windows_and_wsl() -> None:
 )
 def test_signs_of_a_container(text: str, container: str | None) -> None:
     assert parse_report(text).machine.system.container.value == container
+
+
+def recorded_facts(report: Report) -> dict[str, Any]:
+    """The facts that were read, and the error lines."""
+    plain = msgspec.to_builtins([report.machine, report.stack])
+
+    def values(part: Any) -> Any:
+        if not isinstance(part, dict):
+            return [values(each) for each in part] if isinstance(part, list) else part
+        if "source" in part and ("value" in part or "state" in part):
+            return values(part["value"]) if "value" in part else f"{part['state']}: {part.get('note', '')}"
+        pairs = ((name, values(value)) for name, value in part.items())
+        return {name: value for name, value in pairs if value != "unreadable: not in the report"}
+
+    return {"kinds": report.kinds, "machine": values(plain[0]), "stack": values(plain[1]), "errors": report.errors}
+
+
+def test_facts_are_as_recorded() -> None:
+    texts = {name: getattr(report_samples, name) for name in SAMPLES}
+    assert_as_recorded("reports", {name: recorded_facts(parse_report(text)) for name, text in texts.items()})
+
+
+def test_facts_in_real_error_texts_are_as_recorded() -> None:
+    for path in sorted((DATA / "field_errors").glob("*.json")):
+        reports = {str(case["id"]): parse_report(case["text"]) for case in json.loads(path.read_text())}
+        found = {name: recorded_facts(report) for name, report in reports.items() if report.kinds}
+        assert_as_recorded(f"reports-{path.stem}", found)
