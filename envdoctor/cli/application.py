@@ -13,12 +13,32 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from envdoctor.commands.registry import BY_NAME, GROUPS, child_names, load_run, request_type, summary_of
+from envdoctor.commands.registry import (
+    BY_NAME,
+    GROUPS,
+    child_names,
+    help_sections,
+    load_run,
+    request_type,
+    summary_of,
+)
 from envdoctor.core.errors import EXIT_INTERRUPTED
 
 
 class Command(TyperCommand):
     """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The page of --help."""
+        from envdoctor.cli.help import help_page
+
+        return help_page(self, ctx)
+
+    def get_usage(self, ctx: Any) -> str:
+        """The usage line of an error."""
+        from envdoctor.cli.help import usage_line
+
+        return usage_line(self, ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. An empty value is valid only for an option whose default is not empty, as --hub."""
@@ -36,6 +56,20 @@ class Group(TyperGroup):
     """A group of commands. It lists their names and summaries, and builds only the invoked one."""
 
     prefix = ""  # of the full names of its commands
+
+    def get_help(self, ctx: Any) -> str:
+        """The page of --help, with the summaries of the commands."""
+        from envdoctor.cli.help import help_page
+
+        rows = {name: command.short_help for name, command in self.commands.items()}
+        sections = {title: [(name, rows[name]) for name in names] for title, names in help_sections(self.prefix)}
+        return help_page(self, ctx, sections)
+
+    def get_usage(self, ctx: Any) -> str:
+        """The usage line of an error."""
+        from envdoctor.cli.help import usage_line
+
+        return usage_line(self, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Build the command that the arguments name."""

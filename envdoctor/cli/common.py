@@ -38,7 +38,9 @@ class ProgressOptions(Record, frozen=True):
 
     progress: Annotated[
         ProgressFormat,
-        Option("--progress", "Progress format: auto (live line, or lines in a pipe), or json (one per line)."),
+        Option(
+            "--progress", "Progress format: auto (live line, or lines in a pipe), or json (one per line).", "FORMAT"
+        ),
     ] = ProgressFormat.auto
 
 
@@ -46,8 +48,10 @@ class CommonOptions(Record, frozen=True):
     """The options of every command."""
 
     output_format: Annotated[
-        Format, Option("--format", "Output format: human, json, github (annotations) or sarif.")
+        Format, Option("--format", "Output format: human, json, github (annotations) or sarif.", "FORMAT")
     ] = Format.human
     quiet: Annotated[bool, Option("--quiet", "Print no progress, only the result and errors.", short="-q")] = False
     verbose: Annotated[bool, Option("--verbose", "Print all details.", short="-v")] = False
-    color: Annotated[Color, Option("--color", "When to use colours; auto: on a terminal.")] = Color.auto
+    color: Annotated[
+        Color, Option("--color", "When to use colours: auto (on a terminal), always or never.", "WHEN")
+    ] = Color.auto

@@ -125,6 +125,16 @@ COMMANDS = (
         "envdoctor.integrations.mcp_command.McpSession": "envdoctor.integrations.mcp_command.render_session",
     }, module="envdoctor.integrations.mcp_command"),
 )  # fmt: skip
+# The sections of `envdoctor --help` and their commands and groups of commands, in this order.
+HELP_SECTIONS = {
+    "Start": ("quickstart",),
+    "Diagnose": ("check", "explain", "audit", "report", "archs", "abi", "rules"),
+    "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "export", "fetch"),
+    "Prove": ("verify", "bench", "load-test"),
+    "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
+    "Fleet": ("fleet",),
+    "Maintain": ("clean", "uninstall", "paths", "facts", "mcp", "schema"),
+}
 BY_NAME = {command.name: command for command in COMMANDS}
 
 
@@ -137,6 +147,14 @@ def child_names(prefix: str) -> tuple[str, ...]:
     """The names of the commands and groups directly below a group. The prefix is empty or a group with a space."""
     names = [command.name.removeprefix(prefix) for command in COMMANDS if command.name.startswith(prefix)]
     return tuple(dict.fromkeys(name.split()[0] for name in names))
+
+
+def help_sections(prefix: str) -> list[tuple[str, list[str]]]:
+    """The sections of the help of a group, and the names in each. Only the help of the application has several."""
+    names = child_names(prefix)
+    if prefix:
+        return [("Commands", list(names))]
+    return [(title, [name for name in section if name in names]) for title, section in HELP_SECTIONS.items()]
 
 
 def load_run(name: str) -> Callable[..., Any]:

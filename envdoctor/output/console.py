@@ -55,15 +55,19 @@ class Output:
         except (OSError, ValueError):
             return DEFAULT_WIDTH
 
+    def encode(self, *parts: Part) -> str:
+        """The parts as they are written to this stream."""
+        width = self.width
+        return "".join(
+            part.text if isinstance(part, Verbatim) else self._encode(lines(part, width)) for part in parts
+        )
+
     def print(self, *parts: Part) -> None:
         """Write parts, each on lines of its own, above the updated part."""
         with self._lock:
             updated = self._updated
             self.clear()
-            width = self.width
-            for part in parts:
-                text = part.text if isinstance(part, Verbatim) else self._encode(lines(part, width))
-                self._write(text)
+            self._write(self.encode(*parts))
             if updated:
                 self.update(*updated)
 

@@ -117,7 +117,9 @@ def _stacked(rows: Rows, width: int | None) -> Iterator[Text]:
         for column, cell in zip(rows.columns[1:], row[1:], strict=True):
             label = f"{column.header}: " if column.header and cell.plain else ""
             for line in cell.lines() if cell.plain else ():
-                yield from wrap(Text.assemble("  ", (label, "dim"), line, wrap=line.wrap), width, hanging=4)
+                yield from wrap(
+                    Text.assemble("  ", (label, "dim"), line, wrap=line.wrap), width, hanging=4 if label else 2
+                )
         yield from _details(rows, number, width)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from support.cases import each_case
 from support.command import envdoctor
-from support.paths import ROOT
 from support.sample_environments import add_torch, make_venv
 from support.terminal import in_terminal
+
+from envdoctor.commands.registry import COMMANDS, HELP_SECTIONS, child_names, summary_of
 
 WIDTHS = (40, 50, 80, 120)
 ERROR = "CUDA driver version is insufficient for CUDA runtime version"
@@ -39,6 +39,10 @@ SCREENS = (
     "train sort --settings",
     "install gh200 --dry-run --venv venv",
     "watch",
+    "--help",
+    "check --help",
+    "train --help",
+    "profiles --help",
 )
 
 
@@ -89,6 +93,15 @@ def test_a_screen_at_every_width(screen: str, folder: Path) -> None:
         assert words(plain) <= words(shown), width
 
 
+def test_help_lists_every_command_in_a_section_with_its_whole_summary(folder: Path) -> None:
+    shown = in_terminal("--help", width=80, home=folder)
+    titles = re.findall(r"^(\w+):\n", shown, flags=re.MULTILINE)
+    assert titles == [*HELP_SECTIONS, "Options"]
+    listed = re.findall(r"^  (\S+) +(.+)$", shown.partition("Start:")[2].partition("Options:")[0], re.MULTILINE)
+    assert listed[0][0] == "quickstart"
+    assert sorted(listed) == sorted((name, summary_of(name)) for name in child_names(""))
+
+
 def test_a_pipe_is_not_wrapped_with_any_environment(folder: Path) -> None:
     wide = envdoctor("profiles", home=folder).stdout
     assert envdoctor("profiles", home=folder, COLUMNS="40").stdout == wide
@@ -108,9 +121,6 @@ def test_columns_sets_the_width_of_a_terminal(folder: Path) -> None:
 
 def test_every_command_has_a_screen() -> None:
     """Commands that install, start, ask a network or write files are tested where these are at hand."""
-    sys.path.insert(0, str(ROOT))
-    from envdoctor.commands.registry import COMMANDS
-
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
         *("clean", "uninstall", "verify", "plot", "pack", "fleet check", "fleet collective"),

@@ -15,10 +15,10 @@ LAUNCHERS: tuple[Launcher, ...] = ("local", "torchrun", "accelerate", "ray", "sl
 class JobOptions(Record, frozen=True):
     """Options of a SLURM job besides nodes and GPUs."""
 
-    partition: Annotated[str, Option("--partition", "Partition of the SLURM job.")] = ""
+    partition: Annotated[str, Option("--partition", "Partition of the SLURM job.", "NAME")] = ""
     time: Annotated[str, Option("--time", "Time limit of the SLURM job.", "D-HH:MM:SS")] = ""
-    nodelist: Annotated[str, Option("--nodelist", "Nodes of the SLURM job.")] = ""
-    account: Annotated[str, Option("--account", "Account of the SLURM job.")] = ""
+    nodelist: Annotated[str, Option("--nodelist", "Nodes of the SLURM job.", "NODES")] = ""
+    account: Annotated[str, Option("--account", "Account of the SLURM job.", "NAME")] = ""
     modules: Annotated[
         tuple[str, ...], Option("--module", "Module to load in the SLURM job, such as hpcx; repeatable.", "NAME")
     ] = ()
@@ -41,10 +41,10 @@ class LaunchOptions(Record, frozen=True):
 
     launcher: Annotated[str, Option("--launcher", "local, torchrun, accelerate, ray or slurm.", "NAME")] = ""
     gpus: Annotated[
-        int, Option("--gpus", "GPUs per node; default with a launcher: all.", minimum=0, maximum=1024)
+        int, Option("--gpus", "GPUs per node; default with a launcher: all.", "N", minimum=0, maximum=1024)
     ] = 0
     nodes: Annotated[
-        int, Option("--nodes", "Number of nodes; default in an allocation: all.", minimum=0, maximum=100_000)
+        int, Option("--nodes", "Number of nodes; default in an allocation: all.", "N", minimum=0, maximum=100_000)
     ] = 0
     interface: Annotated[str, Option("--interface", "The network interface for communication.", "NAME")] = ""
     job: JobOptions = JobOptions()
