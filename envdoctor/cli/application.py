@@ -61,7 +61,7 @@ class Group(TyperGroup):
         """The page of --help, with the summaries of the commands."""
         from envdoctor.cli.help import help_page
 
-        rows = {name: command.short_help for name, command in self.commands.items()}
+        rows = {name: command.short_help or "" for name, command in self.commands.items()}
         sections = {title: [(name, rows[name]) for name in names] for title, names in help_sections(self.prefix)}
         return help_page(self, ctx, sections)
 

@@ -123,7 +123,7 @@ def test_every_command_has_a_screen() -> None:
     """Commands that install, start, ask a network or write files are tested where these are at hand."""
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
-        *("clean", "uninstall", "verify", "plot", "pack", "fleet check", "fleet collective"),
+        *("clean", "uninstall", "verify", "plot", "pack", "fleet check", "fleet collective", "mcp"),
     }
     shown = {screen.split()[0] for screen in SCREENS}
     assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}
