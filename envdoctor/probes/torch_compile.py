@@ -1,6 +1,7 @@
 """A compiled function of three operations, forward and backward, against float64."""
 
 import os
+import sys
 
 from _needs import missing_build_tools, need
 from _result import Result, Unavailable, run
@@ -14,6 +15,7 @@ SECONDS = 17
 # torch.testing.assert_close, which inductor's tests use, has atol 1e-5 for float32.
 TOLERANCE = 1e-5
 SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+DETECTION = "TORCHINDUCTOR_VEC_ISA_OK"
 
 
 def probe(result: Result) -> str:
@@ -30,12 +32,17 @@ def probe(result: Result) -> str:
         need("triton")
     torch.manual_seed(result.seed())
     x, y = torch.randn(2, 129, 257, dtype=torch.float64)
+    if device == "cpu" and DETECTION not in os.environ:
+        compile_kernels_only()
     try:
         compiled = evaluate(torch.compile(function, fullgraph=True), x, y, device, torch.float32)
     except Exception as error:
         missing = missing_build_tools(language="c" if device == "cuda" else "c++")
         if missing:
             raise Unavailable(f"torch.compile needs {missing}") from error
+        if device == "cpu" and DETECTION not in os.environ:  # the compiler may lack the CPU's newest instructions
+            os.environ[DETECTION] = ""
+            os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606  inductor caches its choice
         raise
     exact = evaluate(function, x, y, "cpu", torch.float64)
     for name, computed, expected in zip(("forward_error", "gradient_error"), compiled, exact, strict=True):
@@ -46,6 +53,19 @@ def probe(result: Result) -> str:
     result.note("kernels", metrics.generated_kernel_count)
     result.require(metrics.generated_kernel_count > 0, "inductor generated no kernel: the function ran uncompiled")
     return f"{metrics.generated_kernel_count} kernels generated on {device}, forward and backward correct"
+
+
+def compile_kernels_only():
+    """Let inductor compile nothing but the two kernels, which takes 13 instead of 23 s of CPU time.
+
+    It uses the vector instructions that the CPU reports, without compiling a test of each set, and no precompiled
+    header. Kernels, compiler and flags stay the same.
+    """
+    from torch._inductor import config
+
+    config.cpp.vec_isa_ok = True
+    if hasattr(config, "cpp_cache_precompile_headers"):  # torch 2.9
+        config.cpp_cache_precompile_headers = False
 
 
 def function(x, y):

@@ -206,6 +206,16 @@ def test_torch_compile_without_compiler_or_disabled(stack_python: Path, tmp_path
     assert disabled["message"] == "torch.compile is disabled by TORCH_COMPILE_DISABLE=1"
 
 
+@pytest.mark.stack
+@pytest.mark.long
+def test_torch_compile_with_a_compiler_older_than_the_cpu(stack_python: Path, tmp_path: Path) -> None:
+    compiler = tmp_path / "old-g++"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-mavx512*) exit 1;; esac\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    report = run_probe_script(stack_python, "torch_compile", tmp_path, CXX=str(compiler))
+    assert report["outcome"] == "passed", report["message"]
+
+
 ON_CPU = """
 import torch
 from _result import Result
