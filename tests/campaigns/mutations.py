@@ -203,6 +203,8 @@ def try_fault(fault: Fault, folder: Path, tests: list[str]) -> Outcome:
             caught_by = run_tests(folder)
     finally:
         path.write_bytes(source)
+    if "::" in caught_by and run_tests(folder, caught_by):
+        raise SystemExit(f"{caught_by} fails without the fault as well")
     return Outcome(fault, caught_by, time.monotonic() - began)
 
 
