@@ -68,7 +68,9 @@ def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
         kind, declaration = get_args(field.type)
         default = inspect.Parameter.empty if field.default is NODEFAULT else field.default
         if get_origin(kind) is tuple:  # repeatable: no default in the help
-            kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+            kind = list[get_args(kind)[0]]  # type: ignore[misc]
+            if default is not inspect.Parameter.empty:
+                kind, default = kind | None, None
         if metavar := _argument_of(declaration):
             kind, default = kind | None, None
             dots = "..." if get_origin(get_args(field.type)[0]) is tuple else ""

@@ -1,11 +1,11 @@
-"""`envdoctor audit`: checks a lock file, an environment, a requirements file or a setup guide."""
+"""`envdoctor audit`: checks a lock file, an environment, a setup guide, or a file that names requirements."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -23,43 +23,100 @@ from envdoctor.manifests import GuideAudit, Step, audit_guide
 from envdoctor.rules import evaluate
 
 GUIDE_SUFFIXES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
-EXPECTED = "a lock file, a requirements file, a setup guide in Markdown, or the directory of an environment"
+EXPECTED = (
+    "a lock file, a requirements file, pyproject.toml, environment.yml, a Dockerfile, a setup guide in Markdown, "
+    "or the directory of an environment"
+)
 HINT = "envdoctor audit SETUP.md"
-# A requirements file is audited as a guide that installs it. The lines of the file start after this header.
-REQUIREMENTS_HEADER = ("```bash", "cat > requirements.txt <<'EOF'")
-REQUIREMENTS_FOOTER = ("EOF", "uv pip install -r requirements.txt", "```")
+
+
+class FileFormat(NamedTuple):
+    """How a file becomes a guide that installs it: the lines before and after the file."""
+
+    kind: Literal["guide", "requirements", "pyproject", "conda", "Dockerfile"]
+    header: tuple[str, ...] = ()
+    footer: tuple[str, ...] = ()
+
+
+FENCE = "~" * 12  # longer than a fence in a file
+GUIDE = FileFormat("guide")
+REQUIREMENTS = FileFormat(
+    "requirements",
+    (f"{FENCE}bash", "cat > requirements.txt <<'EOF'"),
+    ("EOF", "uv pip install -r requirements.txt", FENCE),
+)
+FORMATS_BY_NAME = {
+    r"(.*[.-])?(Dockerfile|Containerfile)([.-].*)?": FileFormat("Dockerfile", (f"{FENCE}dockerfile",), (FENCE,)),
+    r"pyproject\.toml": FileFormat("pyproject", (f"{FENCE}toml",), (FENCE,)),
+    r".*\.ya?ml": FileFormat("conda", (f"{FENCE}yaml environment.yml",), (FENCE,)),
+}
 
 
 class AuditResult(Record, frozen=True, kw_only=True):
     """The result of an audit."""
 
     name: str
-    kind: Literal["guide", "requirements", "lock", "environment"]
+    kind: Literal["guide", "requirements", "pyproject", "conda", "Dockerfile", "lock", "environment"]
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...] = ()  # of a guide
     requirements: tuple[str, ...] = ()  # pins that work together, if there are findings
     written: tuple[str, ...] = ()  # files that --fix wrote
 
 
+class AuditsResult(Record, frozen=True, kw_only=True):
+    """The results of several audits."""
+
+    audits: tuple[AuditResult, ...]
+    skipped: tuple[str, ...] = ()  # files without requirements and install steps
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all audits, each with its file."""
+        replace = msgspec.structs.replace
+        return tuple(replace(finding, file=audit.name) for audit in self.audits for finding in audit.findings)
+
+
 class AuditRequest(Record, frozen=True, kw_only=True):
     """Finds conflicts that package metadata does not state: breaking releases, replaced builds, unsuitable wheels.
+
+    Examines requirements files, pyproject.toml, environment.yml, Dockerfiles, setup guides in Markdown, lock files
+    and the directories of environments.
+
+    Example: envdoctor audit requirements.txt Dockerfile
 
     Example: envdoctor audit SETUP.md --machine gh200-480gb
     """
 
-    target: Annotated[str, Argument("A lock, requirements file, setup guide (.md) or environment.", "FILE|DIR")]
+    targets: Annotated[tuple[str, ...], Argument("A file that names packages, or an environment.", "PATH...")]
     machine: MachineOption = ""
     facts: FactOption = ()
     fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "DIR")] = ""
+    skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
+
+
+class NothingToAudit(BadInput):
+    """A target without content, for which "no problems found" would be misleading."""
 
 
 def run(request: AuditRequest) -> CommandResult:
-    """Audit a file or directory."""
+    """Audit files and directories."""
+    if request.fix and len(request.targets) > 1:
+        raise BadInput("--fix with several files", expected="--fix with one file", hint=f"{HINT} --fix .")
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
-    result = _audit(request.target, machine, request.fix)
+    audits: list[AuditResult] = []
+    skipped: list[str] = []
+    for target in dict.fromkeys(request.targets):
+        try:
+            audits.append(_audit(target, machine, request.fix))
+        except NothingToAudit:
+            if not request.skip_empty:
+                raise
+            skipped.append(target)
+    result = AuditsResult(audits=tuple(audits), skipped=tuple(skipped))
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
-    return CommandResult(result, EXIT_NO if failed else EXIT_OK)
+    is_single = len(audits) == 1 and not skipped
+    return CommandResult(audits[0] if is_single else result, EXIT_NO if failed else EXIT_OK)
 
 
 def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
@@ -68,8 +125,11 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
         _reject_fix("an environment", fix)
         return _audit_environment(target, machine)
     text = read_text(path, expected=EXPECTED, hint=HINT)
+    for pattern, file_format in FORMATS_BY_NAME.items():
+        if re.fullmatch(pattern, path.name, re.IGNORECASE):
+            return _audit_guide(text, target, machine, fix, file_format)
     if path.suffix.lower() in GUIDE_SUFFIXES or "```" in text:
-        return _audit_guide(text, target, machine, fix, kind="guide")
+        return _audit_guide(text, target, machine, fix, GUIDE)
     if text.startswith("# profile:"):
         _reject_fix("a lock file", fix)
         lock = locks.parse_lock(text, where=target)
@@ -77,7 +137,7 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
             raise _empty_target("package", target, text)
         findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
         return AuditResult(name=target, kind="lock", findings=findings)
-    return _audit_guide(text, target, machine, fix, kind="requirements")
+    return _audit_guide(text, target, machine, fix, REQUIREMENTS)
 
 
 def _reject_fix(kind: str, fix: str) -> None:
@@ -101,30 +161,31 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
     return msgspec.structs.replace(finding, line=number)
 
 
-def _audit_guide(
-    text: str, target: str, machine: Machine | None, fix: str, *, kind: Literal["guide", "requirements"]
-) -> AuditResult:
-    is_guide = kind == "guide"
-    lines = (text,) if is_guide else (*REQUIREMENTS_HEADER, text.rstrip("\n"), *REQUIREMENTS_FOOTER, "")
+def _audit_guide(text: str, target: str, machine: Machine | None, fix: str, file_format: FileFormat) -> AuditResult:
+    has_steps = file_format.kind in ("guide", "Dockerfile")
+    lines = (*file_format.header, text.removesuffix("\n"), *file_format.footer, "")
     result = audit_guide("\n".join(lines), name=Path(target).name, machine=machine)
     if not result.checked and not result.findings:
-        raise _empty_target("install step" if is_guide else "requirement", target, text)
-    findings = result.findings if is_guide else tuple(_subtract_header(finding) for finding in result.findings)
+        raise _empty_target("install step" if has_steps else "requirement", target, text)
+    header = len(file_format.header)
+    findings = tuple(_subtract_header(finding, header) for finding in result.findings)
     return AuditResult(
         name=target,
-        kind=kind,
+        kind=file_format.kind,
         findings=findings,
-        steps=result.steps if is_guide else (),
+        steps=result.steps if file_format is GUIDE else (),
         requirements=result.requirements if findings else (),
         written=_write_corrections(result, Path(target), Path(fix)) if fix else (),
     )
 
 
-def _subtract_header(finding: Finding) -> Finding:
-    """Convert the line numbers of the generated guide to those of the requirements file."""
+def _subtract_header(finding: Finding, header: int) -> Finding:
+    """Convert the line numbers of the generated guide to those of the file."""
+    if not header:
+        return finding
 
     def file_line(line: int) -> int:
-        return max(line - len(REQUIREMENTS_HEADER), 1)
+        return max(line - header, 1)
 
     def convert(text: str) -> str:
         return re.sub(r"\bline (\d+)", lambda match: f"line {file_line(int(match[1]))}", text)
@@ -135,10 +196,9 @@ def _subtract_header(finding: Finding) -> Finding:
     )
 
 
-def _empty_target(content: str, target: str, text: str = "") -> BadInput:
-    """The error for a target without content, for which "no problems found" would be misleading."""
+def _empty_target(content: str, target: str, text: str = "") -> NothingToAudit:
     size = f" ({len(text.splitlines())} lines)" if text else ""
-    return BadInput(f"there is no {content} in {target}{size}", expected=EXPECTED, hint=HINT)
+    return NothingToAudit(f"there is no {content} in {target}{size}", expected=EXPECTED, hint=HINT)
 
 
 def _write_corrections(result: GuideAudit, source: Path, folder: Path) -> tuple[str, ...]:

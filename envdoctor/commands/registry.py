@@ -69,7 +69,9 @@ COMMANDS = (
         "resolve.ResolveResult": "profiles.render_resolutions", "resolve.Matrix": "locks.render_matrix",
     }),
     Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.render_locks"}),
-    Command("audit", "Audit a lock, requirements, a guide or a venv", {"audit.AuditResult": "audit.render_audit"}),
+    Command("audit", "Audit requirements, guides, locks and venvs", {
+        "audit.AuditResult": "audit.render_audit", "audit.AuditsResult": "audit.render_audits",
+    }),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }),

@@ -306,6 +306,7 @@ class Finding(Record, frozen=True):
     commands: tuple[str, ...] = ()
     url: str = ""
     line: int = 0  # line number in the examined file, 0 if there is none
+    file: str = ""  # the examined file, if a command examined several
 
 
 class Condition(Record, frozen=True):

@@ -75,11 +75,12 @@ TOOLS = {
         Tool(
             "audit",
             "Audit pins or a setup guide",
-            "Find conflicts that package metadata does not state in a requirements file, a lock file, a setup guide "
-            "in Markdown, or an installed environment. Use it before you install pins or follow a guide. Pass a "
-            "machine to check that the wheels suit its GPU and driver.",
-            ("target", "machine", "facts"),
-            details=("steps",),
+            "Find conflicts that package metadata does not state in requirements files, pyproject.toml, "
+            "environment.yml, Dockerfiles, lock files, setup guides in Markdown, or installed environments. Use it "
+            "before you install pins or follow a guide. Pass a machine to check that the wheels suit its GPU and "
+            "driver.",
+            ("targets", "machine", "facts"),
+            details=("steps", "audits.steps"),
         ),
         Tool(
             "plan",

@@ -53,7 +53,8 @@ def _findings(data: Any) -> Iterator[str]:
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     for finding in findings:
         if finding.status in LEVELS:
-            yield _finding(finding, f"file={_property(data.name)},line={finding.line}," if finding.line else "")
+            file = finding.file or getattr(data, "name", "")
+            yield _finding(finding, f"file={_property(file)},line={finding.line}," if finding.line else "")
     if unknown := [finding for finding in findings if finding.status == "unknown"]:
         yield annotation("notice", "rules not evaluated", *(f"{f.id}: {f.message}" for f in unknown))
 

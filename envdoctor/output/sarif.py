@@ -146,7 +146,7 @@ def _location(finding: Finding, file: str) -> dict[str, Any]:
     """The facts of a finding, and the file: GitHub shows a result only at a line of a file."""
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(os.fsencode(file))},
+            "artifactLocation": {"uri": quote(os.fsencode(finding.file or file))},
             "region": {"startLine": max(finding.line, 1)},
         },
         "logicalLocations": [

@@ -121,7 +121,7 @@ def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
         "check": DOWNGRADED,
         "remedies": DOWNGRADED,
         "explain": {"text": "ImportError: libcudart.so.12: cannot open shared object file"},
-        "audit": {"target": "SETUP.md"},
+        "audit": {"targets": ["SETUP.md"]},
         "plan": {"recipe": "sort", "machine": "h200"},
         "resolve": {"all_profiles": True, "machine": "all"},
     }
@@ -155,7 +155,7 @@ def test_details_add_the_facts(session: Session) -> None:
     ("tool", "arguments", "message"),
     [
         ("check", {"save": "machine.json"}, "unknown argument 'save'"),
-        ("audit", {"target": "SETUP.md", "fix": "."}, "unknown argument 'fix'"),
+        ("audit", {"targets": ["SETUP.md"], "fix": "."}, "unknown argument 'fix'"),
         ("check", {"venv": 3}, "Expected `str`, got `int`"),
         ("check", {"machine": "h900"}, "h900"),
         ("explain", {}, "'text' is missing"),

@@ -62,9 +62,73 @@ def test_incompatible_release_is_detected_in_each_kind(kind: str, tmp_path: Path
     assert finding["line"] in lines[kind]
 
 
+PYPROJECT = """[project]
+name = "mine"
+dependencies = [
+  "torch==2.8.0",
+  "vllm==0.10.2",
+  "transformers>=4.57.1",
+]
+"""
+CONDA = """dependencies:
+  - python=3.12
+  - pip:
+    - torch==2.8.0
+    - vllm==0.10.2
+    - transformers>=4.57.1
+"""
+DOCKERFILE = """FROM nvidia/cuda:12.8.1-devel-ubuntu22.04
+RUN pip install torch==2.8.0 vllm==0.10.2 \\
+  'transformers>=4.57.1'
+"""
+FILES = {
+    "pyproject.toml": (PYPROJECT, "pyproject", {6}),
+    "environment.yml": (CONDA, "conda", {6}),
+    "Dockerfile": (DOCKERFILE, "Dockerfile", {2, 3}),
+    "Containerfile.gpu": (DOCKERFILE, "Dockerfile", {2, 3}),
+    "requirements.txt": (REQUIREMENTS.format(transformers=">=4.57.1"), "requirements", {3}),
+}
+
+
+def test_several_files_are_audited_and_each_finding_names_its_file_and_line(tmp_path: Path) -> None:
+    for name, (text, _, _) in FILES.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "clean.txt").write_text(REQUIREMENTS.format(transformers="==4.57.1"))
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    command = ["audit", *FILES, "clean.txt", "empty.txt", "--skip-empty", "--format"]
+    data = envelope(envdoctor(*command, "json", home=tmp_path))
+    assert data["exit_code"] == 1
+    assert data["data"]["skipped"] == ["empty.txt"]
+    found = {
+        audit["name"]: (audit["kind"], {f["line"] for f in audit["findings"]}) for audit in data["data"]["audits"]
+    }
+    assert found.pop("clean.txt") == ("requirements", set())
+    assert {name: kind for name, (kind, _) in found.items()} == {name: kind for name, (_, kind, _) in FILES.items()}
+    annotations = envdoctor(*command, "github", home=tmp_path).stdout
+    log = json.loads(envdoctor(*command, "sarif", home=tmp_path).stdout)
+    places = [result["locations"][0]["physicalLocation"] for result in log["runs"][0]["results"]]
+    for name, (_, _, lines) in FILES.items():
+        assert found[name][1] & lines, name
+        assert any(f"::error file={name},line={line},title=RUN003" in annotations for line in lines)
+        assert {p["region"]["startLine"] for p in places if p["artifactLocation"]["uri"] == name} & lines
+
+
+def test_a_file_that_installs_nothing_is_skipped_only_on_request(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM ubuntu:24.04\nCOPY . /app\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    refused = envdoctor("audit", "pyproject.toml", home=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "there is no requirement in pyproject.toml (1 lines)" in refused.stderr
+    skipped = envdoctor("audit", "pyproject.toml", "--skip-empty", home=tmp_path)
+    assert (skipped.returncode, skipped.stdout) == (0, "- pyproject.toml  skipped: it installs nothing\n")
+    assert envdoctor("audit", home=tmp_path).returncode == 2
+    both = envdoctor("audit", "Dockerfile", "pyproject.toml", "--fix", ".", home=tmp_path)
+    assert both.stderr.startswith("error: --fix with several files\n")
+
+
 @each_case("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_bundled_locks_have_no_finding(path: Path) -> None:
-    result = run(AuditRequest(target=str(path)))
+    result = run(AuditRequest(targets=(str(path),)))
     assert (result.data.kind, result.data.findings, result.exit_code) == ("lock", (), 0)
 
 
