@@ -98,16 +98,14 @@ def read_recipe(name: str) -> Recipe:
         raise BadInput(
             f"unknown recipe {name!r}{suggest(name, list_recipes())}",
             expected=f"one of {', '.join(list_recipes())}, or the path of a TOML file",
-            hint="envdoctor train --list",
+            hint="envdoctor recipes",
         )
     path = expand_user(name) if is_file else RECIPES / f"{name}.toml"
     form = "name, summary, engine, and a table [settings]"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadInput(
-            f"{path}: {error.strerror}", expected="a recipe in TOML", hint="envdoctor train --list"
-        ) from None
+        raise BadInput(f"{path}: {error.strerror}", expected="a recipe in TOML", hint="envdoctor recipes") from None
     except (ValueError, RecursionError) as error:  # also an integer of more than 4300 digits, and deep nesting
         raise BadInput(f"{path} is not TOML: {error}", expected=form, hint=f"correct {path}") from None
     keys = ["name", "summary", "engine", "settings"]

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from envdoctor.cli.application import build_group
-from envdoctor.core.errors import EXIT_FAILED
+from envdoctor.core.errors import EXIT_FAILED, BadInput
 from envdoctor.core.paths import expand_home
 
 __all__ = ["app", "main"]
+
+ROOT_OPTIONS = ("-h", "--help", "--version")
 
 
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
@@ -42,19 +44,35 @@ def main() -> None:
     from envdoctor.output import streams
 
     streams.prepare()
+    words = [_expand_home(argument) for argument in sys.argv[1:]]
+    if words and words[0].startswith("-") and words[0] not in ROOT_OPTIONS:
+        from envdoctor.cli.usage import common_options_last
+
+        words = common_options_last(words)
     try:
         try:
-            app([_expand_home(argument) for argument in sys.argv[1:]])
+            code = app(words, prog_name="envdoctor", standalone_mode=False)
+        except BadInput as error:
+            _print_usage_error(words, error)
+            code = error.exit_code
         finally:
             sys.stdout.flush()  # here, where an error on a full disk can still be reported
     except streams.OutputLost as error:
         from envdoctor.output.human import render_error
 
         render_error(error)
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except Exception as error:
         _print_internal_error(error)
-        sys.exit(EXIT_FAILED)
+        code = EXIT_FAILED
+    sys.exit(code)
+
+
+def _print_usage_error(words: list[str], error: BadInput) -> None:
+    from envdoctor.cli.finish import print_error
+    from envdoctor.cli.usage import command_of, requested_format
+
+    print_error(command_of(words), requested_format(words), error)
 
 
 def _expand_home(argument: str) -> str:

@@ -6,7 +6,9 @@ Only the invoked command is built: `envdoctor --help` imports no module of a com
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -22,11 +24,16 @@ from envdoctor.commands.registry import (
     request_type,
     summary_of,
 )
-from envdoctor.core.errors import EXIT_INTERRUPTED
+from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, BadInput, unknown_name
+
+# Typer's own click is private; BadParameter is the only class of its usage errors that Typer exports.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class Command(TyperCommand):
-    """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set."""
+    """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set, and earlier spellings."""
+
+    full_name = ""
 
     def get_help(self, ctx: Any) -> str:
         """The page of --help."""
@@ -34,22 +41,22 @@ class Command(TyperCommand):
 
         return help_page(self, ctx)
 
-    def get_usage(self, ctx: Any) -> str:
-        """The usage line of an error."""
-        from envdoctor.cli.help import usage_line
-
-        return usage_line(self, ctx)
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. An empty value is valid only for an option whose default is not empty, as --hub."""
-        rest = super().parse_args(ctx, args)
+        """Parse the arguments. Raises BadInput."""
+        _reject_old_spelling(self.full_name, args)
+        with _usage_errors(ctx):
+            rest = super().parse_args(ctx, list(args))
+            self._reject_empty_values(ctx)
+        return rest
+
+    def _reject_empty_values(self, ctx: Any) -> None:
+        """An empty value is valid only for an option whose default is not empty, as --hub."""
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
             empty = value == "" or (isinstance(value, list | tuple) and "" in value)
             given = ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"
             if empty and given and not parameter.default:
                 raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=parameter)
-        return rest
 
 
 class Group(TyperGroup):
@@ -65,14 +72,19 @@ class Group(TyperGroup):
         sections = {title: [(name, rows[name]) for name in names] for title, names in help_sections(self.prefix)}
         return help_page(self, ctx, sections)
 
-    def get_usage(self, ctx: Any) -> str:
-        """The usage line of an error."""
-        from envdoctor.cli.help import usage_line
-
-        return usage_line(self, ctx)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before the command. Raises BadInput. Without arguments, a group prints its help."""
+        if not args and self.no_args_is_help:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(EXIT_BAD_INPUT)
+        with _usage_errors(ctx):
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Build the command that the arguments name."""
+        if args[0] not in self.commands:
+            hint = f"{ctx.command_path} --help"
+            raise unknown_name("command", args[0], list(self.commands), hint=hint)
         name, command, rest = super().resolve_command(ctx, args)
         return name, build(self.prefix + name) if name else command, rest
 
@@ -92,6 +104,35 @@ class Group(TyperGroup):
         return self
 
 
+@contextmanager
+def _usage_errors(ctx: Any) -> Iterator[None]:
+    """Raise BadInput for an error of the parser."""
+    try:
+        yield
+    except UsageError as error:
+        from envdoctor.cli.usage import as_bad_input
+
+        raise as_bad_input(error, ctx) from None
+
+
+def _reject_old_spelling(name: str, words: list[str]) -> None:
+    """Raise BadInput with the present command line if an option has the spelling of an earlier version."""
+    from envdoctor.cli.usage import present_spelling
+
+    present, new = present_spelling(name, words)
+    if (present, new) == (name, words):
+        return
+    try:
+        build(present).make_context(present, list(new))
+    except BadInput:  # an option that the new command does not have
+        new = []
+    raise BadInput(
+        f"envdoctor {name} {shlex.join(words)}: spelling of an earlier version",
+        expected=f"the present spelling, see envdoctor {present} --help",
+        hint=shlex.join(["envdoctor", *present.split(), *new]),
+    )
+
+
 def build(name: str) -> Command | Group:
     """Build the command or the group with this full name. A command's module is imported."""
     if name in GROUPS:
@@ -106,6 +147,7 @@ def build(name: str) -> Command | Group:
     register(command_callback(name, run))
     command = get_command(application)
     assert isinstance(command, Command)
+    command.full_name = name
     return command
 
 

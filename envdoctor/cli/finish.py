@@ -38,7 +38,7 @@ def finish(
         error = as_envdoctor_error(exception)
         if error is None:
             raise
-        _print_error(command, options.output_format, error)
+        print_error(command, options.output_format, error)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         reporter.close()
@@ -58,7 +58,8 @@ def _print_result(command: str, form: Format, result: CommandResult) -> None:
         _print_utf8(_formatter(form)(command, result, None))
 
 
-def _print_error(command: str, form: Format, error: EnvdoctorError) -> None:
+def print_error(command: str, form: Format, error: EnvdoctorError) -> None:
+    """Print an error in the requested format."""
     if form is Format.human:
         from envdoctor.output.human import render_error
 

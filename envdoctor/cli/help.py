@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envdoctor.output.console import err, out
-from envdoctor.output.layout import lines
+from envdoctor.output.console import out
 from envdoctor.output.text import Column, Part, Rows, Text, indent
 
 Row = tuple[str, str]
@@ -23,11 +22,6 @@ def help_page(command: Any, context: Any, sections: Mapping[str, Sequence[Row]] 
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         parts += _section(title, [row for each, row in records if row and each.param_type_name == kind])
     return out().encode(*parts).rstrip("\n")
-
-
-def usage_line(command: Any, context: Any) -> str:
-    """The line above an error of the arguments."""
-    return "\n".join(line.plain for line in lines(_usage(command, context), err().width))
 
 
 def _usage(command: Any, context: Any) -> Text:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, write_error
-from envdoctor.core.options import Option, RunArgument, reject_combination
+from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, write_error
+from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.records import Record
 from envdoctor.core.results import CommandResult
@@ -30,7 +30,6 @@ MANIFEST = "manifest.json"
 CHUNK = 1 << 20
 ZIP64_FROM = 1 << 30  # well below the limit of 4 GiB: redaction may change a file's size
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that packing a run is reproducible
-MAX_MANIFEST = 64 << 20  # bytes
 # Compression of weights takes minutes and saves at most a tenth.
 STORED = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 CHECKPOINTS = "checkpoints"
@@ -76,16 +75,6 @@ class PackResult(Record, frozen=True):
     manifest: Manifest
 
 
-class PackCheckResult(Record, frozen=True):
-    """The comparison of a zip with its manifest."""
-
-    path: str
-    files: int
-    size: int
-    faults: tuple[str, ...]
-    manifest: Manifest | None = None
-
-
 class PackRequest(Record, frozen=True, kw_only=True):
     """The zip contains model, metrics, log and settings, with checksums and without secrets.
 
@@ -99,26 +88,9 @@ class PackRequest(Record, frozen=True, kw_only=True):
     ] = False
     with_checkpoints: Annotated[bool, Option("--with-checkpoints", "Include the weights of the checkpoints.")] = False
     force: Annotated[bool, Option("--force", "Pack the run even while it is being trained.")] = False
-    check: Annotated[str, Option("--check", "Check a zip file against its manifest instead.", "FILE")] = ""
 
 
 def run(request: PackRequest) -> CommandResult:
-    """Create a zip, or check one."""
-    if not request.check:
-        return _pack(request)
-    ignored = {
-        "RUN": request.run,
-        "--output": request.output,
-        "--with-optimizer": request.with_optimizer,
-        "--with-checkpoints": request.with_checkpoints,
-        "--force": request.force,
-    }
-    hint = f"envdoctor pack --check {request.check}"
-    reject_combination("--check", ignored, reason="it only reads the zip file", hint=hint)
-    return check_pack(request.check)
-
-
-def _pack(request: PackRequest) -> CommandResult:
     """Write the zip. An error leaves no file."""
     folder = find_run(request.run)
     _require_no_trainer(folder, force=request.force)
@@ -274,70 +246,6 @@ def _manifest(
         left_out=left_out,
         files=files,
     )
-
-
-def check_pack(file: str) -> CommandResult:
-    """Compare every file of a zip with its manifest."""
-    path = Path(file).absolute()
-    expected = "a zip made by envdoctor pack"
-    try:
-        if path.exists() and not path.is_file():  # a pipe or a device may have no end
-            raise BadInput(f"{path} is not a regular file", expected=expected, hint="envdoctor pack RUN")
-        with zipfile.ZipFile(path) as archive:
-            manifest = _read_manifest(archive)
-            faults = tuple(_faults(archive, manifest))
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"cannot read {path}: {reason}", expected=expected, hint="envdoctor pack RUN") from error
-    except (KeyError, ValueError, msgspec.ValidationError) as error:
-        raise BadInput(f"{path}: {MANIFEST}: {error}", expected=expected, hint="envdoctor pack RUN") from error
-    checked = PackCheckResult(
-        str(path), len(manifest.files), sum(file.size for file in manifest.files), faults, manifest
-    )
-    return CommandResult(checked, EXIT_NO if faults else EXIT_OK)
-
-
-def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
-    info = archive.getinfo(MANIFEST)
-    if info.file_size > MAX_MANIFEST:
-        raise ValueError(f"it has {info.file_size} bytes")
-    return msgspec.json.decode(archive.read(info), type=Manifest)
-
-
-def _faults(archive: zipfile.ZipFile, manifest: Manifest) -> Iterator[str]:
-    """Yield files that are missing, unexpected or changed."""
-    members = [info.filename for info in archive.infolist()]
-    listed = {file.path: file for file in manifest.files}
-    for name in sorted({name for name in members if members.count(name) > 1}):
-        yield f"{name}: it occurs more than once"
-    for name in members:
-        if name != MANIFEST and name not in listed:
-            yield f"{name}: the manifest does not list it"
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            yield f"{name}: it would be unpacked outside of its directory"
-    for name, file in listed.items():
-        if name not in members:
-            yield f"{name}: it is missing"
-        elif fault := _file_fault(archive, file):
-            yield f"{name}: {fault}"
-
-
-def _file_fault(archive: zipfile.ZipFile, packed: PackedFile) -> str:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with archive.open(packed.path) as file:
-            while size <= packed.size and (chunk := file.read(CHUNK)):
-                digest.update(chunk)
-                size += len(chunk)
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
-        return f"it cannot be read: {error}"
-    except Exception as error:  # zlib.error, lzma.LZMAError and others for damaged data
-        return f"it cannot be read: {type(error).__name__}: {error}"
-    if size > packed.size:
-        return f"it has more than {packed.size} bytes"
-    if size < packed.size:
-        return f"it has {size} bytes, not {packed.size}"
-    return "" if digest.hexdigest() == packed.sha256 else "its checksum differs from the manifest"
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 COMMANDS_PACKAGE = "envdoctor.commands."
 OUTPUT_PACKAGE = "envdoctor.output."
+MODULE_NAME = str.maketrans(" -", "__")
 
 
 class Command(NamedTuple):
@@ -95,9 +96,11 @@ COMMANDS = (
     Command("paths", "List everything that envdoctor stores on disk", {
         "paths.PathList": "environments.render_paths",
     }),
-    Command("verify", "Test an environment with numerical probes", {
-        **VERIFICATION,
+    Command("verify", "Test an environment with numerical probes", VERIFICATION),
+    Command("load-test", "Load every compiled file of an environment", {
         "envdoctor.verify.loading.records.LoadTest": "load_test.render_load_test",
+    }),
+    Command("bench", "Measure and grade the speed of the GPUs", {
         "envdoctor.verify.bench_records.BenchmarkReport": "bench.render_benchmark",
     }),
     Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.render_archs"}),
@@ -107,15 +110,16 @@ COMMANDS = (
     Command("plan", "Estimate the GPU memory of a training run", {"plan.MemoryPlan": "planning.render_memory_plan"}),
     Command("train", "Train a recipe in a verified environment", {
         "train.TrainResult": "train.render_training",
-        "train.RecipeList": "train.render_recipes",
         "train.SettingList": "train.render_settings",
     }),
+    Command("recipes", "List the training recipes", {"recipes.RecipeList": "train.render_recipes"}),
     Command("watch", "Show the progress of a training run", {
         "watch.WatchResult": "runs.render_watch",
     }),
     Command("plot", "Plot metrics of training runs", {"plot.PlotResult": "runs.render_plot"}),
-    Command("pack", "Pack a training run into a zip file", {
-        "pack.PackResult": "runs.render_pack", "pack.PackCheckResult": "runs.render_pack_check",
+    Command("pack", "Pack a training run into a zip file", {"pack.PackResult": "runs.render_pack"}),
+    Command("check-pack", "Check the files of a packed run", {
+        "check_pack.PackCheckResult": "runs.render_pack_check",
     }),
     Command("fleet check", "Check several machines and compare them", {
         "envdoctor.fleet.records.FleetCheckResult": "fleet.render_fleet_check",
@@ -161,7 +165,7 @@ def help_sections(prefix: str) -> list[tuple[str, list[str]]]:
 
 def load_run(name: str) -> Callable[..., Any]:
     """The function that runs a command; imports the command's module."""
-    run: Callable[..., Any] = load((BY_NAME[name].module or COMMANDS_PACKAGE + name.replace(" ", "_")) + ".run")
+    run: Callable[..., Any] = load((BY_NAME[name].module or COMMANDS_PACKAGE + name.translate(MODULE_NAME)) + ".run")
     return run
 
 

@@ -19,7 +19,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes, start
 from envdoctor.training.launchers.context import read_context
 from envdoctor.training.launchers.records import LaunchOptions
-from envdoctor.training.recipes import Recipe, Setting
+from envdoctor.training.recipes import Setting
 from envdoctor.training.runs.directory import (
     find_run_to_resume,
     new_run_directory,
@@ -57,7 +57,6 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     launch: LaunchOptions = LaunchOptions()
     report_to: Annotated[str, Option("--report-to", "tensorboard, trackio or wandb, comma-separated.", "NAMES")] = ""
     stop_on: Annotated[str, Option("--stop-on", "Stop at these alarms, such as no-signal,collapse.", "ALARMS")] = ""
-    list_recipes: Annotated[bool, Option("--list", "List the bundled recipes and exit.")] = False
     list_settings: Annotated[bool, Option("--settings", "List all settings and exit.")] = False
 
     @property
@@ -73,12 +72,6 @@ class TrainRequest(Record, frozen=True, kw_only=True):
         absolute = {name: Path(place).absolute() if place else "" for name, place in places.items()}
         unverified = ["--unverified"] if self.unverified else []
         return (*_option_words(absolute), *unverified, *_option_words(self.launch.arguments()))
-
-
-class RecipeList(Record, frozen=True):
-    """The bundled recipes."""
-
-    recipes: tuple[Recipe, ...]
 
 
 class SettingList(Record, frozen=True):
@@ -106,8 +99,6 @@ def _option_words(options: Mapping[str, object]) -> Iterator[str]:
 
 def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     """Check settings, data and environment, write the run directory, and start the trainer."""
-    if request.list_recipes:
-        return CommandResult(RecipeList(tuple(recipes.read_recipe(name) for name in recipes.recipe_names())))
     if request.list_settings:
         return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(request.recipe))))
     _require_utf8(request)

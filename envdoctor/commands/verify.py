@@ -1,4 +1,4 @@
-"""`envdoctor verify`: numerical probes, load test or benchmark of an installed environment."""
+"""`envdoctor verify`: numerical probes of an installed environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from envdoctor.core.errors import EXIT_NO, EXIT_OK
-from envdoctor.core.options import Option, PythonOption, VenvArgument, reject_combination
+from envdoctor.core.options import Option, PythonOption, VenvArgument
 from envdoctor.core.records import Record, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -18,8 +18,6 @@ from envdoctor.explain.log_causes import likely_cause
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import read_profile
-from envdoctor.verify import loading
-from envdoctor.verify.bench import run_bench
 from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
 from envdoctor.verify.runner import verify_interpreter
 from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter
@@ -39,34 +37,9 @@ class VerifyRequest(Record, frozen=True, kw_only=True):
     quick: Annotated[
         bool, Option("--quick", "Skip probes that compile or start vLLM, unless the profile requires them.")
     ] = False
-    load: Annotated[
-        bool, Option("--load", "Only load every compiled file and import the libraries; needs no GPU.")
-    ] = False
-    bench: Annotated[
-        bool,
-        Option("--bench", "Only measure and grade the speed of the GPUs, within a minute."),
-    ] = False
 
 
 def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
-    """Run the probes, the benchmark or the load test."""
-    if request.bench or request.load:
-        option = "--bench" if request.bench else "--load"
-        ignored = {
-            "--load": request.bench and request.load,
-            "--quick": request.quick,
-            "--only": request.only,
-            "--skip": request.skip,
-        }
-        reject_combination(option, ignored, reason="it runs no probes", hint=f"envdoctor verify {option}")
-    if request.bench:
-        return _run_benchmark(request, reporter)
-    if request.load:
-        return _run_load_test(request, reporter)
-    return _run_probes(request, reporter)
-
-
-def _run_probes(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     """Run the probes and store the result inside the environment; failed probes get their likely cause."""
     interpreter = resolve_interpreter(request.venv, request.python)
     installed = read_install_record(interpreter.parent.parent)
@@ -104,18 +77,3 @@ def _with_likely_causes(verification: Verification, interpreter: Path) -> Verifi
         for result in verification.results
     )
     return msgspec.structs.replace(verification, results=results)
-
-
-def _run_benchmark(request: VerifyRequest, reporter: Reporter) -> CommandResult:
-    """Measure the GPUs and grade the results."""
-    reporter.phase("Measuring the GPUs")
-    interpreter = resolve_interpreter(request.venv, request.python)
-    result = run_bench(interpreter, on_start=reporter.probe_started, on_result=reporter.probe_ended)
-    return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)
-
-
-def _run_load_test(request: VerifyRequest, reporter: Reporter) -> CommandResult:
-    """Load every compiled file of an environment and import its libraries. No GPU is needed."""
-    reporter.phase("Loading every compiled file")
-    result = loading.run_load_test(resolve_interpreter(request.venv, request.python))
-    return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)

@@ -134,11 +134,11 @@ def internal_error(error: Exception) -> EnvdoctorError:
     )
 
 
-def closest_match(name: str, known: list[str]) -> str:
+def closest_match(name: str, known: list[str], *, cutoff: float = 0.5) -> str:
     """The known name that is most similar to `name`; empty if none is similar."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, known, n=1, cutoff=0.5)
+    found = get_close_matches(name, known, n=1, cutoff=cutoff)
     return found[0] if found else ""
 
 

@@ -1,4 +1,4 @@
-"""Speeds of healthy GPUs, by name and by PCIe link, that `verify --bench` compares its results with."""
+"""Speeds of healthy GPUs, by name and by PCIe link, that `bench` compares its results with."""
 
 from __future__ import annotations
 

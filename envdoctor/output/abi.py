@@ -22,9 +22,7 @@ def render_abi(data: AbiReport) -> list[Part]:
     parts.append(Text.assemble(("✗ ", "error") if counts["missing"] else ("✓ ", "ok"), summary))
     reasons = Counter(file.reason for file in data.files if file.outcome == "skipped")
     parts += [Text(f"  {number} skipped: {reason}", style="dim") for reason, number in reasons.most_common()]
-    parts.append(
-        Text(f"  {data.seconds:.1f} s; to load the files as well, run: envdoctor verify --load", style="dim")
-    )
+    parts.append(Text(f"  {data.seconds:.1f} s; to load the files as well, run: envdoctor load-test", style="dim"))
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Human output of `envdoctor verify --bench`."""
+"""Human output of `envdoctor bench`."""
 
 from __future__ import annotations
 

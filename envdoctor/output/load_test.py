@@ -1,4 +1,4 @@
-"""Human output of `envdoctor verify --load`."""
+"""Human output of `envdoctor load-test`."""
 
 from __future__ import annotations
 

@@ -19,5 +19,5 @@ def render_quickstart(data: QuickstartResult) -> list[Part]:
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
         *render_training(data.trained),
         Text(f"{times}; {sum(data.seconds.values()):.0f} s in total"),
-        Text("$ envdoctor train --list", style="command"),
+        Text("$ envdoctor recipes", style="command"),
     ]

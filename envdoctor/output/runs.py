@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envdoctor.commands.pack import Manifest, PackCheckResult, PackResult
+from envdoctor.commands.check_pack import PackCheckResult
+from envdoctor.commands.pack import Manifest, PackResult
 from envdoctor.commands.plot import PlotResult
 from envdoctor.commands.watch import WatchResult
 from envdoctor.output import run_lines
@@ -65,7 +66,7 @@ def render_pack(data: PackResult) -> list[Part]:
         parts.append(
             Text.assemble(("  ! ", "warning"), f"secrets removed: {removed}; the run's own files still contain them")
         )
-    return [*parts, Text(f"$ envdoctor pack --check {data.path}", style="command")]
+    return [*parts, Text(f"$ envdoctor check-pack {data.path}", style="command")]
 
 
 def render_pack_check(data: PackCheckResult) -> list[Part]:

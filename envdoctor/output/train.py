@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from envdoctor.commands.train import RecipeList, SettingList, TrainResult
+from envdoctor.commands.recipes import RecipeList
+from envdoctor.commands.train import SettingList, TrainResult
 from envdoctor.output.text import Part, Text, indent, table
 
 if TYPE_CHECKING:

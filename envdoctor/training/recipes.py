@@ -20,7 +20,7 @@ from envdoctor.training.runs.directory import Engine
 CHECK_INTERPRETER = sys.executable  # the trainer's checks and its planner need only the standard library
 CHECK_SECONDS = 1800.0  # a million rows take minutes; the limit ends a check on a file system that does not respond
 FILE_KIND = "a recipe in TOML"
-HINT = "envdoctor train --list"
+HINT = "envdoctor recipes"
 
 SettingValue = str | int | float | bool | list[str | int | float]
 SETTINGS_FILES: dict[Engine, str] = {"grpo": "settings.toml", "verl": "verl_settings.toml"}

@@ -29,7 +29,7 @@ class Probe(Record, frozen=True):
     alone: bool = False  # must not run in parallel: it reserves GPU memory or uses all GPUs
     seconds: float = 5.0  # measured duration; longer probes start first
     gpus: int = 1  # number of GPUs that a benchmark needs
-    bench: bool = False  # a benchmark of `verify --bench`, not part of the verification
+    bench: bool = False  # a benchmark of `bench`, not part of the verification
 
 
 @cache
@@ -40,7 +40,7 @@ def bundled_probes() -> tuple[Probe, ...]:
 
 @cache
 def bundled_benchmarks() -> tuple[Probe, ...]:
-    """The scripts of `verify --bench` in the order in which they run, the longest last."""
+    """The scripts of `bench` in the order in which they run, the longest last."""
     benchmarks = [probe for probe in read_probes(PROBES_FOLDER) if probe.bench]
     return tuple(sorted(benchmarks, key=lambda probe: probe.seconds))
 

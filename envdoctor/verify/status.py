@@ -153,7 +153,7 @@ def describe_benchmark(status: BenchmarkStatus | None) -> str:
     if status is None:
         return ""
     if status.state == "stale":
-        return f"benchmark of {status.when[:10]} out of date ({status.changed}): envdoctor verify --bench"
+        return f"benchmark of {status.when[:10]} out of date ({status.changed}): envdoctor bench"
     low = f": {'; '.join(status.low)}" if status.low else ""
     grade = "not graded (no expected speeds for these GPUs)" if status.state == "unknown" else status.state
     return f"speed {grade}{low}, measured {status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"

@@ -61,7 +61,7 @@ def read_bench(path: Path) -> BenchmarkReport:
     """Read a stored benchmark."""
     from envdoctor.verify.bench_records import BenchmarkReport
 
-    return _read(path, BenchmarkReport, BENCH_SCHEMA, "benchmark", "envdoctor verify --bench")
+    return _read(path, BenchmarkReport, BENCH_SCHEMA, "benchmark", "envdoctor bench")
 
 
 def _read(path: Path, record_type: type[StoredRecord], newest_schema: int, name: str, command: str) -> StoredRecord:

@@ -59,7 +59,7 @@ def test_wheel_contains_profiles_machines_and_recipes(installed: Path, tmp_path:
 
     listed = json.loads(run(installed, "profiles", "--format", "json", cwd=tmp_path).stdout)
     assert sorted(profile["id"] for profile in listed["data"]["profiles"]) == profile_names()
-    recipes = json.loads(run(installed, "train", "--list", "--format", "json", cwd=tmp_path).stdout)
+    recipes = json.loads(run(installed, "recipes", "--format", "json", cwd=tmp_path).stdout)
     assert sorted(recipe["name"] for recipe in recipes["data"]["recipes"]) == recipe_names()
     code = (
         "import sys; from envdoctor.cli import app\n"

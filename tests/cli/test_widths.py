@@ -35,6 +35,7 @@ SCREENS = (
     "resolve no-such-profile",
     "plan gsm8k --machine rtx4090",
     "plan vllm-colocate --machine rtx4090",
+    "recipes",
     "train sort --dry-run --run run",
     "train sort --settings",
     "install gh200 --dry-run --venv venv",
@@ -123,7 +124,19 @@ def test_every_command_has_a_screen() -> None:
     """Commands that install, start, ask a network or write files are tested where these are at hand."""
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
-        *("clean", "uninstall", "verify", "plot", "pack", "fleet check", "fleet collective", "mcp"),
+        *(
+            "clean",
+            "uninstall",
+            "verify",
+            "bench",
+            "load-test",
+            "plot",
+            "pack",
+            "check-pack",
+            "fleet check",
+            "fleet collective",
+            "mcp",
+        ),
     }
     shown = {screen.split()[0] for screen in SCREENS}
     assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}

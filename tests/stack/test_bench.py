@@ -1,4 +1,4 @@
-"""`verify --bench`: grades, causes supported by facts, and scripts that fail."""
+"""`bench`: grades, causes supported by facts, and scripts that fail."""
 
 from __future__ import annotations
 
@@ -265,21 +265,21 @@ def test_human_output_fits_80_columns(measured: tuple[BenchmarkReport, Path]) ->
 
 
 def test_without_a_gpu_is_an_error(tmp_path: Path) -> None:
-    done = envdoctor("verify", "--bench", "--python", sys.executable, home=tmp_path)
+    done = envdoctor("bench", "--python", sys.executable, home=tmp_path)
     assert done.returncode == 1
     assert "there is no GPU to measure" in done.stderr
     assert "no NVIDIA driver" in done.stderr
 
 
 def test_bench_excludes_probe_options(tmp_path: Path) -> None:
-    done = envdoctor("verify", "--bench", "--only", "sdpa", "--python", sys.executable, home=tmp_path)
+    done = envdoctor("bench", "--only", "sdpa", "--python", sys.executable, home=tmp_path)
     assert done.returncode == 2
     assert "--bench cannot be combined with --only" in done.stderr
 
 
 def test_bundled_scripts_without_torch_measure_nothing(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     environment = fake_nvml(machine_ini("h200"))
-    done = envdoctor("verify", "--bench", "--python", sys.executable, "--format", "json", home=tmp_path,
+    done = envdoctor("bench", "--python", sys.executable, "--format", "json", home=tmp_path,
                      LD_LIBRARY_PATH=environment["LD_LIBRARY_PATH"],
                      FAKE_NVML_CONFIG=environment["FAKE_NVML_CONFIG"])  # fmt: skip
     data = envelope(done)["data"]

@@ -87,7 +87,7 @@ def read_compiled_environment(interpreter: Path) -> CompiledEnvironment:
         raise BadInput(
             f"the environment of {interpreter} has no compiled packages",
             expected="the interpreter of an environment with torch or other compiled packages",
-            hint="envdoctor verify --load --venv .venv",
+            hint="envdoctor load-test .venv",
         )
     distributions = frozenset(stack.distributions.value or {})
     return CompiledEnvironment(files, by_name, torch_cuda(stack), distributions, linkage)

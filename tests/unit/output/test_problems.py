@@ -266,7 +266,7 @@ def test_abi_and_archs_print_problems(venv: Path, tmp_path: Path) -> None:
 
 
 def test_a_load_test_prints_problems(venv: Path, tmp_path: Path) -> None:
-    done = envdoctor("verify", "--load", "--venv", venv, "--format", "github", home=tmp_path)
+    done = envdoctor("load-test", "--venv", venv, "--format", "github", home=tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith("::error title=vllm does not load%3A ")
     assert "vllm/_C.so" in done.stdout

@@ -103,7 +103,7 @@ def _builtins(record: Any) -> dict[str, Any]:
         ["check", "--machine", "no-such-machine"],
         ["profiles"],
         ["profiles", "show", "cpu"],
-        ["train", "--list"],
+        ["recipes"],
         ["rules"],
         ["explain", "CUDA driver version is insufficient for CUDA runtime version"],
         ["explain", "DRV001"],

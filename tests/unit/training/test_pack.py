@@ -18,7 +18,8 @@ from support.command import COMMAND, envdoctor, envelope, environment, interpret
 from support.json_schema import validate
 from support.paths import ROOT
 
-from envdoctor.commands.pack import check_pack
+from envdoctor.commands.check_pack import CheckPackRequest
+from envdoctor.commands.check_pack import run as check_pack
 from envdoctor.core.errors import BadInput
 from envdoctor.output.schema import schema_of
 
@@ -85,7 +86,7 @@ def manifest(target: Path) -> dict[str, Any]:
 
 
 def check(target: Path) -> dict[str, Any]:
-    done = envdoctor("pack", "--check", target, "--format", "json", home=target.parent)
+    done = envdoctor("check-pack", target, "--format", "json", home=target.parent)
     data = envelope(done)
     assert (done.returncode == 0) == (data["data"] is not None and data["data"]["faults"] == [])
     return data
@@ -256,7 +257,7 @@ def test_check_finds_changes(run: Path, change: str, fault: str) -> None:
             archive.writestr(name, content)
     faults = check(target)["data"]["faults"]
     assert any(item.startswith(fault) for item in faults), faults
-    shown = envdoctor("pack", "--check", target, home=target.parent, COLUMNS="200").stdout
+    shown = envdoctor("check-pack", target, home=target.parent, COLUMNS="200").stdout
     assert "differs from its manifest" in shown
 
 
@@ -266,7 +267,7 @@ def test_check_finds_flipped_bits(run: Path) -> None:
     for offset in range(0, len(data), len(data) // 40):
         target.write_bytes(data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :])
         try:
-            faults = check_pack(str(target)).data.faults
+            faults = check_pack(CheckPackRequest(str(target))).data.faults
         except BadInput:
             continue
         assert faults or is_harmless(target), offset
@@ -350,15 +351,10 @@ def test_default_zip_is_next_to_the_run(run: Path) -> None:
     assert (run.parent / "sort-1.zip").is_file()
 
 
-def test_check_cannot_be_combined(run: Path) -> None:
-    done = envdoctor("pack", run, "--check", "x.zip", home=run)
-    assert done.returncode == 2
-    assert "--check cannot be combined with RUN" in done.stderr
-
-
 def test_output_matches_the_schema(run: Path) -> None:
-    schema = schema_of("pack")
-    for data in (envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")):
+    packed, checked = envelope(pack(run, "--format", "json")[0]), check(run.parent.parent / "packed.zip")
+    for command, data in (("pack", packed), ("check-pack", checked)):
+        schema = schema_of(command)
         assert validate(data, schema, schema) == []
         assert data["data"]["manifest"]["recipe"] == "sort"
 
@@ -388,7 +384,7 @@ def test_invalid_target_is_an_error(run: Path, tmp_path: Path, output: str, mess
 )
 def test_special_files_are_not_read(tmp_path: Path, file: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = envdoctor("pack", "--check", file, home=tmp_path)
+    done = envdoctor("check-pack", file, home=tmp_path)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert "cannot read" in envdoctor("watch", "a" * 300, home=tmp_path).stderr
 

@@ -1,0 +1,104 @@
+"""Usage errors: an unknown command or option, a missing or invalid value, and spellings of earlier versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, get_args
+
+from msgspec.structs import fields
+
+from envdoctor.cli.common import CommonOptions, Format
+from envdoctor.commands.registry import BY_NAME, GROUPS, child_names
+from envdoctor.core.errors import BadInput, closest_match
+
+
+class Spelling(NamedTuple):
+    """What replaces an option of an earlier version: another command, an argument or another option."""
+
+    command: str
+    argument: bool = False  # the option's value becomes an argument
+    option: str = ""  # the option's value becomes the value of this option
+    valid: tuple[str, ...] = ()  # values of the present option of the same name
+
+
+OLD_SPELLINGS = {
+    ("plan", "--recipe"): Spelling("plan", argument=True),
+    ("profiles new", "--from-venv"): Spelling("profiles new", argument=True),
+    ("export", "--format"): Spelling("export", option="--as", valid=tuple(form.value for form in Format)),
+    ("verify", "--bench"): Spelling("bench"),
+    ("verify", "--load"): Spelling("load-test"),
+    ("train", "--list"): Spelling("recipes"),
+    ("pack", "--check"): Spelling("check-pack", argument=True),
+}
+
+
+def present_spelling(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command and its words, without options of earlier versions."""
+    for index, word in enumerate(words):
+        if word == "--":
+            break
+        option, equals, value = word.partition("=")
+        spelling = OLD_SPELLINGS.get((command, option))
+        if spelling is None:
+            continue
+        end = index + 1
+        if (spelling.argument or spelling.option) and not equals:
+            value = words[end] if words[end:] else option.strip("-").upper()
+            end += 1
+        if value not in spelling.valid:
+            new = [spelling.option] if spelling.option else []
+            new += [value] if spelling.option or spelling.argument else []
+            return present_spelling(spelling.command, [*new, *words[:index], *words[end:]])
+    return command, list(words)
+
+
+def common_options_last(words: Sequence[str]) -> list[str]:
+    """Move common options before the command behind it: `--format json check` is `check --format json`."""
+    declarations = [get_args(field.type) for field in fields(CommonOptions)]
+    takes_value = {name: kind is not bool for kind, option in declarations for name in (option.flag, option.short)}
+    end = 0
+    while words[end:] and words[end].partition("=")[0] in takes_value:
+        end += 2 if takes_value[words[end].partition("=")[0]] and "=" not in words[end] else 1
+    is_group = words[end:] and words[end] in GROUPS and words[end] not in BY_NAME
+    command = end + (2 if is_group else len((command_of(words[end:]) or "command").split()))
+    return [*words[end:command], *words[:end], *words[command:]]
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The full name of the command in a command line that may be invalid; empty if there is none."""
+    name = words[0] if words else ""
+    if name in GROUPS and words[1:] and words[1] in child_names(f"{name} "):
+        name = f"{name} {words[1]}"
+    return name if name in BY_NAME else ""
+
+
+def requested_format(words: Sequence[str]) -> Format:
+    """The value of --format in a command line that may be invalid."""
+    options = words[: words.index("--")] if "--" in words else words
+    values = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
+    values += [value for option, value in pairwise(options) if option == "--format"]
+    return next((form for form in Format if form.value in values), Format.human)
+
+
+def as_bad_input(error: Any, context: Any) -> BadInput:
+    """The error of the command line's parser, with the parts of envdoctor's errors."""
+    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    hint = f"{context.command_path} --help"
+    parameter = getattr(error, "param", None)
+    text = error.message.rstrip(".")
+    if text.startswith("No such option"):
+        names = [name for each in context.command.params for name in each.opts if name.startswith("--")]
+        close = closest_match(error.option_name, names, cutoff=0.7)
+        suggestion = f"; did you mean '{close}'?" if close else ""
+        return BadInput(f"unknown option '{error.option_name}'{suggestion}", expected=usage, hint=hint)
+    if extra := re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)$", text):
+        return BadInput(f"unexpected argument: {extra[1]}", expected=usage, hint=hint)
+    if parameter is None:
+        return BadInput(text[:1].lower() + text[1:], expected=usage, hint=hint)
+    if not text and (example := re.search(r"Example: (.+)", context.command.help or "")):
+        hint = example[1]
+    name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.make_metavar(context)
+    expected = (parameter.help or usage).rstrip(".")
+    return BadInput(f"{name}: {text}" if text else f"{name} is missing", expected=expected, hint=hint)

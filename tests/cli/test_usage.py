@@ -1,0 +1,104 @@
+"""Usage errors: their parts, their envelope, and the present command line for a spelling of an earlier version."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.command import envdoctor, envelope
+
+from envdoctor.cli.application import build
+from envdoctor.cli.usage import OLD_SPELLINGS, command_of, common_options_last
+from envdoctor.commands.registry import COMMANDS, Command
+from envdoctor.core.errors import BadInput
+
+SPELLINGS = {
+    "plan --recipe sort --machine h200": "plan sort --machine h200",
+    "plan --machine h200 --recipe=./my recipe.toml": "plan './my recipe.toml' --machine h200",
+    "export --profile cpu --format dockerfile --output D": "export --as dockerfile --profile cpu --output D",
+    "profiles new --from-venv ./venv --name mine": "profiles new ./venv --name mine",
+    "verify --bench --venv ./venv --format json": "bench --venv ./venv --format json",
+    "verify ./venv --load": "load-test ./venv",
+    "verify --bench --quick": "bench",
+    "train --list --format json": "recipes --format json",
+    "train sort --list": "recipes",
+    "pack --check run.zip": "check-pack run.zip",
+}
+
+
+def parse(words: list[str]) -> None:
+    """Parse the words of a command line; raises BadInput."""
+    name = command_of(words)
+    build(name).make_context(name, words[len(name.split()) :])
+
+
+@each_case("old", list(SPELLINGS))
+def test_an_earlier_spelling_gives_the_present_one(old: str) -> None:
+    words = shlex.split(old.replace("./my recipe.toml", "'./my recipe.toml'"))
+    with pytest.raises(BadInput, match="spelling of an earlier version") as caught:
+        parse(words)
+    assert caught.value.hint == f"envdoctor {SPELLINGS[old]}"
+    parse(shlex.split(SPELLINGS[old]))
+
+
+def test_every_earlier_spelling_has_a_case() -> None:
+    shown = {(command_of(case.split()), word.partition("=")[0]) for case in SPELLINGS for word in case.split()}
+    assert set(OLD_SPELLINGS) <= shown
+
+
+def test_a_present_value_is_no_earlier_spelling() -> None:
+    parse(["export", "cpu", "--format", "json"])
+    parse(["train", "--", "--list"])
+
+
+@each_case("command", COMMANDS, ids=lambda command: command.name)
+def test_an_unknown_option_is_bad_input(command: Command) -> None:
+    with pytest.raises(BadInput, match=r"unknown option '--frmat'; did you mean '--format'\?"):
+        parse([*command.name.split(), "--frmat", "json"])
+
+
+ERRORS = {
+    "chek": ("", "unknown command 'chek'; did you mean 'check'?"),
+    "fleet chek": ("", "unknown command 'chek'; did you mean 'check'?"),
+    "check --foo": ("check", "unknown option '--foo'"),
+    "check a b": ("check", "unexpected argument: b"),
+    "check --fact": ("check", "option '--fact' requires an argument"),
+    "plan --gpus many": ("plan", "--gpus: 'many' is not a valid int"),
+    "export": ("export", "PROFILE is missing"),
+    "profiles show": ("profiles show", "NAME|FILE is missing"),
+    "check a --venv b": ("check", "VENV a and --venv b differ"),
+    "plan --recipe sort": ("plan", "envdoctor plan --recipe sort --format json: spelling of an earlier version"),
+}
+
+
+@pytest.mark.parametrize("line", ERRORS)
+def test_a_usage_error_has_the_envelope(line: str, tmp_path: Path) -> None:
+    command, message = ERRORS[line]
+    separator = ["--format", "json"]
+    words = [*separator, *line.split()] if line == "check --fact" else [*line.split(), *separator]
+    done = envdoctor(*words, home=tmp_path)
+    data = envelope(done)
+    assert (done.returncode, data["exit_code"], data["command"], done.stderr) == (2, 2, command, "")
+    assert data["error"]["message"].startswith(message)
+    assert data["error"]["expected"]
+    assert data["error"]["hint"].startswith("envdoctor ") or data["error"]["hint"] == "leave --venv out"
+
+
+def test_a_usage_error_for_people_has_three_lines(tmp_path: Path) -> None:
+    done = envdoctor("check", "--foo", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: unknown option '--foo'",
+        "expected: envdoctor check [OPTIONS] [VENV]",
+        "hint: envdoctor check --help",
+    ]
+
+
+def test_common_options_may_precede_the_command() -> None:
+    words = ["-q", "--format=json", "--color", "never", "profiles", "show", "cpu"]
+    assert common_options_last(words) == ["profiles", "show", *words[:4], "cpu"]
+    assert common_options_last(["--format", "json", "fleet", "chek"]) == ["fleet", "chek", "--format", "json"]
+    assert common_options_last(["check", "-v"]) == ["check", "-v"]
+    assert common_options_last(["-q"]) == ["-q"]
