@@ -13,6 +13,7 @@ from envdoctor.core.records import Record
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
+NOT_FOUND = "none is active, and there is no .venv in this directory"
 EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as python3.12"
 
 
@@ -51,12 +52,19 @@ def find_environment(
         if not _is_same(path, own) or _has_torch(path):
             return EnvironmentSelection(str(path), reason)
         skipped = str(path)
-    if found := installed():
-        reason = "installed by envdoctor" + (f", the newest of {len(found)}" if len(found) > 1 else "")
-        return EnvironmentSelection(str(found[0]), reason, tuple(map(str, found[1:])))
-    if skipped:
-        return EnvironmentSelection("", f"{skipped} is envdoctor's own")
-    return EnvironmentSelection("", "none is active, and there is no .venv in this directory")
+    try:
+        found = installed()
+    except OSError as error:
+        return EnvironmentSelection("", f"{error.filename} could not be read: {error.strerror}")
+    return _newest_of(found, f"{skipped} is envdoctor's own" if skipped else NOT_FOUND)
+
+
+def _newest_of(found: Sequence[Path], reason: str) -> EnvironmentSelection:
+    """The first of the installed environments; `reason` is why no other was selected."""
+    if not found:
+        return EnvironmentSelection("", reason)
+    reason = "installed by envdoctor" + (f", the newest of {len(found)}" if len(found) > 1 else "")
+    return EnvironmentSelection(str(found[0]), reason, tuple(map(str, found[1:])))
 
 
 def _active_environments(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:

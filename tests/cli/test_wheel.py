@@ -97,6 +97,7 @@ def test_wheel_installs_one_package(installed: Path) -> None:
 CONTENT = re.compile(
     r"envdoctor/py\.typed"
     r"|envdoctor/(?!bundled/)(\w+/)*[\w-]+\.(py|toml)"
+    r"|envdoctor/pages/page\.(css|js)"
     r"|envdoctor/bundled/train/(\w+/)*[\w-]+\.(py|toml)"
     r"|envdoctor/bundled/profiles/[\w-]+\.toml"
     r"|envdoctor/bundled/profiles/locks/[\w-]+/(x86_64|aarch64)-3\.\d+\.txt"
