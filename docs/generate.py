@@ -15,8 +15,10 @@ from typing import Any
 
 from msgspec.structs import fields
 
+from envdoctor import __version__
 from envdoctor.cli import app
 from envdoctor.cli.common import CommonOptions
+from envdoctor.core.distribution import DISTRIBUTION
 from envdoctor.integrations.tools import TOOLS, input_schema
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
@@ -189,6 +191,61 @@ def mcp_tools_part() -> str:
     return "\n".join(rows)
 
 
+def repository() -> str:
+    """The address of the repository, from pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["urls"]["Repository"])
+
+
+def clone_part() -> str:
+    """The commands that clone the repository."""
+    return f"```console\n$ git clone {repository()} envdoctor\n$ cd envdoctor\n```"
+
+
+def action_part() -> str:
+    """A job with the action."""
+    lines = [
+        "envdoctor:",
+        "  runs-on: ubuntu-24.04",
+        "  permissions:",
+        "    contents: read",
+        "    security-events: write # for sarif",
+        "  steps:",
+        "    - uses: actions/checkout@v7",
+        f"    - uses: {repository().removeprefix('https://github.com/')}@v{__version__}",
+        "      with:",
+        "        arguments: |",
+        "          requirements.txt",
+        "          Dockerfile",
+        '        sarif: "true"',
+    ]
+    return "\n".join(["```yaml", *lines, "```"])
+
+
+def hook_part() -> str:
+    """The hook in a .pre-commit-config.yaml."""
+    lines = [
+        "repos:",
+        f"  - repo: {repository()}",
+        f"    rev: v{__version__}",
+        "    hooks:",
+        "      - id: envdoctor-audit",
+    ]
+    return "\n".join(["```yaml", *lines, "```"])
+
+
+def verification_part() -> str:
+    """The commands that verify the files of a release."""
+    name = repository().removeprefix("https://github.com/")
+    wheel = f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
+    lines = [
+        "sha256sum --check SHA256SUMS",
+        f"gh attestation verify {wheel} --repo {name}",
+        f"uvx pypi-attestations verify pypi --repository {repository()} pypi:{wheel}",
+    ]
+    return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/rules.md": rules_page,
     "docs/reference/commands.md": commands_page,
@@ -200,6 +257,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "profile-names": profile_names_part,
     "machines": machines_part,
     "recipes": recipes_part,
+    "clone": clone_part,
+    "action": action_part,
+    "hook": hook_part,
+    "verification": verification_part,
     "mcp-tools": mcp_tools_part,
 }
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

