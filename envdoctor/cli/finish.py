@@ -29,7 +29,11 @@ def finish(
     from envdoctor.output.reporter import LazyReporter
 
     set_display(Display(verbose=options.verbose, color=options.color.value))
-    reporter = LazyReporter(json_lines=progress.progress is ProgressFormat.json, quiet=options.quiet)
+    reporter = LazyReporter(
+        json_lines=progress.progress is ProgressFormat.json,
+        quiet=options.quiet,
+        prints_results=options.output_format is Format.human,
+    )
     try:
         with sigterm_as_interrupt():  # in the main thread: probes run in threads, which receive no signal
             result = work(reporter)

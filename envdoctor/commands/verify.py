@@ -49,6 +49,7 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
         bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
     )
     driver, gpus = read_driver_and_gpus()
+    reporter.probes_planned(len(names))
     verification = verify_interpreter(
         interpreter,
         names,

@@ -56,6 +56,9 @@ class Reporter(Protocol):
     def fetching(self, progress: DownloadProgress) -> None:
         """A download has made progress."""
 
+    def probes_planned(self, count: int) -> None:
+        """A verification begins, with this number of probes."""
+
     def probe_started(self, name: str) -> None:
         """A probe was started."""
 

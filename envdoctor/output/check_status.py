@@ -12,9 +12,10 @@ from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
 from envdoctor.profiles import advice, violations
 from envdoctor.rules import RULES
-from envdoctor.verify.status import describe_benchmark, describe_verification
+from envdoctor.verify.status import VerificationStatus, describe_benchmark, describe_verification
 
 STYLES = {"✓": "ok", "!": "warning", "✗": "error", "?": "unknown", "-": "dim"}
+MARK_OF_STYLE = {style: mark for mark, style in STYLES.items()}
 MARKS = {"error": "✗", "crashed": "✗", "warning": "!"}
 # The part that a rule is about, by the letters of its id; others are about the packages or the machine.
 PARTS = {"DRV": "driver", "NVML": "driver", "GPU": "GPU", "NCCL": "GPU", "HOST": "machine", "ENV": "machine",
@@ -128,14 +129,18 @@ def _environment(data: CheckResult) -> Iterator[Status]:
     yield Status("✓", "environment", value if selection.path else Text(python))
     yield _packages(stack)
     if data.verification or data.made:
-        mark = {"passed": "✓", "failed": "✗"}.get(data.verification.state if data.verification else "", "!")
-        state = data.verification.state if data.verification else ""
-        text = describe_verification(data.verification).removeprefix("verified ")
-        yield Status(mark, "verified", Text(text, style="" if mark == "✓" else VERIFICATION_STYLES.get(state, "")))
+        yield _verification(data.verification)
     if data.benchmark:
-        style = BENCHMARK_STYLES[data.benchmark.state]
-        mark = {"ok": "✓", "error": "✗", "dim": "-"}.get(style, "!")
+        mark = MARK_OF_STYLE[BENCHMARK_STYLES[data.benchmark.state]]
         yield Status(mark, "speed", Text(describe_benchmark(data.benchmark).removeprefix("speed ")))
+
+
+def _verification(status: VerificationStatus | None) -> Status:
+    if status is None:
+        return Status("-", "verified", Text("no", style="dim"))
+    text = describe_verification(status).removeprefix("verified ").removeprefix("verification ")
+    mark = MARK_OF_STYLE[VERIFICATION_STYLES[status.state]]
+    return Status(mark, "verified", Text(text.removesuffix(": envdoctor verify")))
 
 
 def _packages(stack: Stack) -> Status:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from envdoctor.output.display import Color, display
@@ -64,10 +65,16 @@ class Output:
 
     def print(self, *parts: Part) -> None:
         """Write parts, each on lines of its own, above the updated part."""
+        with self.paused():
+            self._write(self.encode(*parts))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Remove the updated part while something is written above it."""
         with self._lock:
             updated = self._updated
             self.clear()
-            self._write(self.encode(*parts))
+            yield
             if updated:
                 self.update(*updated)
 

@@ -50,6 +50,10 @@ class JsonLinesReporter:
         """A node of a fleet returned its facts or failed."""
         self._print("node answered", {"node": node, "count": count})
 
+    def probes_planned(self, count: int) -> None:
+        """A verification begins, with this number of probes."""
+        self._print("probes planned", {"count": count})
+
     def probe_started(self, name: str) -> None:
         """A probe was started."""
         self._print("probe started", {"probe": name})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from envdoctor.commands.quickstart import QuickstartResult
-from envdoctor.output.check import choice_lines
 from envdoctor.output.environments import render_install
 from envdoctor.output.text import Part, Text
 from envdoctor.output.train import render_training
@@ -14,7 +13,7 @@ def render_quickstart(data: QuickstartResult) -> list[Part]:
     times = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in data.seconds.items())
     passed = sum(result.outcome == "passed" for result in data.verification.results)
     return [
-        *choice_lines(data.checked.choice)[:2],
+        Text.assemble(("✓ ", "ok"), ("checked", "title"), f"  {data.installed.installed.profile} fits this machine"),
         *render_install(data.installed)[:3],
         Text.assemble(("✓ ", "ok"), ("verified", "title"), f"  {passed} probes passed"),
         *render_training(data.trained),

@@ -25,9 +25,12 @@ class QuietReporter:
 class LazyReporter:
     """A `core.reporter.Reporter` that creates the console or JSON reporter at the first call."""
 
-    def __init__(self, *, json_lines: bool = False, quiet: bool = False) -> None:
+    def __init__(self, *, json_lines: bool = False, quiet: bool = False, prints_results: bool = False) -> None:
+        """With `prints_results`, the result of each probe of a verification is printed on stdout at once."""
         self._json_lines = json_lines
         self._quiet = quiet
+        self._prints_results = prints_results
+        self._verifies = False
 
     @cached_property
     def _reporter(self) -> ConsoleReporter | JsonLinesReporter | QuietReporter:
@@ -39,7 +42,7 @@ class LazyReporter:
             return JsonLinesReporter()
         from envdoctor.output.progress import ConsoleReporter
 
-        return ConsoleReporter()
+        return ConsoleReporter(prints_results=not self._prints_results)
 
     def close(self) -> None:
         """Remove the live line from the terminal."""
@@ -62,6 +65,11 @@ class LazyReporter:
         """A download has made progress."""
         self._reporter.fetching(progress)
 
+    def probes_planned(self, count: int) -> None:
+        """A verification begins, with this number of probes."""
+        self._verifies = True
+        self._reporter.probes_planned(count)
+
     def probe_started(self, name: str) -> None:
         """A probe was started."""
         self._reporter.probe_started(name)
@@ -69,6 +77,10 @@ class LazyReporter:
     def probe_ended(self, result: ProbeResult) -> None:
         """A probe has ended."""
         self._reporter.probe_ended(result)
+        if self._prints_results and self._verifies:
+            from envdoctor.output.verification import print_probe
+
+            print_probe(result)
 
     def node_checked(self, node: str, count: int) -> None:
         """A node of a fleet returned its facts or failed."""

@@ -1,36 +1,59 @@
-"""Renderer of `envdoctor verify`: the probes, their output where they failed, and the verdict."""
+"""Output of `envdoctor verify`: a line for each probe when it ends, the output of failed ones, and the verdict."""
 
 from __future__ import annotations
 
-from envdoctor.core.records import Verification
-from envdoctor.output.text import Part, Text, indent, table
+from envdoctor.core.records import ProbeResult, Verification
+from envdoctor.output.console import err, out
+from envdoctor.output.text import Part, Text, indent
 
-OUTCOME_STYLES = {"passed": "ok", "unavailable": "info"}
+MARKS = {"passed": ("✓", "ok"), "unavailable": ("-", "dim")}  # all other outcomes are failures
+NAME_WIDTH = 22  # of the longest name of a probe
 MAX_OUTPUT = 600  # last characters of a failed probe's output
 
 
+def probe_line(result: ProbeResult) -> Text:
+    """The result of a probe on one line."""
+    mark, style = MARKS.get(result.outcome, ("✗", "error"))
+    outcome = "" if result.outcome == "passed" else f"{result.outcome}: "
+    return Text.assemble(
+        (f"{mark} ", style),
+        f"{result.probe:{NAME_WIDTH}} {result.seconds:5.1f} s  ",
+        (outcome, style),
+        result.message,
+    )
+
+
+def print_probe(result: ProbeResult) -> None:
+    """Print the result of a probe as data, above the live line."""
+    with err().paused():
+        out().print(probe_line(result))
+
+
 def render_verification(data: Verification) -> list[Part]:
-    """The table of probes, details of failed ones, and the verdict."""
-    rows = table("probe", "outcome", "s", "result")
-    details: list[Part] = []
+    """Details of failed probes, and the verdict. The line of each probe was printed when it ended."""
+    parts: list[Part] = []
     for result in data.results:
-        style = OUTCOME_STYLES.get(result.outcome, "error")
-        rows.add_row(result.probe, Text(result.outcome, style=style), f"{result.seconds:.1f}", result.message)
-        if result.output and result.outcome not in OUTCOME_STYLES:
-            details.append(indent(Text(f"{result.probe}: {result.output.strip()[-MAX_OUTPUT:]}", style="dim")))
-    details += [indent(Text(f"{result.probe}: {result.cause}")) for result in data.results if result.cause]
-    if data.attention:
-        details.append(Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim"))
-    return [rows, *details, _verdict(data)]
+        if result.outcome in MARKS:
+            continue
+        if result.output:
+            parts.append(indent(Text(f"{result.probe}: {result.output.strip()[-MAX_OUTPUT:]}", style="dim")))
+        if result.cause:
+            parts.append(indent(Text(f"{result.probe}: {result.cause}")))
+    if len(data.attention) > 1:  # the last one is eager, which is always available
+        parts.append(Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim"))
+    return [*parts, _verdict(data)]
 
 
 def _verdict(data: Verification) -> Text:
-    verdict = (
-        Text.assemble(("✓ ", "ok"), "verified") if data.passed else Text.assemble(("✗ ", "error"), "not verified")
+    passed, unavailable = (
+        sum(result.outcome == outcome for result in data.results) for outcome in ("passed", "unavailable")
     )
+    failed = len(data.results) - passed - unavailable
+    counts = f": {passed} of {len(data.results)} probes passed"
+    counts += "".join(f", {n} {name}" for n, name in ((unavailable, "unavailable"), (failed, "failed")) if n)
+    mark, title = (("✓ ", "ok"), "verified") if data.passed else (("✗ ", "error"), "not verified")
     outcomes = {result.probe: result.outcome for result in data.results}
     missing = [f"{name} {outcomes.get(name, 'not run')}" for name in data.required if outcomes.get(name) != "passed"]
-    if missing:
-        verdict.append(f": required, but {', '.join(missing)}")
+    required = f"; required, but {', '.join(missing)}" if missing else ""
     place = f"driver {data.driver}, {', '.join(data.gpus)}" if data.driver else "no GPU"
-    return verdict.append(f"  {data.python}, {place}")
+    return Text.assemble(mark, (title, "title"), f"{counts}{required}", (f"  {data.python}, {place}", "dim"))

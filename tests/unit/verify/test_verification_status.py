@@ -73,14 +73,17 @@ def store(venv: Path, *records: Verification | BenchmarkReport) -> None:
 def test_check_and_envs_report_both(venv: Path, run_command: RunCommand) -> None:
     store(venv, verification(), bench(GOOD, SLOW))
     expected = (
-        "verified 2026-11-21 on driver 580.159.04, NVIDIA H200: 1 probe passed; "
+        "2026-11-21 on driver 580.159.04, NVIDIA H200: 1 probe passed; "
         "attention implementations: flash_attention_3, sdpa, eager; with sinks: eager"
     )
-    speed = "speed slow: memory of GPU 0 3300 GB/s, slow, measured 2026-11-21 on driver 580.159.04, NVIDIA H200"
-    for arguments in (("check", "--venv", venv), ("envs",)):
+    speed = "slow: memory of GPU 0 3300 GB/s, slow, measured 2026-11-21 on driver 580.159.04, NVIDIA H200"
+    for arguments, before_date, before_grade in (
+        (("check", "--venv", venv), "✓ verified     ", "! speed        "),
+        (("envs",), "verified ", "speed "),
+    ):
         lines = [line.strip() for line in run_command(*arguments).splitlines()]
-        assert expected in lines
-        assert speed in lines
+        assert before_date + expected in lines
+        assert before_grade + speed in lines
 
 
 def test_json_contains_both(venv: Path, run_command: RunCommand) -> None:
@@ -105,7 +108,7 @@ def test_changed_driver_or_gpu_makes_both_stale(
 ) -> None:
     store(venv, verification(), bench(GOOD))
     output = run_command("check", "--venv", venv, lines=lines)
-    assert f"verified 2026-11-21, out of date ({changed}): envdoctor verify" in output
+    assert f"! verified     2026-11-21, out of date ({changed})\n" in output
     assert f"benchmark of 2026-11-21 out of date ({changed}): envdoctor bench" in output
 
 
@@ -123,22 +126,22 @@ def test_recorded_machine_has_no_stored_results(venv: Path, run_command: RunComm
     store(venv, verification(), bench(GOOD))
     output = run_command("check", "--venv", venv, "--machine", "h100x8")
     assert "created by envdoctor" not in output
-    assert "verified 2026" not in output
-    assert "Findings" in output
+    assert " verified " not in output
+    assert "no problems in 134 checks of h100x8 and an environment" in output
 
 
 def test_unmanaged_environment_is_reported_only_if_verified(
     venv: Path, run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (venv / MARKER).unlink()
-    assert "verif" not in run_command("check", "--venv", venv).partition("Findings")[0]
+    assert " verified " not in run_command("check", "--venv", venv)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert stored_results.verification_path(venv / "bin/python3") == stored_results.verification_path(
         venv / "bin/python"
     )
     store(venv, verification(lock=""))
-    assert "verified 2026-11-21 on driver 580.159.04" in run_command("check", "--venv", venv)
+    assert "✓ verified     2026-11-21 on driver 580.159.04" in run_command("check", "--venv", venv)
 
 
 def test_failed_probes_are_listed(venv: Path) -> None:
