@@ -37,6 +37,7 @@ class Call(Record, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     details: bool = False  # the complete result
     html: bool = False  # as HTML as well
+    line: str = ""  # options as on the command line
 
 
 class Reply(Record, frozen=True, kw_only=True):

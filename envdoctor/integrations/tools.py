@@ -112,6 +112,12 @@ def load_tool_run(tool: Tool) -> Any:
     return load(tool.run) if tool.run else load_run(tool.name)
 
 
+def request_fields(tool: Tool) -> list[FieldInfo]:
+    """The fields of the request record that are arguments of a tool."""
+    by_name = {field.name: field for field in fields(request_type(load_tool_run(tool)))}
+    return [by_name[name] for name in tool.fields]
+
+
 def make_request(tool: Tool, arguments: dict[str, Any]) -> Any:
     """The request record of a call. Raises BadInput for a wrong argument."""
     hint = f"call {tool.name} with the arguments of its input schema"
@@ -143,10 +149,9 @@ def render_parts(tool: Tool, result: CommandResult) -> list[Part]:
 
 def input_schema(tool: Tool) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments."""
-    request = request_type(load_tool_run(tool))
-    by_name = {field.name: field for field in fields(request)}
-    properties = {name: _argument_schema(by_name[name]) for name in tool.fields}
-    required = [name for name in tool.fields if name in tool.required or by_name[name].required]
+    arguments = request_fields(tool)
+    properties = {field.name: _argument_schema(field) for field in arguments}
+    required = [field.name for field in arguments if field.name in tool.required or field.required]
     return {
         "type": "object",
         "properties": properties | ({"details": DETAILS} if tool.details else {}),

@@ -14,6 +14,7 @@ from envdoctor.core.errors import EXIT_INTERRUPTED, as_envdoctor_error, internal
 from envdoctor.core.processes import sigterm_as_interrupt
 from envdoctor.core.results import CommandResult
 from envdoctor.integrations.calls import Call, Reply
+from envdoctor.integrations.command_line import parse_line
 from envdoctor.integrations.tools import TOOLS, Tool, load_tool_run, make_request, render_parts, without_details
 from envdoctor.output.envelope import envelope, json_bytes
 
@@ -38,14 +39,16 @@ def execute(call: Call) -> Reply:
     from envdoctor.output.human import error_parts
 
     tool = TOOLS[call.tool]
-    set_display(Display(verbose=call.details))
     try:
+        if call.line:
+            call = parse_line(call)
+        set_display(Display(verbose=call.details))
         result = _run(tool, call)
     except Exception as exception:
         error = as_envdoctor_error(exception) or internal_error(exception)
-        return _reply(envelope(call.tool, None, error), error_parts(error))
+        return _reply(call, envelope(call.tool, None, error), error_parts(error))
     data = envelope(call.tool, result)
-    return _reply(data if call.details else without_details(tool, data), render_parts(tool, result))
+    return _reply(call, data if call.details else without_details(tool, data), render_parts(tool, result))
 
 
 def _run(tool: Tool, call: Call) -> CommandResult:
@@ -60,8 +63,12 @@ def _run(tool: Tool, call: Call) -> CommandResult:
     return result
 
 
-def _reply(data: dict[str, Any], parts: list[Part]) -> Reply:
-    from envdoctor.output.layout import lines
+def _reply(call: Call, data: dict[str, Any], parts: list[Part]) -> Reply:
+    from envdoctor.output.layout import plain_text
 
-    text = "".join(f"{line.plain}\n" for part in parts for line in lines(part, width=None))
-    return Reply(envelope=data, text=text)
+    html = ""
+    if call.html:
+        from envdoctor.output.html import fragment
+
+        html = fragment(parts)
+    return Reply(envelope=data, text=plain_text(parts), html=html)

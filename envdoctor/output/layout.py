@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from envdoctor.output.text import Indented, Part, Rows, Text, Verbatim
 
@@ -27,6 +27,11 @@ def lines(part: Part, width: int | None) -> Iterator[Text]:
         for line in part.lines():
             lead = LEAD.match(line.plain)
             yield from wrap(line, width, hanging=lead.end() if lead else 0)
+
+
+def plain_text(parts: Iterable[Part]) -> str:
+    """The parts as in a pipe: without colours, not wrapped."""
+    return "".join(f"{line.plain}\n" for part in parts for line in lines(part, None))
 
 
 def wrap(line: Text, width: int | None, hanging: int = 0) -> Iterator[Text]:
