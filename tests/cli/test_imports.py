@@ -97,8 +97,11 @@ def test_every_package_has_one_layer() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """There is no import cycle, including imports inside functions."""
-    files = {module_name(path): path for path in modules()}
+    """There is no import cycle, including imports inside functions.
+
+    The package's own module has the version and loads the notebook extension when IPython calls it.
+    """
+    files = {module_name(path): path for path in modules() if path != PACKAGE / "__init__.py"}
     order = TopologicalSorter({name: imported_modules(path, files) & files.keys() for name, path in files.items()})
     assert len(list(order.static_order())) == len(files)
 
