@@ -56,7 +56,7 @@ COMMANDS = (
     Command("rules", "List all rules", {"rules.RuleList": "diagnosis.render_rules"}),
     Command("report", "Create a report to attach to an issue", {
         "report.records.IssueReport": "report.render_report", **WRITTEN,
-    }),
+    }, module="envdoctor.output.report"),
     Command("schema", "Print the JSON Schema of a command's output", {
         "envdoctor.output.schema.SchemaResult": "files.render_schema",
     }, module="envdoctor.output.schema"),

@@ -24,15 +24,16 @@ def render_check(data: CheckResult) -> list[Part]:
     lines = status_lines(data)
     facts = [*machine_tables(data.machine), *stack_lines(data)] if display().verbose else []
     profiles = [] if data.report or not display().verbose else choice_lines(data.choice)
-    return [_verdict(data, lines), status_table(lines), *_problems(data.findings), *facts, *profiles, *_next(data)]
+    return [verdict(data, lines), status_table(lines), *_problems(data.findings), *facts, *profiles, *_next(data)]
 
 
-def _verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
+def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
+    """The numbers of errors and warnings, and the scope of the check."""
     origin = "" if data.report or not data.machine.name else f"  {data.machine.origin.partition(',')[0]}"
     errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
     warnings = sum(finding.status == "warning" for finding in data.findings)
     if errors or warnings:
-        counts = ", ".join(_count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
+        counts = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
         mark = ("✗ ", "error") if errors else ("! ", "warning")
         return Text.assemble(mark, (counts, "title"), f" in {_scope(data)}", (origin, "dim"))
     unknown = [line.name for line in lines if line.mark == "?" and line.name in DECISIVE]
@@ -47,10 +48,11 @@ def _scope(data: CheckResult) -> str:
     if data.evaluated is None:
         return "the report"
     machine = data.machine.name or "this machine"
-    return f"{_count(data.evaluated, 'check')} of {machine}" + (" and an environment" if data.stack else "")
+    return f"{count(data.evaluated, 'check')} of {machine}" + (" and an environment" if data.stack else "")
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 check`, `2 checks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -61,19 +63,19 @@ def _problems(findings: Sequence[Finding]) -> list[Part]:
     shown = notes if display().verbose else notes[:NOTES_SHOWN]
     parts = [part for finding in [*problems, *shown] for part in finding_lines(finding, details=display().verbose)]
     if len(notes) > len(shown):
-        parts.append(Text(f"  i {_count(len(notes) - len(shown), 'more note')}: --verbose", style="dim"))
+        parts.append(Text(f"  i {count(len(notes) - len(shown), 'more note')}: --verbose", style="dim"))
     skipped = [finding for finding in findings if finding.status == "unknown" and finding not in problems]
-    return [*([Text()] if parts else []), *parts, *_skipped(skipped)]
+    return [*([Text()] if parts else []), *parts, *skipped_checks(skipped, details=display().verbose)]
 
 
-def _skipped(findings: Sequence[Finding]) -> list[Part]:
-    """Rules that could not be evaluated: their number by reason; with --verbose, their ids by fact."""
+def skipped_checks(findings: Sequence[Finding], *, details: bool) -> list[Part]:
+    """Rules that could not be evaluated: their number by reason; with `details`, their ids by fact."""
     if not findings:
         return []
     reasons = Counter(finding.evidence[0].value for finding in findings)
     why = "; ".join(reasons) if len(reasons) == 1 else "; ".join(f"{reason} ({n})" for reason, n in reasons.items())
-    parts: list[Part] = [Text(f"? {_count(len(findings), 'check')} skipped: {why}", style="dim")]
-    if display().verbose:
+    parts: list[Part] = [Text(f"? {count(len(findings), 'check')} skipped: {why}", style="dim")]
+    if details:
         rules_by_fact: dict[str, list[str]] = {}
         for finding in findings:
             rules_by_fact.setdefault(finding.evidence[0].fact, []).append(finding.id)

@@ -177,4 +177,4 @@ def _values(drawn: Sequence[Chart]) -> str:
             name = f"{escape(chart.title)}{f' ({escape(chart.unit)})' if chart.unit else ''}"
             rows.append((name, escape(series.name), tick_text(len(shown), 1), *cells))
     columns = ("metric", "curve", "values", "first", "last", "lowest", "highest")
-    return table("Values of the curves", columns, rows, numeric=range(2, 7))
+    return table("Values of the curves", columns, rows)

@@ -11,6 +11,7 @@ from string import Template
 
 # Control characters are not valid in HTML, lone surrogates not in UTF-8, and text direction marks reorder a line.
 INVALID = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+LONG_TEXT = 20  # characters
 DOCUMENT = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -65,23 +66,34 @@ def code_block(lines: Iterable[str], kind: str = "") -> str:
     return f'<pre tabindex="0"{attribute}><code>{content}</code></pre>'
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Sequence[int] = ()) -> str:
-    """A table; the cells are HTML, and the first one of each row is its header. `numeric` columns align right."""
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the cells are HTML, and the first one of each row is its header. Numbers align right.
 
-    def attributes(number: int) -> str:
-        return ' class="number"' if number in numeric else ""
-
-    head = "".join(f'<th scope="col"{attributes(n)}>{escape(name)}</th>' for n, name in enumerate(columns))
+    Without columns it has no header row.
+    """
+    cells = [list(row) for row in rows]
+    width = len(cells[0]) if cells else len(columns)
+    classes = ["", *(_column_class([row[n] for row in cells]) for n in range(1, width))]
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, classes, strict=False))
+    head = f"<thead><tr>{head}</tr></thead>\n" if columns else ""
     body = "\n".join(
-        f'<tr><th scope="row">{cells[0]}</th>'
-        + "".join(f"<td{attributes(n)}>{cell}</td>" for n, cell in enumerate(cells[1:], start=1))
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row[1:], classes[1:], strict=True))
         + "</tr>"
-        for cells in rows
+        for row in cells
     )
     return (
         f'<div class="table" tabindex="0" role="group" aria-label="{escape(caption)}"><table>\n'
-        f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+        f"<caption>{escape(caption)}</caption>\n{head}<tbody>\n{body}\n</tbody>\n</table></div>"
     )
+
+
+def _column_class(cells: Sequence[str]) -> str:
+    """The class of a column: of numbers, or of long texts, which are not squeezed on a narrow screen."""
+    texts = [re.sub("<[^>]*>", "", cell) for cell in cells]
+    if texts and all(re.fullmatch(r"-?[\d,]*\.?\d+(e[-+]?\d+)?|-", text) for text in texts):
+        return ' class="number"'
+    return ' class="wide"' if any(len(text) > LONG_TEXT for text in texts) else ""
 
 
 def link(url: str) -> str:

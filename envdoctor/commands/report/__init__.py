@@ -27,9 +27,10 @@ __all__ = ["IssueReport", "LastInstall", "LastRun", "make_report", "run", "to_ma
 class ReportRequest(Record, frozen=True, kw_only=True):
     """Contains machine, environment, findings, last install, verification and last run.
 
-    Secrets, names, addresses and serial numbers are removed; the report lists the kinds of removed values.
+    Secrets, names, addresses and serial numbers are removed; the report lists the kinds of removed values. The
+    suffix of --output selects Markdown, JSON or, with the benchmark and training curves, an HTML page.
 
-    Example: envdoctor report --output report.md
+    Example: envdoctor report --output report.html
     """
 
     venv: VenvArgument = ""

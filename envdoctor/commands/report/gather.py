@@ -38,8 +38,22 @@ def make_report(
 
     `logs` contains install-*.log, `runs` one directory for each run. Neither has to exist.
     """
+    raw = collect(machine, stack, findings, logs=logs, runs=runs, verification=verification)
+    return redact_report(raw, identity or read_identity())
+
+
+def collect(
+    machine: Machine,
+    stack: Stack | None,
+    findings: Sequence[Finding],
+    *,
+    logs: Path,
+    runs: Path,
+    verification: Path | None,
+) -> IssueReport:
+    """The content of a report before the redaction."""
     notes: list[str] = []
-    raw = IssueReport(
+    return IssueReport(
         envdoctor=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         removed={},
@@ -52,7 +66,6 @@ def make_report(
         run=read_run(runs, notes),
         notes=tuple(notes),
     )
-    return redact_report(raw, identity or read_identity())
 
 
 def _without_home_pages(stack: Stack | None) -> Stack | None:
@@ -67,6 +80,13 @@ def _without_home_pages(stack: Stack | None) -> Stack | None:
 
 def redact_report(raw: IssueReport, identity: Identity) -> IssueReport:
     """Redact a report, add the numbers of removed values, and cut long lines."""
+    return msgspec.convert(redact_data(raw, msgspec.to_builtins(raw), None, identity)[0], IssueReport)
+
+
+def redact_data(
+    raw: IssueReport, data: dict[str, Any], others: Any, identity: Identity
+) -> tuple[dict[str, Any], Any]:
+    """Redact the data of a report together with other data: a name that is found in one is redacted in both."""
     distributions = raw.stack.distributions.value or {} if raw.stack else {}
     redactor = Redactor(
         identity,
@@ -75,14 +95,12 @@ def redact_report(raw: IssueReport, identity: Identity) -> IssueReport:
         public=public_sites(),
         fields=record_fields(),
     )
-    data = msgspec.to_builtins(raw)
     for part in _parts_with_lines(data):  # joined to one text, because a private key has many lines
         part["lines"] = "\n".join(part["lines"])
-    data = redactor.data(data)
+    data, others = redactor.data([data, others])
     for part in _parts_with_lines(data):
         part["lines"] = [_cut(line) for line in part["lines"].split("\n")] if part["lines"] else []
-    data |= {"removed": redactor.removed, "summary": summarize_removed(redactor.removed)}
-    return msgspec.convert(data, IssueReport)
+    return data | {"removed": redactor.removed, "summary": summarize_removed(redactor.removed)}, others
 
 
 def _parts_with_lines(data: dict[str, Any]) -> list[dict[str, Any]]:
