@@ -15,8 +15,8 @@ from envdoctor.output.envelope import json_bytes, json_text
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
 from envdoctor.output.page_parts import inline, to_html
-from envdoctor.output.text import Part, Rows, Text
-from envdoctor.output.verification import render_verification
+from envdoctor.output.text import Part, Text
+from envdoctor.output.verification import MARKS, render_verification
 from envdoctor.pages.chart import charts
 from envdoctor.pages.document import code_block, details, document, escape, table
 from envdoctor.verify.bench_records import BenchmarkReport
@@ -112,27 +112,32 @@ def _packages(stack: Stack | None) -> Iterator[str]:
 def _verification(verification: Verification | None, stack: Stack | None) -> str:
     if verification is None:
         return _section("Probes", "<p>No verification of this environment is stored.</p>") if stack else ""
-    rows, *others, summary = render_verification(verification)
-    assert isinstance(rows, Rows)
-    columns = [*(column.header for column in rows.columns), "measured"]
-    pairs = list(zip(rows.rows, verification.results, strict=True))
-    ran, unavailable = (
-        [[*map(inline, row), escape(_measured(result))] for row, result in pairs if _is_unavailable(result) == kind]
-        for kind in (False, True)
-    )
-    count_unavailable = f"{count(len(unavailable), 'probe')} unavailable"
+    *failures, summary = render_verification(verification)
+    unavailable = [result for result in verification.results if result.outcome == "unavailable"]
+    ran = [result for result in verification.results if result not in unavailable]
+    title = f"{count(len(unavailable), 'probe')} unavailable"
     return _section(
         "Probes",
         f'<p class="muted">Measured on {escape(_time(verification.when))}</p>',
         to_html([summary]),
-        table("Probes", columns, ran) if ran else "",
-        to_html(others),
-        details(count_unavailable, table(count_unavailable, columns, unavailable)) if unavailable else "",
+        _probes("Probes", ran),
+        to_html(failures),
+        details(title, _probes(title, unavailable)) if unavailable else "",
     )
 
 
-def _is_unavailable(result: ProbeResult) -> bool:
-    return result.outcome == "unavailable"
+def _probes(title: str, results: Sequence[ProbeResult]) -> str:
+    rows = (
+        [
+            escape(result.probe),
+            inline(Text(result.outcome, MARKS.get(result.outcome, ("", "error"))[1])),
+            f"{result.seconds:.1f}",
+            escape(result.message),
+            escape(_measured(result)),
+        ]
+        for result in results
+    )
+    return table(title, ["probe", "outcome", "s", "result", "measured"], rows) if results else ""
 
 
 def _measured(result: ProbeResult) -> str:
