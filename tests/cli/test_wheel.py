@@ -120,6 +120,16 @@ def test_wheel_contains_what_users_need_and_nothing_else(wheel: Path) -> None:
     assert {name for name in names if ".dist-info/" not in name} == sources
 
 
+def test_links_of_the_readme_work_outside_of_the_repository(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = archive.read(name).decode()
+    (address,) = re.findall(r"^Project-URL: Repository, (.*)$", metadata, re.MULTILINE)
+    links = re.findall(r"\]\((?!#)([^)]*)\)", metadata.partition("\n\n")[2])
+    assert f"{address}/blob/v{__version__}/docs/testing.md" in links
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
 def test_each_command_name_starts_envdoctor(installed: Path, tmp_path: Path) -> None:
     for name in ("envdoctor", DISTRIBUTION):
         done = run(installed.with_name(name), "--version", cwd=tmp_path)
