@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 from envdoctor.core.directories import cache_directory
-from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
 from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
 from envdoctor.install.build_cache import try_lock_build, unused_builds
 from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.known_environments import file_system_errors, known_environments
-from envdoctor.install.removal import Removal, restore_command
+from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
 from envdoctor.install.swap import recover_swap
 
 
@@ -27,22 +28,30 @@ class CleanRequest(Record, frozen=True, kw_only=True):
 
     venv: VenvArgument = ""
     dry_run: DryRunRemovalOption = False
+    yes: YesOption = False
     adopted: Annotated[
         bool,
         Option("--adopted", "Also remove replaced environments not created by envdoctor."),
     ] = False
 
 
-def run(request: CleanRequest) -> CommandResult:
-    """Clean one environment, or all of them and the cache of builds."""
+def run(request: CleanRequest, reporter: Reporter) -> CommandResult:
+    """Clean one environment, or all of them and the cache of builds, after a confirmation."""
+    if not (request.dry_run or request.yes):
+        words = ["clean", *([request.venv] if request.venv else []), *(["--adopted"] if request.adopted else [])]
+        confirm_removal(_clean(request, dry_run=True), reporter, words)
+    return CommandResult(_clean(request, dry_run=request.dry_run))
+
+
+def _clean(request: CleanRequest, *, dry_run: bool) -> RemovalResult:
     venv = request.venv
     environments = [environment_paths(expand_home(venv).absolute())] if venv else known_environments()
-    removal = Removal(dry_run=request.dry_run)
+    removal = Removal(dry_run=dry_run)
     for environment in environments:
         with file_system_errors(environment):
             if not environment.folder.is_dir():
                 continue
-            if request.dry_run:
+            if dry_run:
                 _clean_environment(environment, removal, adopted=request.adopted)
                 continue
             with environment_lock(environment):
@@ -50,7 +59,7 @@ def run(request: CleanRequest) -> CommandResult:
                 _clean_environment(environment, removal, adopted=request.adopted)
     if not venv:
         _clean_builds([environment.venv for environment in environments], removal)
-    return CommandResult(removal.result())
+    return removal.result()
 
 
 def _clean_environment(environment: EnvironmentPaths, removal: Removal, *, adopted: bool) -> None:

@@ -47,7 +47,7 @@ class PlotRequest(Record, frozen=True, kw_only=True):
     """
 
     runs: Annotated[
-        tuple[str, ...], Argument("The run's directory; default: the newest one in ./runs.", "RUN...")
+        tuple[str, ...], Argument("The run's directory; default: the newest with steps in ./runs.", "RUN...")
     ] = ()
     output: Annotated[
         str, Option("--output", "A .html, .png or .svg file; default: curves.png in the run.", "FILE", "-o")
@@ -60,7 +60,7 @@ class PlotRequest(Record, frozen=True, kw_only=True):
 
 
 def run(request: PlotRequest) -> CommandResult:
-    """Draw runs, by default the newest below ./runs."""
+    """Draw runs, by default the newest with steps below ./runs."""
     folders = [require_run_directory(Path(run).absolute()) for run in request.runs] or [find_run("")]
     names = legend_names(folders)
     target = _target(request.output, folders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from envdoctor.training.launchers.records import LaunchOptions
 from envdoctor.training.recipes import Setting
 from envdoctor.training.runs.directory import (
     find_run_to_resume,
+    is_rejected_run,
     new_run_directory,
     read_run_settings,
     require_checkpoint,
@@ -143,7 +145,7 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
         return CommandResult(TrainResult(planned, summary, job=start.submit_run(planned)))
     for line in planned.launch.other_nodes if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
-    return _run_trainer(planned, summary, reporter, request.options)
+    return _run_trainer(planned, summary, reporter, request)
 
 
 def _require_utf8(request: TrainRequest) -> None:
@@ -210,8 +212,8 @@ def _provenance(python: Path) -> dict[str, Any]:
     return provenance
 
 
-def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, options: Sequence[str]) -> CommandResult:
-    directory = Path(planned.directory)
+def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, request: TrainRequest) -> CommandResult:
+    directory, options = Path(planned.directory), request.options
     last: Event = {}  # of this start only: events.jsonl may end with an error of an earlier start
 
     def on_event(event: Event) -> None:
@@ -229,6 +231,8 @@ def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, opti
         if interrupted or last.get("event") == "interrupted":  # the signal reached the trainer only
             raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options))
         if last.get("kind") == "bad-input":
+            if not (request.run or request.resume) and is_rejected_run(directory):
+                shutil.rmtree(directory, ignore_errors=True)  # a directory that this command named; nothing is lost
             raise BadInput(last["message"], expected=last.get("expected", ""), hint=last.get("hint", ""))
         if refusal := start.parse_trainer_error(finished.output):
             raise refusal

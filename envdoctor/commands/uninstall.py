@@ -10,13 +10,14 @@ from typing import Annotated
 
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument
+from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
 from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record
 from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.known_environments import file_system_errors, find_environment, known_environments
-from envdoctor.install.removal import Removal, restore_command
+from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
 
 
 class UninstallRequest(Record, frozen=True, kw_only=True):
@@ -30,20 +31,26 @@ class UninstallRequest(Record, frozen=True, kw_only=True):
         bool, Option("--all", "Remove every environment, all logs and all caches of envdoctor.")
     ] = False
     dry_run: DryRunRemovalOption = False
+    yes: YesOption = False
 
 
-def run(request: UninstallRequest) -> CommandResult:
-    """Remove one environment with its previous ones, or all of them with logs and caches.
-
-    All environments are checked before the first is removed. Those that envdoctor did not create are kept.
-    """
-    everything = request.everything
-    if everything and request.venv:
+def run(request: UninstallRequest, reporter: Reporter) -> CommandResult:
+    """Remove one environment with its previous ones, or all of them with logs and caches, after a confirmation."""
+    if request.everything and request.venv:
         raise BadInput(
-            "--all cannot be combined with --venv", expected="one of them", hint="envdoctor uninstall --help"
+            "--all cannot be combined with an environment", expected="one of them", hint="envdoctor uninstall --help"
         )
-    environments = known_environments() if everything else [find_environment(request.venv)]
-    removal = Removal(dry_run=request.dry_run)
+    environments = known_environments() if request.everything else [find_environment(request.venv)]
+    if not (request.dry_run or request.yes):
+        words = ["uninstall", *([request.venv] if request.venv else []), *(["--all"] if request.everything else [])]
+        planned = _uninstall(environments, everything=request.everything, dry_run=True)
+        confirm_removal(planned, reporter, words)
+    return CommandResult(_uninstall(environments, everything=request.everything, dry_run=request.dry_run))
+
+
+def _uninstall(environments: Sequence[EnvironmentPaths], *, everything: bool, dry_run: bool) -> RemovalResult:
+    """Remove environments. All are checked before the first is removed, and those of other tools are kept."""
+    removal = Removal(dry_run=dry_run)
     removable = [each for each in environments if _is_removable(each, removal, everything=everything)]
     for environment in removable:
         with file_system_errors(environment):
@@ -52,9 +59,9 @@ def run(request: UninstallRequest) -> CommandResult:
         for folder in (state_directory(), cache_directory()):
             if folder.exists():
                 removal.count(folder)
-                if not request.dry_run:
+                if not dry_run:
                     shutil.rmtree(folder, ignore_errors=True)
-    return CommandResult(removal.result())
+    return removal.result()
 
 
 def _is_removable(environment: EnvironmentPaths, removal: Removal, *, everything: bool) -> bool:

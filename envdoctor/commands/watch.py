@@ -54,7 +54,7 @@ class WatchRequest(Record, frozen=True, kw_only=True):
 
 def run(request: WatchRequest, reporter: Reporter) -> CommandResult:
     """Follow a run until it ends, or report it once. The exit code states how it ended."""
-    watcher = Watcher(find_run(request.run))
+    watcher = Watcher(find_run(request.run, needs_steps=False))
     while True:
         watched = watcher.poll(reporter.event)
         if not request.once:

@@ -49,10 +49,11 @@ PythonOption = Annotated[str, Option("--python", "The environment's interpreter:
 PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]
 OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
 DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be removed; remove nothing.")]
+YesOption = Annotated[bool, Option("--yes", "Do not ask for confirmation.", short="-y")]
 SetOption = Annotated[
     tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
 ]
-RunArgument = Annotated[str, Argument("The run's directory; default: the newest one in ./runs.", "RUN")]
+RunArgument = Annotated[str, Argument("The run's directory; default: the newest with steps in ./runs.", "RUN")]
 
 
 def reject_combination(option: str, others: Mapping[str, object], *, reason: str, hint: str) -> None:

@@ -73,3 +73,7 @@ class Reporter(Protocol):
 
     def watched(self, watched: Any) -> None:
         """The state of a watched run was read, a `commands.watch.WatchResult`."""
+
+    def confirm(self, planned: Any, question: str) -> bool | None:
+        """Print a planned change, the result of a dry run, and ask. None if there is no terminal to ask on."""
+        ...

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
+from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.records import Record
+from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import EnvironmentPaths, size_on_disk
 from envdoctor.install.swap import remove_environment
+
+GIB = 1 << 30
 
 
 class RemovalResult(Record, frozen=True):
@@ -16,6 +22,24 @@ class RemovalResult(Record, frozen=True):
     size: int  # bytes freed at most: files hard-linked to uv's cache are freed only with the cache
     kept: tuple[str, ...] = ()  # directories that were kept, with the reason
     dry_run: bool = False
+
+
+def confirm_removal(planned: RemovalResult, reporter: Reporter, words: Sequence[str]) -> None:
+    """Ask whether to remove directories. `words`: the command line, for a pipe, where --yes must be given."""
+    if not planned.paths:
+        return
+    count = f"{len(planned.paths)} director{'y' if len(planned.paths) == 1 else 'ies'}"
+    answer = reporter.confirm(planned, f"Remove {count}?")
+    if answer is None:
+        raise BadInput(
+            f"not confirmed: {count} of {planned.size / GIB:.1f} GiB would be removed: {', '.join(planned.paths)}",
+            expected="--yes, or a terminal to confirm on",
+            hint=shlex.join(["envdoctor", *words, "--yes"]),
+        )
+    if not answer:
+        raise Refused(
+            "not confirmed: nothing was removed", expected="y to remove what is listed", hint="envdoctor envs"
+        )
 
 
 class Removal:

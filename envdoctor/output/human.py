@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from envdoctor.commands.registry import load, renderer_name
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.results import CommandResult
@@ -11,8 +14,13 @@ from envdoctor.output.text import Part, Text
 
 def render(result: CommandResult) -> None:
     """Print a result."""
-    renderer = load(renderer_name(type(result.data)))
-    out().print(*renderer(result.data))
+    out().print(*parts_of(result.data))
+
+
+def parts_of(data: Any) -> Iterable[Part]:
+    """The parts of a result's screen."""
+    parts: Iterable[Part] = load(renderer_name(type(data)))(data)
+    return parts
 
 
 def render_error(error: EnvdoctorError) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,19 @@ class LazyReporter:
         """Remove the live line from the terminal."""
         if "_reporter" in self.__dict__:
             self._reporter.close()
+
+    def confirm(self, planned: Any, question: str) -> bool | None:
+        """Print a planned change and ask on the terminal, also with --quiet."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return None
+        from envdoctor.output.console import err
+        from envdoctor.output.human import parts_of
+
+        self.close()
+        err().print(*parts_of(planned))
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def phase(self, title: str) -> None:
         """A new part of the work begins."""

@@ -110,7 +110,7 @@ def test_a_build_that_cannot_be_removed_is_reported(compiled: Place) -> None:
         "h.remove_environment = refuse\nfrom envdoctor.cli import main\nmain()"
     )
     done = subprocess.run(
-        [interpreter(), "-c", code, "clean", "--format", "json"],
+        [interpreter(), "-c", code, "clean", "--yes", "--format", "json"],
         env=environment(compiled.home), capture_output=True, text=True, check=False,
     )  # fmt: skip
     data = envelope(done)["data"]

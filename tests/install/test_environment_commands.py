@@ -10,11 +10,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.command import environment, interpreter, snapshot
+from support.command import envdoctor, environment, interpreter, snapshot
 from support.environment_commands import command_data, command_error, file_tree, run
 from support.install_place import FIRST, SECOND, Place, make_place, offer_newer_version
+from support.terminal import in_terminal
 
 from envdoctor.environment.managed import EnvironmentPaths
+from envdoctor.output.reporter import LazyReporter
 
 
 @pytest.fixture(scope="module")
@@ -266,8 +268,9 @@ def test_an_environment_that_is_being_built_is_not_removed(place: Place) -> None
     place.copy_installed()
     with environment_lock(EnvironmentPaths(place.venv)):
         for command in ("rollback", "clean", "uninstall"):
+            confirmed = ["--yes"] if command != "rollback" else []
             done = subprocess.run(
-                [interpreter(), "-c", SHORT_WAIT, command, "--venv", place.venv],
+                [interpreter(), "-c", SHORT_WAIT, command, "--venv", place.venv, *confirmed],
                 env=environment(place.home), capture_output=True, text=True, check=False,
             )  # fmt: skip
             assert done.returncode == 3
@@ -287,7 +290,7 @@ def test_clean_and_rollback_work_on_a_full_disk(updated: Place, monkeypatch: pyt
     monkeypatch.setattr(os, "write", full)
     monkeypatch.setenv("HOME", str(updated.home))
     rollback.run(rollback.RollbackRequest(venv=str(updated.venv)))
-    clean.run(clean.CleanRequest(venv=str(updated.venv)))
+    clean.run(clean.CleanRequest(venv=str(updated.venv), yes=True), LazyReporter())
     monkeypatch.undo()
     assert updated.packages() == FIRST
     assert updated.remaining_files() == ["mine"]
@@ -319,6 +322,27 @@ def test_a_lock_that_is_a_folder_is_an_error(updated: Place) -> None:
         assert str(lock) in done.stderr
         assert "internal error" not in done.stderr
     assert updated.packages() == SECOND
+
+
+@pytest.mark.parametrize("words", [["uninstall"], ["uninstall", "--all"], ["clean"]])
+def test_a_pipe_needs_a_confirmation(updated: Place, words: list[str]) -> None:
+    before = file_tree(updated.home)
+    planned = command_data(updated, *words, "--dry-run")["paths"]
+    done = envdoctor(*words, home=updated.home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "would be removed: " + ", ".join(planned) in done.stderr
+    assert f"hint: envdoctor {' '.join(words)} --yes" in done.stderr
+    assert file_tree(updated.home) == before
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_a_terminal_is_asked(updated: Place, answer: str) -> None:
+    paths = [str(updated.venv), str(EnvironmentPaths(updated.venv).folder)]
+    screen = in_terminal("uninstall", "--quiet", width=400, home=updated.home, typed=f"{answer}\n")
+    listed, _, rest = screen.partition("Remove 2 directories? [y/N]")
+    assert all(f"would be removed: {path}" in listed for path in paths)
+    assert ("removed: " if answer == "y" else "error: not confirmed: nothing was removed") in rest
+    assert updated.venv.exists() == (answer != "y")
 
 
 def test_output_has_no_colours_in_a_pipe(updated: Place) -> None:

@@ -16,8 +16,9 @@ from envdoctor.output.schema import schema_of
 
 
 def run(place: Place, *arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with the home directory of a place."""
-    return envdoctor(*arguments, home=place.home, **extra)
+    """Run a command with the home directory of a place. A removal is confirmed."""
+    confirmed = ["--yes"] if arguments[0] in ("clean", "uninstall") else []
+    return envdoctor(*arguments, *confirmed, home=place.home, **extra)
 
 
 def command_data(place: Place, *arguments: str | Path) -> dict[str, Any]:

@@ -8,19 +8,21 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from envdoctor.core.errors import BadInput, write_error
-from envdoctor.training.runs.events import EVENTS_FILE
+from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import printable_line
 
 RUN_FILE = "run.json"
 LOG_FILE = "train.log"
 REJECTED_RUN_FILES = (RUN_FILE, EVENTS_FILE, LOG_FILE, LOCK_FILE)  # left by a run whose settings were rejected
+START_SECONDS = 300.0  # until the trainer creates its lock: it loads torch before, on a slow disk for minutes
 
 Engine = Literal["grpo", "verl"]
 
@@ -61,15 +63,44 @@ def find_newest_run(recipe: str, base: Path) -> Path:
     return matching[-1][1]
 
 
-def find_run(run: str) -> Path:
-    """Return the directory of a run: the named one, else the run below ./runs that changed last."""
+def find_run(run: str, *, needs_steps: bool = True) -> Path:
+    """Return the directory of a run: the named one, else the run with steps below ./runs that changed last.
+
+    Without `needs_steps`, it may also be a run that is being started.
+    """
     if run:
         return require_run_directory(Path(run).absolute())
     base = Path("runs").absolute()
-    runs = sorted(base.glob(f"*/{RUN_FILE}"), key=_last_change)
+    runs = [file.parent for file in sorted(base.glob(f"*/{RUN_FILE}"), key=_last_change, reverse=True)]
+    for folder in runs:
+        if has_steps(folder) or (not needs_steps and is_starting(folder)):
+            return folder
     if not runs:
         raise BadInput(f"there is no run below {base}", expected="a run directory", hint="envdoctor watch DIR")
-    return runs[-1].parent
+    raise BadInput(
+        f"none of the {len(runs)} runs below {base} has steps",
+        expected="a run that was trained",
+        hint=f"envdoctor watch {shlex.quote(str(runs[0]))}",
+    )
+
+
+def has_steps(folder: Path) -> bool:
+    """Whether a run was trained for a step or longer."""
+    return any(
+        event.get("event") in ("step", "warmup", "done") for event in EventReader(folder / EVENTS_FILE).read_new()
+    )
+
+
+def is_starting(folder: Path) -> bool:
+    """Whether a run without steps may still be trained: its start has not failed."""
+    events = list(EventReader(folder / EVENTS_FILE).read_new())
+    if events and events[-1].get("event") in ("error", "interrupted"):
+        return False
+    status, _ = read_trainer_status(folder, local=is_local(folder))
+    if status == "not started":  # torch is loaded before the lock is created; a submitted job may be pending for days
+        is_submitted = read_run_json(folder).get("launcher") == "slurm"
+        return is_submitted or time.time() - _last_change(folder / RUN_FILE) < START_SECONDS
+    return status != "gone"
 
 
 def require_run_directory(folder: Path) -> Path:

@@ -98,6 +98,28 @@ def test_error_of_an_earlier_start_is_not_reported(tmp_path: Path) -> None:
     assert "no Python here" in done.stderr
 
 
+@pytest.mark.parametrize(("words", "kept"), [([], []), (["--run", "runs/mine"], ["mine"])])
+def test_a_rejected_start_leaves_no_run(words: list[str], kept: list[str], tmp_path: Path) -> None:
+    """A directory that the user named is kept, and used again by the next start."""
+    python = tmp_path / "python"
+    event = {
+        "t": 1.0,
+        "event": "error",
+        "kind": "bad-input",
+        "message": "no GPU",
+        "expected": "one",
+        "hint": "add it",
+    }
+    python.write_text(f"#!/bin/sh\nfor run; do :; done\necho '{json.dumps(event)}' > $run/events.jsonl\nexit 2\n")
+    python.chmod(0o755)
+    for _ in range(2):
+        done = train(tmp_path, "sort", *words, "--python", python, "--unverified")
+        assert (done.returncode, "no GPU" in done.stderr) == (2, True), done.stderr
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == kept
+    done = envdoctor("pack", home=tmp_path)
+    assert (done.returncode, "no run" in done.stderr or "has steps" in done.stderr) == (2, True)
+
+
 def resumed_run(home: Path, *words: str | Path) -> str:
     """Return the run that would be resumed, or the error message."""
     done = train(home, *words, "--dry-run", "--format", "json")

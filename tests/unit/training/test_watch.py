@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from support.fakenvml.fixture import FakeNvml, machine_ini
 from support.json_schema import validate
 from support.paths import ROOT
 
+from envdoctor.core.errors import BadInput
 from envdoctor.output.run_lines import lines, plain, span, sparkline
 from envdoctor.output.schema import schema_of
 from envdoctor.training.runs.directory import find_run
@@ -333,10 +335,31 @@ def test_default_is_the_run_that_changed_last(run: Path, monkeypatch: pytest.Mon
     (older / "run.json").write_text("{}")
     os.utime(older / "run.json", (1, 1))
     monkeypatch.chdir(run.parent.parent)
-    assert find_run("") == run
+    assert find_run("", needs_steps=False) == run
     Trainer(older).wait()
     os.utime(run / "run.json", (2, 2))
     assert find_run("") == older, "its events are newer"
+
+
+def test_a_failed_start_is_not_the_newest_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Trainer(run).wait()
+    monkeypatch.chdir(run.parent.parent)
+    failed, starting = (run.parent / name for name in ("sort-2", "sort-3"))
+    for folder in (failed, starting):
+        folder.mkdir()
+        (folder / "run.json").write_text("{}")
+    (failed / "events.jsonl").write_text('{"t": 1.0, "event": "error", "message": "no GPU"}\n')
+    later = time.time() + 10
+    os.utime(failed / "run.json", (later + 1, later + 1))
+    os.utime(starting / "run.json", (later, later))
+    assert find_run("") == run
+    assert find_run("", needs_steps=False) == starting
+    os.utime(starting / "run.json", (1, 1))  # it never created its lock
+    assert find_run("", needs_steps=False) == run
+    shutil.rmtree(run)
+    with pytest.raises(BadInput, match=r"none of the 2 runs below .* has steps") as caught:
+        find_run("", needs_steps=False)
+    assert caught.value.hint.startswith(f"envdoctor watch {failed}")
 
 
 @pytest.mark.parametrize(
