@@ -49,7 +49,11 @@ def _entries() -> Iterator[PathEntry]:
         yield _entry(venv, "environment", f"envdoctor uninstall --venv {venv}")
         yield _entry(environment.folder, "previous environment, journal, lock", f"envdoctor clean --venv {venv}")
     yield _entry(state_directory(), "logs, verifications, list of environments", "envdoctor uninstall --all")
-    yield _entry(cache_directory(), "facts of compiled files, direct wheels, builds", "envdoctor uninstall --all")
+    yield _entry(
+        cache_directory(),
+        "parsed files, direct wheels, builds",
+        "envdoctor uninstall --all",
+    )
     yield _entry(user_folder(os.environ), "user profiles", "manually")
     yield _entry(_uv_cache(), "uv's cache, shared with other tools", "uv cache prune")
 

@@ -25,7 +25,7 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Facts read from compiled files, direct wheels and builds: `$XDG_CACHE_HOME/envdoctor`."""
+    """Parsed tables, facts of compiled files, direct wheels and builds: `$XDG_CACHE_HOME/envdoctor`."""
     return _directory("XDG_CACHE_HOME", ".cache", environ)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from envdoctor.core.bundled_toml import read_bundled_toml
 from envdoctor.core.records import Record
 
 T = TypeVar("T")
@@ -26,9 +27,7 @@ class TableRow(Record, frozen=True, kw_only=True):
 @cache
 def read_table(name: str) -> dict[str, Any]:
     """The content of a file, "cuda.toml" or "requires/vllm.toml", as plain values."""
-    import tomllib
-
-    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+    return read_bundled_toml(FOLDER / name)
 
 
 def load_table(name: str, content_type: type[T], key: str = "") -> T:

@@ -23,7 +23,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envdoctor.core.decoding import convert, decode_toml, parse_toml, read_toml_text
+import msgspec
+
+from envdoctor.core.bundled_toml import read_bundled_toml
+from envdoctor.core.decoding import convert, parse_toml, read_toml_text
 from envdoctor.core.directories import bundled_directory, config_directory
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, closest_match, unknown_name
@@ -160,9 +163,7 @@ def _is_path(name_or_file: str) -> bool:
 @cache
 def _read_bundled_file(path: Path) -> Profile:
     """Read a bundled profile without checks, which take longer than reading. The tests check all bundled profiles."""
-    return convert(
-        decode_toml(path, expected=FORMAT, hint=HINT), Profile, source=str(path), expected=FORMAT, hint=HINT
-    )
+    return msgspec.convert(read_bundled_toml(path), Profile)
 
 
 def _read_file(path: Path, environ: Mapping[str, str] = os.environ) -> Profile:

@@ -25,11 +25,11 @@ StoredRecord = TypeVar("StoredRecord", bound=Record)
 
 def verification_path(interpreter: Path) -> Path:
     """The file of an interpreter's verification: inside a managed environment, otherwise in the state directory."""
-    import hashlib  # loads OpenSSL
-
     venv = interpreter.parent.parent
     if read_install_record(venv):
         return venv / VERIFICATION
+    import hashlib  # loads OpenSSL
+
     if (venv / "pyvenv.cfg").exists():
         interpreter = venv / "bin/python"  # bin/python3 is the same interpreter
     name = hashlib.sha256(str(interpreter).encode()).hexdigest()[:16]

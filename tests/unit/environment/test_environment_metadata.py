@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.markers import Marker, default_environment
 from support.sample_environments import add_distribution, make_venv
 
 from envdoctor.core.records import Distribution
@@ -113,6 +114,27 @@ def test_parsers_accept_any_input(data: bytes, text: str) -> None:
     list(parse_record(data + b".so"))
     parse_egg_requires(text)
     Markers("3.11").applicable([text, f"a; {text}"])
+
+
+def test_markers_are_evaluated_as_packaging_does() -> None:
+    simple = [
+        f'{variable} {operator} "{value}"'
+        for variable, operators, values in (
+            ("sys_platform", ("==", "!="), ("linux", "win32")),
+            ("platform_machine", ("==", "!="), ("x86_64", "aarch64")),
+            ("python_version", ("==", "!=", "<", "<=", ">", ">="), ("3.9", "3.11", "3.12")),
+            ("extra", ("==", "!="), ("x",)),
+        )
+        for operator in operators
+        for value in values
+    ]
+    pairs = [f"{a} {word} {b}" for a in simple for b in simple for word in ("and", "or")]
+    for_extras = [text for a in pairs for text in (f'{a} and extra == "x"', f"({a}) and extra == 'x'")]
+    environment = default_environment() | {"platform_machine": "x86_64", "sys_platform": "linux", "extra": ""}
+    environment |= {"python_version": "3.11", "python_full_version": "3.11.7"}
+    for marker in (*simple, *pairs, *for_extras[::7]):
+        is_applicable = Markers("3.11.7", "x86_64").applicable([f"a; {marker}"]) == ("a",)
+        assert is_applicable == Marker(marker).evaluate(environment), marker
 
 
 def test_shadowed_copies(tmp_path: Path) -> None:
