@@ -7,6 +7,7 @@ with what this script would write.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +19,18 @@ from msgspec.structs import fields
 from envdoctor import __version__
 from envdoctor.cli import app
 from envdoctor.cli.common import CommonOptions
+from envdoctor.completion.scripts import SCRIPTS
 from envdoctor.core.distribution import DISTRIBUTION
+from envdoctor.export import FORMS
 from envdoctor.integrations.tools import TOOLS, input_schema
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
+from envdoctor.output.schema import NAMES as SCHEMA_NAMES
 from envdoctor.profiles import choose, read_profiles
 from envdoctor.rules import RULES, documentation
-from envdoctor.training.recipes import read_recipe, recipe_names
+from envdoctor.training.launchers.records import LAUNCHERS
+from envdoctor.training.recipes import Setting, read_recipe, read_settings, recipe_names
+from envdoctor.verify.probe_scripts import bundled_probes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -246,7 +252,80 @@ def verification_part() -> str:
     return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
 
 
+# Metavars and options whose values the completion knows; it completes all other values as files.
+COMPLETED_VALUES: dict[str, str | list[str]] = {
+    "NAME|FILE": "profiles", "PROFILE": "profiles", "FILE|NAME": "machines", "FILE|NAME|all": "machines",
+    "PROBE": "probes", "ID": "rules", "TEXT|FILE|-|RULE|CAUSE": "rules", "RECIPE": "recipes", "SHELL": list(SCRIPTS),
+    "--set": "settings", "--launcher": list(LAUNCHERS), "--arch": ["x86_64", "aarch64"], "--as": list(FORMS),
+    "schema": list(SCHEMA_NAMES),
+}  # fmt: skip
+
+
+def completion_words() -> str:
+    """envdoctor/completion/words.json: commands with their options, and the names of profiles, settings and rules."""
+    values = {
+        "profiles": {profile.id: profile.summary for profile in read_profiles()},
+        "machines": {name: _completed_machine(name) for name in machine_names()},
+        "probes": {probe.name: probe.summary for probe in bundled_probes()},
+        "rules": {rule.id: rule.title.replace("-", " ") for rule in sorted(RULES.values(), key=lambda rule: rule.id)},
+        "recipes": {name: read_recipe(name).summary for name in recipe_names()},
+    }
+    recipes = {}
+    for name in recipe_names():
+        recipe = read_recipe(name)
+        default = next(setting.default for setting in read_settings(recipe.engine) if setting.name == "task")
+        recipes[name] = {"engine": recipe.engine, "task": recipe.settings.get("task", default)}
+    settings = {
+        engine: {setting.name: _completed_setting(setting) for setting in read_settings(engine)}
+        for engine in ("grpo", "verl")
+    }
+    root = _completed_command(app.build_all())
+    words = {"commands": root, "values": values, "recipes": recipes, "settings": settings}
+    return json.dumps(words, indent=0, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _completed_machine(name: str) -> str:
+    gpus = read_recorded(name).gpus.value or ()
+    return f"{len(gpus)} x {gpus[0].name.value}" if gpus else "no GPU"
+
+
+def _completed_setting(setting: Setting) -> dict[str, Any]:
+    choices = ["true", "false"] if isinstance(setting.default, bool) else [each for each in setting.choices if each]
+    entry = {"help": setting.help, "choices": choices, "tasks": setting.tasks}
+    return {key: value for key, value in entry.items() if value}
+
+
+def _completed_command(command: Any) -> dict[str, Any]:
+    """A command or a group: its options, and what its arguments are."""
+    options: dict[str, Any] = {"--help": {"help": "Show this message and exit.", "values": None}}
+    arguments = []
+    repeats = False
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            flag = parameter.is_flag or parameter.count
+            entry = {"help": parameter.help or "", "values": None if flag else _completed_values(command, parameter)}
+            options |= dict.fromkeys((name for name in parameter.opts if name.startswith("--")), entry)
+        else:
+            arguments.append(_completed_values(command, parameter))
+            repeats = parameter.nargs == -1
+    subcommands = {
+        name: {"help": each.short_help, **_completed_command(each)}
+        for name, each in getattr(command, "commands", {}).items()
+    }
+    entry = {"options": options, "arguments": arguments, "repeats": repeats, "commands": subcommands}
+    return {key: value for key, value in entry.items() if value}
+
+
+def _completed_values(command: Any, parameter: Any) -> str | list[str]:
+    if choices := getattr(parameter.type, "choices", None):
+        return [getattr(choice, "value", choice) for choice in choices]
+    metavar = (parameter.metavar or "").strip("[].")
+    name = command.name if command.name == "schema" else parameter.opts[0]
+    return COMPLETED_VALUES.get(name, COMPLETED_VALUES.get(metavar, "files"))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "envdoctor/completion/words.json": completion_words,
     "docs/rules.md": rules_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/settings.md": lambda: settings_page("settings.toml", "Trainer settings"),

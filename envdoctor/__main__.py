@@ -1,6 +1,7 @@
 """Entry point of `envdoctor` and `python -m envdoctor`."""
 
 import gc
+import os
 import sys
 
 # New objects until the garbage collector runs. The imports create some 50,000 objects, all of them needed until the
@@ -12,6 +13,10 @@ def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends without a traceback."""
     gc.set_threshold(GC_THRESHOLD)
     try:
+        if "_ENVDOCTOR_COMPLETE" in os.environ:  # the shell asks for completions; Typer is not imported
+            from envdoctor.completion import main as complete
+
+            return complete()
         from envdoctor.cli import main as run
 
         run()

@@ -31,6 +31,7 @@ LAYERS = (
     ("verify",),
     ("install",),
     ("fleet", "training", "export", "knowledge_check"),
+    ("completion",),
     ("commands",),
     ("output",),
     ("integrations",),
