@@ -29,7 +29,7 @@ def values(line: str) -> list[str]:
 @each_case(
     ("line", "expected"),
     [
-        ("envdoctor chec", ["check"]),
+        ("envdoctor expla", ["explain"]),
         ("envdoctor profiles ", ["new", "show"]),
         ("envdoctor fleet coll", ["collective"]),
         ("envdoctor check --mach", ["--machine"]),
@@ -149,7 +149,7 @@ def test_tab_in_a_real_shell(shell: str, tmp_path: Path) -> None:
         os.write(terminal, load_script.encode() + b"echo rea''dy\n")
         read_until(terminal, b"ready\r")
         for typed, completed in (
-            ("envdoctor chec", b"check"),
+            ("envdoctor expla", b"explain"),
             ("envdoctor check --machine gh", b"gh200-480gb"),
             ("envdoctor train sort --set learn", b"learning_rate="),
             ("envdoctor train gsm8k --set dtype=bfl", b"dtype=bfloat16"),

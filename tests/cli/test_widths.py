@@ -136,6 +136,7 @@ def test_every_command_has_a_screen() -> None:
             "fleet check",
             "fleet collective",
             "mcp",
+            "completion",
         ),
     }
     shown = {screen.split()[0] for screen in SCREENS}
