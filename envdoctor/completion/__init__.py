@@ -68,7 +68,7 @@ def split(line: str) -> list[str]:
     """The words of a command line. The last one, at the cursor, may be empty or an open quotation."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
-    words = []
+    words: list[str] = []
     try:
         words += lexer
     except ValueError:  # an open quotation
@@ -78,7 +78,8 @@ def split(line: str) -> list[str]:
 
 def _walk(root: dict[str, Any], words: list[str]) -> tuple[dict[str, Any], list[str], str]:
     """The command of the complete words, its positional arguments, and the option that waits for a value."""
-    node, positional, waiting = root, [], ""
+    node, waiting = root, ""
+    positional: list[str] = []
     for word in words:
         option = node.get("options", {}).get(word)
         if waiting:
