@@ -1,34 +1,41 @@
-"""Human output as a self-contained HTML fragment for notebooks, with the colours of the pages."""
+"""Human output as HTML, for pages and notebooks, so that they have the words of the terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
-from envdoctor.output.text import Indented, Part, Rows, Text, Verbatim
-from envdoctor.pages.document import escape
+from envdoctor.output.text import QUOTED, Indented, Part, Rows, Text, Verbatim
+from envdoctor.pages.document import code_block, escape, link, table
 
-LINK = re.compile(r"https://[\w./?=&%#~:+,@-]+")
+CLASSES = {"dim": "muted", "crashed": "error"}  # of styles; others have their own name
+CODE_STYLES = frozenset({"command", "path"})
+URL = re.compile(r"https?://\S+")
+COMMAND = "$ "
+GAP = re.compile(" {2,}")
+# Of a notebook, whose front end has a style of its own.
 RULES = """
 .envdoctor { background: var(--background); color: var(--text); padding: .6em .9em; line-height: 1.45;
   font-family: system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; font-size: 14px; }
-.envdoctor div { overflow-wrap: anywhere; white-space: pre-wrap; }
-.envdoctor .gap { height: .7em; }
-.envdoctor pre, .envdoctor .command { font: 13px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
-.envdoctor pre { background: var(--panel); color: var(--text); margin: .2em 0; padding: .3em .6em; overflow-x: auto; }
-.envdoctor pre.command::before { content: "$ "; color: var(--muted); }
-.envdoctor table { border-collapse: collapse; margin: .2em 0; color: var(--text); }
-.envdoctor th, .envdoctor td { text-align: left; vertical-align: top; padding: .1em 1.2em .1em 0; background: none; }
-.envdoctor th { font-weight: normal; color: var(--muted); }
-.envdoctor a { color: var(--info); }
-.envdoctor .title { font-weight: 600; }
-.envdoctor .dim { color: var(--muted); }
+.envdoctor p, .envdoctor h3 { margin: .25em 0; overflow-wrap: anywhere; font-size: 14px; color: inherit; }
+.envdoctor h3 { margin-top: .8em; }
+.envdoctor pre, .envdoctor code { font: 13px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
+  background: none; color: inherit; padding: 0; }
+.envdoctor pre { background: var(--panel); margin: .25em 0; padding: .3em .6em; overflow-x: auto; }
+.envdoctor .table { overflow-x: auto; }
+.envdoctor table { border-collapse: collapse; margin: .25em 0; color: var(--text); }
+.envdoctor caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.envdoctor th, .envdoctor td { text-align: left; vertical-align: top; padding: .1em 1.2em .1em 0; background: none;
+  font-weight: normal; }
+.envdoctor thead th { color: var(--muted); }
+.envdoctor .number { text-align: right; }
+.envdoctor a, .envdoctor .info { color: var(--info); }
+.envdoctor .muted { color: var(--muted); }
 .envdoctor .ok { color: var(--ok); }
-.envdoctor .info { color: var(--info); }
 .envdoctor .warning { color: var(--warning); }
-.envdoctor .error, .envdoctor .crashed { color: var(--error); font-weight: 600; }
+.envdoctor .error { color: var(--error); font-weight: 600; }
 .envdoctor .unknown { color: var(--unknown); }
 """
 # The theme of the front end is more specific than that of the system.
@@ -36,10 +43,31 @@ LIGHT_THEMES = '[data-jp-theme-light="true"] .envdoctor, .vscode-light .envdocto
 DARK_THEMES = '[data-jp-theme-light="false"] .envdoctor, .vscode-dark .envdoctor, html[theme="dark"] .envdoctor'
 
 
+def to_html(parts: Iterable[Part], caption: str = "Values") -> str:
+    """The parts as HTML blocks.
+
+    A text that begins with a title is a heading, and the caption of the next table.
+    """
+    blocks = []
+    for part in parts:
+        inner = part.part if isinstance(part, Indented) else part
+        match inner:
+            case Verbatim():
+                blocks.append(code_block(inner.text.splitlines()))
+            case Rows():
+                blocks.append(_table(inner, caption))
+            case Text() if isinstance(part, Indented) and "\n" in inner.plain.strip():  # output of a program
+                blocks.append(code_block(inner.plain.splitlines()))
+            case Text():
+                lines = [line for line in inner.lines() if line.plain.strip()]
+                blocks += [_line(line) for line in lines]
+                caption = next((line.plain.strip() for line in lines if _is_title(line)), caption)
+    return "\n".join(blocks)
+
+
 def fragment(parts: Iterable[Part]) -> str:
-    """The parts as one element with its style sheet."""
-    body = "\n".join(element for part in parts for element in _elements(part))
-    return f'<div class="envdoctor"><style>{_style()}</style>\n{body}\n</div>\n'
+    """The parts as one element with its style sheet, for a notebook."""
+    return f'<div class="envdoctor"><style>{_style()}</style>\n{to_html(parts)}\n</div>\n'
 
 
 @cache
@@ -54,48 +82,43 @@ def _style() -> str:
     )
 
 
-def _elements(part: Part) -> Iterator[str]:
-    if isinstance(part, Verbatim):
-        yield f"<pre>{escape(part.text)}</pre>"
-    elif isinstance(part, Indented):
-        yield f'<div style="margin-left: {part.left}ch">{"".join(_elements(part.part))}</div>'
-    elif isinstance(part, Rows):
-        yield _table(part)
-    else:
-        for line in part.lines():
-            yield _line(line.rstrip())
+def inline(text: Text) -> str:
+    """A text as HTML within a line. HTML would collapse the spaces that separate its parts."""
+    plain = text.plain
+    inner = text.part(len(plain) - len(plain.lstrip()), len(plain.rstrip()))
+    return GAP.sub("\N{EM SPACE}", "".join(_piece(piece, style) for piece, style in inner.pieces))
 
 
 def _line(line: Text) -> str:
-    plain = line.plain
-    indent = len(plain) - len(plain.lstrip())
-    style = f' style="margin-left: {indent}ch"' if indent else ""
-    if not plain:
-        return '<div class="gap"></div>'
-    if plain.lstrip().startswith("$ "):
-        return f'<pre class="command"{style}>{escape(plain.lstrip()[2:])}</pre>'
-    return f"<div{style}>{_spans(line.part(indent, len(plain)))}</div>"
+    plain = line.plain.strip()
+    if plain.startswith(COMMAND):
+        return code_block([plain.removeprefix(COMMAND)], "command")
+    if URL.fullmatch(plain):
+        return f"<p>{link(plain)}</p>"
+    name = "h3" if _is_title(line) else "p"
+    return f"<{name}>{inline(line)}</{name}>"
 
 
-def _table(rows: Rows) -> str:
-    lines = []
-    if rows.header:
-        lines.append("<tr>" + "".join(f"<th>{escape(column.header)}</th>" for column in rows.columns) + "</tr>")
-    for number, row in enumerate(rows.rows, start=1):
-        lines.append("<tr>" + "".join(f"<td>{_spans(cell)}</td>" for cell in row) + "</tr>")
-        span = f'<td colspan="{len(rows.columns)}">'
-        lines += [f"<tr>{span}{_line(detail)}</td></tr>" for detail in rows.details.get(number, [])]
-    return "<table>\n" + "\n".join(lines) + "\n</table>"
+def _is_title(line: Text) -> bool:
+    return bool(line.pieces) and line.pieces[0][1] == "title"
 
 
-def _spans(text: Text) -> str:
-    return "".join(
-        f'<span class="{escape(style)}">{_linked(piece)}</span>' if style else _linked(piece)
-        for piece, style in text.pieces
-    )
+def _table(rows: Rows, caption: str) -> str:
+    columns = [column.header for column in rows.columns] if rows.header else []
+    cells = [[inline(cell) for cell in row] for row in rows.rows]
+    for number, details in rows.details.items():
+        cells[number - 1][-1] += "".join(f"<br>{inline(detail)}" for detail in details)
+    return table(caption, columns, cells)
 
 
-def _linked(text: str) -> str:
-    """The text; a link if it is nothing but an address."""
-    escaped = escape(text)
-    return f'<a href="{escaped}" rel="noopener noreferrer">{escaped}</a>' if LINK.fullmatch(text) else escaped
+def _piece(text: str, style: str) -> str:
+    if style in CODE_STYLES:
+        return f"<code>{escape(text)}</code>"
+    parts, start = [], 0
+    for quoted in QUOTED.finditer(text):
+        parts += [escape(text[start : quoted.start()]), f"<code>{escape(quoted[0][1:-1])}</code>"]
+        start = quoted.end()
+    content = "".join(parts) + escape(text[start:])
+    if style == "title":
+        return f"<strong>{content}</strong>"
+    return f'<span class="{CLASSES.get(style, style)}">{content}</span>' if style and style != "name" else content

@@ -13,8 +13,8 @@ from envdoctor.output.check_status import status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.envelope import json_bytes, json_text
 from envdoctor.output.findings import finding_lines
+from envdoctor.output.html import inline, to_html
 from envdoctor.output.machine import machine_tables
-from envdoctor.output.page_parts import inline, to_html
 from envdoctor.output.text import Part, Text
 from envdoctor.output.verification import MARKS, render_verification
 from envdoctor.pages.chart import charts

@@ -19,7 +19,7 @@ from envdoctor.commands.report.contents import page_contents
 from envdoctor.core.records import Distribution, Evidence, Finding, known
 from envdoctor.output.check import verdict
 from envdoctor.output.check_status import status_lines
-from envdoctor.output.page_parts import to_html
+from envdoctor.output.html import to_html
 from envdoctor.output.report_page import report_page
 from envdoctor.output.text import Text, Verbatim, command, indent, table
 from envdoctor.redact.identity import Identity
@@ -172,6 +172,10 @@ def test_the_command_writes_a_page_by_the_suffix(tmp_path: Path) -> None:
 def test_parts_as_html() -> None:
     rows = table("name", "s")
     rows.add_row(Text("a<b", style="ok"), "1.5")
+    listed = table("a", "b")
+    listed.add_row("1", "2")
+    listed.add_detail(Text("  more", style="dim"))
+    assert '<td>2<br><span class="muted">more</span></td>' in to_html([listed], "x")
     parts = [
         Text("Title", style="title"), rows, indent(Text("a `b c` d")), command("x > y"), Verbatim("1\n2"),
         Text.assemble("a  b", wrap=False), indent(Text("x\ny")),
