@@ -113,7 +113,7 @@ def test_a_rejected_start_leaves_no_run(words: list[str], kept: list[str], tmp_p
     python.write_text(f"#!/bin/sh\nfor run; do :; done\necho '{json.dumps(event)}' > $run/events.jsonl\nexit 2\n")
     python.chmod(0o755)
     for _ in range(2):
-        done = train(tmp_path, "sort", *words, "--python", python, "--unverified")
+        done = envdoctor("train", "sort", *words, "--python", python, "--unverified", home=tmp_path)
         assert (done.returncode, "no GPU" in done.stderr) == (2, True), done.stderr
         assert [path.name for path in (tmp_path / "runs").iterdir()] == kept
     done = envdoctor("pack", home=tmp_path)
