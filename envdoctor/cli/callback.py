@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -13,6 +14,7 @@ from msgspec.structs import fields
 
 from envdoctor.cli.common import CommonOptions, ProgressOptions
 from envdoctor.cli.finish import finish
+from envdoctor.cli.usage import check_format
 from envdoctor.commands.registry import request_type
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
@@ -36,12 +38,15 @@ def command_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
     takes_reporter = "reporter" in inspect.signature(run).parameters
 
     def callback(**values: Any) -> None:
+        options = make_request(CommonOptions, values)
+        check_format(name, options.output_format, sys.argv[1:])
+
         def work(reporter: LazyReporter) -> CommandResult:
             arguments = [reporter] if takes_reporter else []
             return run(make_request(request, values), *arguments)  # type: ignore[no-any-return]
 
         progress = make_request(ProgressOptions, values) if takes_reporter else ProgressOptions()
-        finish(name, make_request(CommonOptions, values), work, progress)
+        finish(name, options, work, progress)
 
     records = (request, *([ProgressOptions] if takes_reporter else []), CommonOptions)
     return _with_signature(callback, [each for record in records for each in record_parameters(record)])

@@ -48,7 +48,7 @@ class CommonOptions(Record, frozen=True):
     """The options of every command."""
 
     output_format: Annotated[
-        Format, Option("--format", "Output format: human, json, github (annotations) or sarif.", "FORMAT")
+        Format, Option("--format", "Output format: human or json; github or sarif for findings.", "FORMAT")
     ] = Format.human
     quiet: Annotated[bool, Option("--quiet", "Print no progress, only the result and errors.", short="-q")] = False
     verbose: Annotated[bool, Option("--verbose", "Print all details.", short="-v")] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, get_args
@@ -79,7 +80,23 @@ def requested_format(words: Sequence[str]) -> Format:
     options = words[: words.index("--")] if "--" in words else words
     values = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
     values += [value for option, value in pairwise(options) if option == "--format"]
-    return next((form for form in Format if form.value in values), Format.human)
+    form = next((form for form in Format if form.value in values), Format.human)
+    return form if _supports(command_of(words), form) else Format.human
+
+
+def check_format(command: str, form: Format, words: Sequence[str]) -> None:
+    """Raise BadInput for a format of findings if a command reports none. `words`: the command line."""
+    if not _supports(command, form):
+        accepted = [re.sub(rf"^(--format=)?{form.value}$", r"\1json", word) for word in words]
+        raise BadInput(
+            f"--format {form.value}: envdoctor {command} reports no findings",
+            expected="--format human or --format json",
+            hint=shlex.join(["envdoctor", *accepted]),
+        )
+
+
+def _supports(command: str, form: Format) -> bool:
+    return form in (Format.human, Format.json) or command not in BY_NAME or BY_NAME[command].has_findings
 
 
 def as_bad_input(error: Any, context: Any) -> BadInput:

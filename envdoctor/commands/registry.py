@@ -25,6 +25,7 @@ class Command(NamedTuple):
     name: str
     summary: str
     renderers: Mapping[str, str]  # result record -> its renderer for people
+    has_findings: bool = False  # --format github and sarif report them
     module: str = ""  # default: the command's name in envdoctor.commands
 
 
@@ -47,12 +48,14 @@ VERIFICATION = {"envdoctor.core.records.Verification": "verification.render_veri
 COMMANDS = (
     Command("quickstart", "Check, install, verify and train in one step", {
         "quickstart.QuickstartResult": "quickstart.render_quickstart", **VERIFICATION,
-    }),
-    Command("check", "Diagnose this machine and its environment", {"check.CheckResult": "check.render_check"}),
+    }, has_findings=True),
+    Command("check", "Diagnose this machine and its environment", {
+        "check.CheckResult": "check.render_check",
+    }, has_findings=True),
     Command("explain", "Explain an error text, a log, a rule or a cause", {
         "envdoctor.explain.rank.Explanation": "diagnosis.render_explanation",
         "envdoctor.explain.documentation.Documentation": "diagnosis.render_documentation",
-    }),
+    }, has_findings=True),
     Command("rules", "List all rules", {"rules.RuleList": "diagnosis.render_rules"}),
     Command("report", "Create a report to attach to an issue", {
         "report.records.IssueReport": "report.render_report", **WRITTEN,
@@ -65,24 +68,26 @@ COMMANDS = (
     Command("profiles new", "Create a profile from a working environment", TEXT | WRITTEN),
     Command("facts check", "Compare built-in tables with the package index", {
         "envdoctor.knowledge_check.records.FactsCheckResult": "locks.render_facts_check",
-    }),
+    }, has_findings=True),
     Command("resolve", "Resolve profiles without installing them", {
         "resolve.ResolveResult": "profiles.render_resolutions", "resolve.Matrix": "locks.render_matrix",
-    }),
-    Command("lock", "Create, update or check lock files of profiles", {"lock.LockResult": "locks.render_locks"}),
+    }, has_findings=True),
+    Command("lock", "Create, update or check lock files of profiles", {
+        "lock.LockResult": "locks.render_locks",
+    }, has_findings=True),
     Command("audit", "Audit requirements, guides, locks and venvs", {
         "audit.AuditResult": "audit.render_audit", "audit.AuditsResult": "audit.render_audits",
-    }),
+    }, has_findings=True),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }),
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",
-    }),
+    }, has_findings=True),
     Command("fetch", "Download a profile's wheels for offline use", {
         "fetch.FetchResult": "fetch.render_fetch",
-    }),
+    }, has_findings=True),
     Command("envs", "List the installed environments", {"envs.EnvironmentList": "environments.render_environments"}),
     Command("rollback", "Restore the previous environment", {
         "rollback.RollbackResult": "environments.render_rollback",
@@ -96,22 +101,26 @@ COMMANDS = (
     Command("paths", "List everything that envdoctor stores on disk", {
         "paths.PathList": "environments.render_paths",
     }),
-    Command("verify", "Test an environment with numerical probes", VERIFICATION),
+    Command("verify", "Test an environment with numerical probes", VERIFICATION, has_findings=True),
     Command("load-test", "Load every compiled file of an environment", {
         "envdoctor.verify.loading.records.LoadTest": "load_test.render_load_test",
-    }),
+    }, has_findings=True),
     Command("bench", "Measure and grade the speed of the GPUs", {
         "envdoctor.verify.bench_records.BenchmarkReport": "bench.render_benchmark",
-    }),
-    Command("archs", "List GPU architectures of compiled files", {"archs.ArchsReport": "archs.render_archs"}),
+    }, has_findings=True),
+    Command("archs", "List GPU architectures of compiled files", {
+        "archs.ArchsReport": "archs.render_archs",
+    }, has_findings=True),
     Command("abi", "Check libraries and symbols of compiled files", {
         "abi.AbiReport": "abi.render_abi",
-    }),
-    Command("plan", "Estimate the GPU memory of a training run", {"plan.MemoryPlan": "planning.render_memory_plan"}),
+    }, has_findings=True),
+    Command("plan", "Estimate the GPU memory of a training run", {
+        "plan.MemoryPlan": "planning.render_memory_plan",
+    }, has_findings=True),
     Command("train", "Train a recipe in a verified environment", {
         "train.TrainResult": "train.render_training",
         "train.SettingList": "train.render_settings",
-    }),
+    }, has_findings=True),
     Command("recipes", "List the training recipes", {"recipes.RecipeList": "train.render_recipes"}),
     Command("watch", "Show the progress of a training run", {
         "watch.WatchResult": "runs.render_watch",
@@ -123,10 +132,10 @@ COMMANDS = (
     }),
     Command("fleet check", "Check several machines and compare them", {
         "envdoctor.fleet.records.FleetCheckResult": "fleet.render_fleet_check",
-    }),
+    }, has_findings=True),
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
-    }),
+    }, has_findings=True),
     Command("completion", "Print the completion script of a shell", TEXT | WRITTEN),
     Command("mcp", "Serve tools to coding agents (MCP)", {
         "envdoctor.integrations.mcp_command.McpSession": "envdoctor.integrations.mcp_command.render_session",

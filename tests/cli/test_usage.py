@@ -96,6 +96,19 @@ def test_a_usage_error_for_people_has_three_lines(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("form", ["github", "sarif"])
+def test_a_format_of_findings_needs_findings(form: str, tmp_path: Path) -> None:
+    done = envdoctor("profiles", "show", "cpu", "--format", form, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"error: --format {form}: envdoctor profiles show reports no findings",
+        "expected: --format human or --format json",
+        "hint: envdoctor profiles show cpu --format json",
+    ]
+    done = envdoctor("chek", "--format", form, home=tmp_path)
+    assert (done.returncode, done.stderr, "unknown command" in done.stdout) == (2, "", True)
+
+
 def test_common_options_may_precede_the_command() -> None:
     words = ["-q", "--format=json", "--color", "never", "profiles", "show", "cpu"]
     assert common_options_last(words) == ["profiles", "show", *words[:4], "cpu"]
