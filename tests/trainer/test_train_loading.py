@@ -9,7 +9,7 @@ import pytest
 from checks.attention import find_obstacle
 from checks.dtypes import check_quantization, choose_dtype
 from modeling import loading as models
-from modeling.load_errors import explain_failure
+from modeling.load_errors import check_tokenizer_folder, check_weights, explain_failure
 from settings import BadInput
 from support.stacks import TINY, all_stacks, defaults, name_of, run_code
 
@@ -387,3 +387,29 @@ def test_quantized_models_on_the_cpu(stack_python: Path, tmp_path: Path) -> None
             continue
         for kind, name in (("nf4", "Params4bit"), ("fp4", "Params4bit"), ("int8", "Int8Params")):
             assert found[kind] == [name, "bfloat16", [], 0, found["whole"]], (name_of(python), kind)
+
+
+def message_of(missing: list[str]) -> str:
+    with pytest.raises(BadInput) as caught:
+        check_weights({"missing_keys": missing}, "dir")
+    return caught.value.message
+
+
+def test_three_missing_weights_are_named() -> None:
+    check_weights({"missing_keys": []}, "dir")
+    check_weights({}, "dir")
+    assert message_of(["b", "a"]) == "model = dir: the checkpoint has no a, b"
+    assert message_of(["c", "b", "a"]) == "model = dir: the checkpoint has no a, b, c"
+    assert message_of(["c", "b", "d", "a", "e"]) == "model = dir: the checkpoint has no a, b, c and 2 more"
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "vocab.txt", "special_tokens_map.json"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).touch()
+        check_tokenizer_folder(str(folder))
+    check_tokenizer_folder("openai/gpt-oss-20b")
+    for path, reason in ((tmp_path, "has no tokenizer"), (tmp_path / "nowhere", "is not a directory")):
+        with pytest.raises(BadInput, match=reason):
+            check_tokenizer_folder(str(path))
