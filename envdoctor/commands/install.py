@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
 from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption, VenvOption, reject_combination
@@ -14,7 +16,7 @@ from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Choice, Machine, Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
-from envdoctor.environment.managed import EnvironmentPaths, check_replaceable
+from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths, check_replaceable, read_install_record
 from envdoctor.explain.log_causes import likely_causes_attached
 from envdoctor.install.environment_lock import check_unlocked
 from envdoctor.install.install import install
@@ -22,9 +24,9 @@ from envdoctor.install.known_environments import default_venv, register_environm
 from envdoctor.install.lock_check import check_findings
 from envdoctor.install.lock_choice import choose_offline_plan, choose_plan
 from envdoctor.install.plan import Plan, shell_lines
-from envdoctor.install.preflight import Availability
+from envdoctor.install.preflight import Availability, download_size
 from envdoctor.locking.audit import audit_lock
-from envdoctor.locking.lock import Lock
+from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
 
@@ -38,7 +40,7 @@ class InstallRequest(Record, frozen=True, kw_only=True):
     profile: ProfileArgument = ""
     venv: VenvOption = ""
     python: PythonVersionOption = ""
-    dry_run: Annotated[bool, Option("--dry-run", "Print the plan as shell commands and stop.")] = False
+    dry_run: Annotated[bool, Option("--dry-run", "Print a summary and the shell commands, and stop.")] = False
     force: Annotated[
         bool, Option("--force", "Install even if the machine does not meet the profile's conditions.")
     ] = False
@@ -64,6 +66,10 @@ class InstallDryRun(Record, frozen=True):
     lock: Lock
     fits: bool
     violated: tuple[str, ...]
+    lock_file: str = ""  # which the commands read
+    download: int | None = None  # bytes of the wheels that are not in uv's cache; None if unknown
+    replaced: str = ""  # the environment at this path; empty if there is none
+    changes: tuple[str, ...] = ()  # of its packages, if envdoctor installed it
 
 
 def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
@@ -92,13 +98,45 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     if not request.force:  # before the download; the finished environment is checked again
         check_findings(audit_lock(plan.lock, machine, stack_rules_only=True))
     if request.dry_run:
-        commands = tuple(shell_lines(plan))
-        return CommandResult(InstallDryRun(profile.id, plan.venv, commands, plan.lock, not violated, violated))
+        return CommandResult(_dry_run(plan, wheels, violated))
     with likely_causes_attached(machine, None):
         log = log_file("install", profile.id)
         result = install(plan, machine, log, cache_directory(), reporter.installing, wheels=wheels)
     register_environment(folder)
     return CommandResult(msgspec.structs.replace(result, advice=recommendations))
+
+
+def _dry_run(plan: Plan, wheels: Availability | None, violated: tuple[str, ...]) -> InstallDryRun:
+    """Write the lock to a file that the commands read, and compare it with the current environment."""
+    lock, venv = plan.lock, Path(plan.venv)
+    lock_file = cache_directory() / "locks" / f"{lock.profile}-{lock.digest}.txt"
+    with suppress(OSError):  # write_file reports it
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+    write_file(lock_file, lock.text, hint="envdoctor paths")
+    record = read_install_record(venv)
+    replaced = f"{record.profile}, lock {record.lock}" if record else "not created by envdoctor"
+    return InstallDryRun(
+        plan.profile, plan.venv, tuple(shell_lines(plan, lock_file)), lock, not violated, violated,
+        lock_file=str(lock_file),
+        download=download_size(plan, wheels.missing) if wheels else None,
+        replaced=replaced if venv.exists() else "",
+        changes=_changes(venv, lock) if record else (),
+    )  # fmt: skip
+
+
+def _changes(venv: Path, lock: Lock) -> tuple[str, ...]:
+    """The packages that an install would change, compared with the lock of the current environment."""
+    try:
+        lines = (venv / LOCK_FILE).read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
+    before = dict(line.removeprefix(BUILT_MARK).split()[0].partition("==")[::2] for line in lines if "==" in line)
+    after = {package.name: package.version for package in lock.packages}
+    changed = (
+        f"{name} {before.get(name, 'new')} -> {after.get(name, 'removed')}" for name in sorted(before | after)
+        if before.get(name) != after.get(name)
+    )  # fmt: skip
+    return tuple(changed)
 
 
 def _choose_plan(

@@ -171,8 +171,8 @@ def request_digest(profile: Profile, architecture: str, python: str, profile_loc
     return hashlib.sha256(request).hexdigest()[:16]
 
 
-def shell_lines(plan: Plan) -> list[str]:
-    """The plan as shell commands, without the credentials of package sources."""
+def shell_lines(plan: Plan, saved_lock: Path) -> list[str]:
+    """The plan as shell commands, without the credentials of package sources. `saved_lock` contains the lock."""
     paths = EnvironmentPaths(Path(plan.venv))
     building, venv = shlex.quote(str(paths.building)), shlex.quote(plan.venv)
     lock_file = shlex.quote(str(paths.building / LOCK_FILE))
@@ -180,11 +180,11 @@ def shell_lines(plan: Plan) -> list[str]:
         f"export {name}={shlex.quote(redact_variable(name, value))}"
         for name, value in sorted(plan.environment.items())
     ]
-    lock = [f"cat > {lock_file} <<'LOCK'", *plan.lock.text.splitlines(), "LOCK"]
+    lock = f"cp {shlex.quote(str(saved_lock))} {lock_file}"
     commands = [line for step in plan.steps for line in _lines(step, plan)]
     # An existing environment is kept next to the new one, as `venv.~1~`.
     move = f"mv -T --backup=numbered {building} {venv}"
-    return [*exports, commands[0], *lock, *commands[1:], move]
+    return [*exports, commands[0], lock, *commands[1:], move]
 
 
 def _lines(step: Step, plan: Plan) -> list[str]:

@@ -91,7 +91,7 @@ def survey(plan: Plan, wheels: Availability | None = None, environ: Mapping[str,
     python = wheels.python or find_python(plan)
     if wheels.problem:
         raise _unavailable(wheels, plan)
-    download = _download_size(plan, wheels.missing)
+    download = download_size(plan, wheels.missing)
     disk_space = tuple(_disk_space(plan, wheels.missing, download, cache, links))
     check_disk_space(disk_space, plan)
     manager = package_manager(environ)
@@ -244,7 +244,7 @@ def _unavailable(wheels: Availability, plan: Plan) -> EnvdoctorError:
     )
 
 
-def _download_size(plan: Plan, missing: Sequence[str]) -> int | None:
+def download_size(plan: Plan, missing: Sequence[str]) -> int | None:
     """Bytes of the missing wheels; None if the lock does not have all sizes."""
     by_name = {package.name: package.size for package in plan.lock.packages}
     sizes = [by_name.get(name, 0) for name in missing]

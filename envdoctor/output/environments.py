@@ -12,6 +12,7 @@ from envdoctor.output.text import Part, Text, indent, table
 from envdoctor.output.verification_status import status_lines
 
 GIB, MIB = 1 << 30, 1 << 20
+CHANGES_SHOWN = 8  # packages of a dry run
 STATES = {"current": "ok", "previous": "dim", "unfinished": "warning", "broken": "error"}
 
 
@@ -102,7 +103,41 @@ def render_paths(data: PathList) -> list[Part]:
 
 
 def render_install_plan(data: InstallDryRun) -> list[Part]:
-    """The commands of the plan, to be pasted into a shell."""
-    notes = [] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]
-    lines = (f"# {data.profile} into {data.venv}", *notes, *data.commands)
+    """A summary as shell comments, and the commands, to be pasted into a shell."""
+    lock = data.lock
+    torch = next((f", torch {package.version}" for package in lock.packages if package.name == "torch"), "")
+    download = _download(data)
+    lines = (
+        f"# {data.profile} into {data.venv}: Python {lock.python}, {len(lock.packages)} packages{torch}{download}",
+        *([] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]),
+        *_replacement(data),
+        f"# versions and hashes: {data.lock_file}",
+        *data.commands,
+    )
     return [Text(line, wrap=False) for line in lines]
+
+
+def _download(data: InstallDryRun) -> str:
+    if data.download == 0:
+        return ", all in uv's cache"
+    if data.download is not None:
+        return f", {_size(data.download)} to download"
+    return f", up to {_size(data.lock.download)} to download" if data.lock.download else ""
+
+
+def _replacement(data: InstallDryRun) -> list[str]:
+    """What happens to the environment at the path."""
+    if not data.replaced:
+        return []
+    count = f"; {len(data.changes)} changed packages:" if data.changes else ""
+    shown = [f"#   {change}" for change in data.changes[:CHANGES_SHOWN]]
+    more = len(data.changes) - len(shown)
+    return [
+        f"# replaces the environment there ({data.replaced}){count}",
+        *shown,
+        *([f"#   and {more} more"] if more else []),
+    ]
+
+
+def _size(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"

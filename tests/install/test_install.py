@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import threading
@@ -279,6 +280,30 @@ def test_the_human_dry_run_prints_the_same_commands(place: Place) -> None:
     shown = place.install("--dry-run", "--format", "human", COLUMNS="40").stdout.splitlines()
     assert [line for line in shown if not line.startswith("#")] == lines
     assert shlex.split(lines[-1])[-1] == str(place.venv)
+    assert not any("--hash" in line for line in shown)
+
+
+def test_a_dry_run_summarizes_the_install(place: Place) -> None:
+    data = envelope(place.install("--dry-run"))["data"]
+    assert (data["replaced"], data["changes"]) == ("", [])
+    file = Path(data["lock_file"])
+    assert file.is_relative_to(place.home / ".cache/envdoctor")
+    assert [line.split()[0] for line in file.read_text().splitlines()] == [
+        f"{name}=={version}" for name, version in FIRST.items()
+    ]
+    assert all("--hash=sha256:" in line for line in file.read_text().splitlines())
+    place.copy_installed()
+    offer_newer_version(place)
+    data = envelope(place.install("--dry-run", "--upgrade"))["data"]
+    assert data["replaced"].startswith("mine, lock ")
+    changes = [f"{name} {FIRST[name]} -> {SECOND[name]}" for name in FIRST if FIRST[name] != SECOND[name]]
+    assert data["changes"] == changes
+    shown = place.install("--dry-run", "--upgrade", "--format", "human").stdout.splitlines()
+    assert re.fullmatch(r"# mine into .*/mine: Python 3\.\d+, 3 packages, torch 9\.9\.0\+cpu.*", shown[0])
+    assert shown[1:3] == [
+        f"# replaces the environment there ({data['replaced']}); {len(changes)} changed packages:",
+        f"#   {changes[0]}",
+    ]
 
 
 def test_downloaded_bytes_are_reported(place: Place) -> None:
