@@ -26,29 +26,48 @@ class CachedToml(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_bundled_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file. The cache is read only if this user wrote it; errors while writing are ignored."""
+    """The values of a TOML file. The cache is read only if this user wrote it; errors while writing are ignored.
+
+    It is written only into an existing cache directory: a command that stores nothing creates no directory.
+    """
     status = path.stat()
     identity = __version__, str(path), status.st_size, status.st_mtime_ns
-    name = f"{path.stem}-{zlib.crc32(os.fsencode(path)):08x}.json"  # of several installations, each has its own
-    entry = cache_directory() / "tables" / name
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError), entry.open("rb") as file:
-        if os.fstat(file.fileno()).st_uid == os.geteuid():
-            cached = msgspec.json.decode(file.read(), type=CachedToml)
-            if cached.identity == identity:
-                return cached.values
+    entry = _entry(path)
+    if entry and (cached := _read(entry)) and cached.identity == identity:
+        return cached.values
     import tomllib
 
     values = tomllib.loads(path.read_text(encoding="utf-8"))
-    with contextlib.suppress(OSError, TypeError):
-        _write(entry, msgspec.json.encode(CachedToml(identity, values)))
+    if entry:
+        with contextlib.suppress(OSError, TypeError):  # TypeError: a value that JSON does not have
+            _write(entry, msgspec.json.encode(CachedToml(identity, values)))
     return values
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+def _entry(path: Path) -> Path | None:
+    """The cache file of a TOML file, with the checksum of its path: several installations share the directory."""
+    try:
+        folder = cache_directory()
+    except RuntimeError:  # a user without a home directory
+        return None
+    return folder / "tables" / f"{path.stem}-{zlib.crc32(os.fsencode(path)):08x}.json" if folder.is_dir() else None
+
+
+def _read(entry: Path) -> CachedToml | None:
+    try:
+        with entry.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None
+            return msgspec.json.decode(file.read(), type=CachedToml)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _write(entry: Path, data: bytes) -> None:
+    entry.parent.mkdir(exist_ok=True)
+    temporary = entry.with_name(f"{entry.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
-        temporary.replace(path)
+        temporary.replace(entry)
     except OSError:
         temporary.unlink(missing_ok=True)

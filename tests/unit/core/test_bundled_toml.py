@@ -13,7 +13,9 @@ from envdoctor.core.bundled_toml import read_bundled_toml
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache/envdoctor/tables"
+    folder = tmp_path / "cache/envdoctor/tables"
+    folder.parent.mkdir(parents=True)
+    return folder
 
 
 def test_a_changed_file_is_read_again(cache: Path, tmp_path: Path) -> None:
@@ -41,11 +43,15 @@ def test_a_damaged_entry_is_replaced(cache: Path, tmp_path: Path, damage: bytes)
     assert entry.read_bytes() == valid
 
 
-def test_a_cache_that_cannot_be_written_is_not_used(cache: Path, tmp_path: Path) -> None:
-    cache.parent.parent.write_text("a file instead of the directory")
+def test_a_cache_directory_that_cannot_be_written_or_does_not_exist(cache: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.toml"
     table.write_text("a = 1\n")
+    cache.write_text("a file instead of the directory")
     assert read_bundled_toml(table) == {"a": 1}
+    cache.unlink()
+    cache.parent.rmdir()
+    assert read_bundled_toml(table) == {"a": 1}
+    assert not cache.parent.exists()
 
 
 def test_an_entry_of_another_user_is_not_read(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
