@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from envdoctor.core.directories import PACKAGE
-from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.errors import EnvdoctorError, Interrupted
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
@@ -48,16 +48,14 @@ class Reply(Record, frozen=True, kw_only=True):
     html: str = ""
 
 
-class Stopped(Exception):  # noqa: N818  a stopped call is no error
-    """The caller stopped the call."""
-
-
 def run_call(call: Call, *, seconds: float, stop: threading.Event | None = None) -> Reply:
-    """Run a call. Raises Stopped soon after `stop` is set, and EnvdoctorError if the process returns no reply."""
+    """Run a call. Raises Interrupted soon after `stop` is set, and EnvdoctorError if the process returns no reply."""
 
     def check_stop(_output: str) -> None:
         if stop and stop.is_set():
-            raise Stopped
+            raise Interrupted(
+                f"{call.tool} was stopped", expected="a call that is not cancelled", hint=f"call {call.tool} again"
+            )
 
     request = msgspec.json.encode(call)
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as folder:

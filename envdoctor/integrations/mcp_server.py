@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.core.errors import BadInput, as_envdoctor_error, internal_error
+from envdoctor.core.errors import EXIT_INTERRUPTED, BadInput, as_envdoctor_error, internal_error
+from envdoctor.core.processes import GRACE_SECONDS
 from envdoctor.integrations.calls import MAX_ARGUMENT_BYTES, Call, Reply, run_call
 from envdoctor.integrations.tools import TOOLS, Tool, input_schema, make_request, output_schema
 from envdoctor.output.envelope import envelope
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
     from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
+STOP_SECONDS = 3 * GRACE_SECONDS  # a process is interrupted, terminated and killed
 MAX_PROCESSES = 4  # calls that run at the same time; others wait
 INSTRUCTIONS = """\
 envdoctor diagnoses and plans GPU training environments on Linux with NVIDIA GPUs: driver, CUDA, PyTorch, vLLM, TRL.
@@ -48,8 +52,11 @@ def serve(timeout: float = 0) -> int:
 
     async def main() -> None:
         server = session.server()
-        async with stdio_server() as (read_stream, write_stream):
-            await server.run(read_stream, write_stream, server.create_initialization_options())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.end_at_signal)
+            async with stdio_server() as (read_stream, write_stream):
+                await server.run(read_stream, write_stream, server.create_initialization_options())
+            tasks.cancel_scope.cancel()
 
     anyio.run(main)
     return session.calls
@@ -61,6 +68,23 @@ class Session:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.calls = 0
+        self._running: set[threading.Event] = set()  # the stop events of the calls
+
+    async def end_at_signal(self) -> None:
+        """At SIGINT, SIGTERM or SIGHUP, stop the calls and end the process.
+
+        It does not return to the event loop, which would wait for the thread that reads standard input.
+        """
+        import anyio
+
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for _number in signals:
+                for stop in self._running:
+                    stop.set()
+                with anyio.move_on_after(STOP_SECONDS):
+                    while self._running:
+                        await anyio.sleep(0.02)
+                os._exit(EXIT_INTERRUPTED)
 
     def server(self) -> Server[Any]:
         """The SDK's server with these handlers."""
@@ -95,7 +119,9 @@ class Session:
             )
         self.calls += 1
         try:
-            reply = await _run_stoppable(_make_call(tool, parameters.arguments or {}), self.timeout or tool.seconds)
+            reply = await self._run_stoppable(
+                _make_call(tool, parameters.arguments or {}), self.timeout or tool.seconds
+            )
         except Exception as exception:
             reply = _error_reply(tool, exception)
         return CallToolResult(
@@ -103,6 +129,30 @@ class Session:
             structured_content=reply.envelope,
             is_error=reply.envelope["error"] is not None,
         )
+
+    async def _run_stoppable(self, call: Call, seconds: float) -> Reply:
+        """Run a call in a thread. A cancelled call returns when its process has ended."""
+        import anyio
+
+        stop = threading.Event()
+        reply: Reply
+
+        async def watch_cancellation() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                stop.set()
+
+        self._running.add(stop)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch_cancellation)
+                work = partial(run_call, call, seconds=seconds, stop=stop)
+                reply = await anyio.to_thread.run_sync(work, limiter=_limiter())
+                tasks.cancel_scope.cancel()
+        finally:
+            self._running.discard(stop)
+        return reply
 
 
 def _tool_declaration(tool: Tool) -> Any:
@@ -143,27 +193,6 @@ def _limiter() -> anyio.CapacityLimiter:
     import anyio
 
     return anyio.CapacityLimiter(MAX_PROCESSES)
-
-
-async def _run_stoppable(call: Call, seconds: float) -> Reply:
-    """Run a call in a thread. A cancelled call returns when its process has ended."""
-    import anyio
-
-    stop = threading.Event()
-    reply: Reply
-
-    async def watch_cancellation() -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            stop.set()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch_cancellation)
-        work = partial(run_call, call, seconds=seconds, stop=stop)
-        reply = await anyio.to_thread.run_sync(work, limiter=_limiter())
-        tasks.cancel_scope.cancel()
-    return reply
 
 
 def _error_reply(tool: Tool, exception: Exception) -> Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import jsonschema
 import pytest
 from msgspec.structs import fields
 from support.cases import each_case
-from support.command import environment, interpreter, snapshot
+from support.command import COMMAND, environment, interpreter, snapshot
 from support.paths import ROOT
 
 from envdoctor.commands.registry import request_type
@@ -26,7 +27,7 @@ from envdoctor.integrations.mcp_command import REQUIREMENT
 from envdoctor.integrations.tools import TOOLS, load_tool_run
 
 DOWNGRADED = {"machine": "h200", "facts": ["driver.version=550.144.03", "driver.cuda=12.4"]}
-PATIENCE = 15.0  # seconds, on a busy machine
+PATIENCE = 60.0  # seconds, on a busy machine
 
 
 class Session:
@@ -43,7 +44,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def connect(folder: Path, *options: str, **variables: str) -> Iterator[Session]:
+def connect(folder: Path, *options: str, mode: str = "auto", command: str = "") -> Iterator[Session]:
     from anyio.from_thread import start_blocking_portal
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -52,13 +53,13 @@ def connect(folder: Path, *options: str, **variables: str) -> Iterator[Session]:
     home.mkdir()
     project.mkdir()
     parameters = StdioServerParameters(
-        command=interpreter(),
+        command=command or interpreter(),
         args=["-m", "envdoctor", "mcp", *options],
-        env=environment(home, **variables),
+        env=environment(home),
         cwd=project,
     )
     with log.open("w") as errors, start_blocking_portal() as portal:
-        client = Client(stdio_client(parameters, errlog=errors))
+        client = Client(stdio_client(parameters, errlog=errors), mode=mode)
         with portal.wrap_async_context_manager(client):
             yield Session(portal, client, home, project, log)
 
@@ -76,11 +77,20 @@ def hang(session: Session) -> str:
     return str(pipe)
 
 
-def worker_count() -> int:
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def worker_count(directory: Path) -> int:
+    """The processes of calls with this working directory."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            count += b"integrations.worker" in (process / "cmdline").read_bytes()
+            is_worker = b"integrations.worker import" in (process / "cmdline").read_bytes()
+            count += is_worker and (process / "cwd").readlink() == directory
     return count
 
 
@@ -189,7 +199,7 @@ def test_an_unknown_tool_is_a_protocol_error(session: Session) -> None:
 def test_a_cancelled_call_ends_its_process_and_parallel_calls_continue(session: Session) -> None:
     import anyio
 
-    log, started = hang(session), worker_count()
+    log = hang(session)
 
     async def work() -> list[Any]:
         results: list[Any] = []
@@ -201,7 +211,7 @@ def test_a_cancelled_call_ends_its_process_and_parallel_calls_continue(session: 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.client.call_tool, "explain", {"text": log})
             with anyio.fail_after(PATIENCE):
-                while worker_count() == started:
+                while not worker_count(session.project):
                     await anyio.sleep(0.02)
             async with anyio.create_task_group() as parallel:
                 for number in range(2):
@@ -211,14 +221,54 @@ def test_a_cancelled_call_ends_its_process_and_parallel_calls_continue(session: 
 
     results = session.run(work)
     assert [result.structured_content["data"]["causes"][0]["cause"] for result in results] == ["gpu-oom"] * 2
-    deadline = time.monotonic() + PATIENCE
-    while worker_count() > started and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert worker_count() == started
+    wait_for(lambda: not worker_count(session.project))
 
 
 def test_standard_error_has_no_traceback(session: Session) -> None:
     assert "Traceback" not in session.log.read_text()
+
+
+@pytest.mark.long
+def test_a_client_of_an_older_protocol_and_the_limit_of_all_calls(tmp_path: Path) -> None:
+    with connect(tmp_path, "--timeout", "2", mode="legacy", command=sys.executable) as session:
+        assert session.client.protocol_version < "2026"
+        assert [tool.name for tool in session.run(session.client.list_tools).tools] == list(TOOLS)
+        assert session.call("explain", text="DRV001").structured_content["data"]["id"] == "DRV001"
+        result = session.call("explain", text=hang(session))
+        assert result.is_error is True
+        assert "did not finish within 2 s" in result.structured_content["error"]["message"]
+        assert "Traceback" not in session.log.read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["close", "terminate"])
+def test_the_end_of_the_server_ends_its_calls(tmp_path: Path, end: str) -> None:
+    """A client that closes the streams or sends SIGTERM leaves no process behind."""
+    os.mkfifo(tmp_path / "endless.log")
+    initialize = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    call = {"name": "explain", "arguments": {"text": "endless.log"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    with subprocess.Popen(
+        (*COMMAND, "mcp"), env=environment(tmp_path), cwd=tmp_path, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as server:  # fmt: skip
+        assert server.stdin
+        server.stdin.writelines(json.dumps(message) + "\n" for message in messages)
+        server.stdin.flush()
+        wait_for(lambda: worker_count(tmp_path) > 0)
+        server.stdin.close() if end == "close" else server.terminate()
+        server.wait(PATIENCE)
+        assert server.stdout
+        assert server.stderr
+        first, *others = (json.loads(line) for line in server.stdout)
+        assert first["id"] == 1
+        assert all("explain was stopped" in json.dumps(reply) for reply in others)
+        assert "Traceback" not in server.stderr.read()
+    wait_for(lambda: not worker_count(tmp_path))
 
 
 def test_a_call_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
