@@ -34,7 +34,7 @@ def draw(request: dict[str, Any]) -> dict[str, Any]:
     except ImportError as error:
         raise BadInput(
             f"{sys.executable} cannot draw: {error}",
-            expected="matplotlib in that environment",
+            expected="matplotlib in that environment; --output curves.html needs none",
             hint=f"uv pip install --python {sys.executable} matplotlib, or use another environment: --python PATH",
         ) from None
     runs = [

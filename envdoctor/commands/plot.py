@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write_error
-from envdoctor.core.options import Argument, Option, PythonOption, VenvOption
+from envdoctor.core.options import Argument, Option, PythonOption, VenvOption, reject_combination
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.records import Record
@@ -65,6 +66,12 @@ def run(request: PlotRequest) -> CommandResult:
     names = legend_names(folders)
     target = _target(request.output, folders)
     if target.suffix.lower() == PAGE:
+        reject_combination(
+            f"--output {request.output}",
+            {"--venv": request.venv, "--python": request.python},
+            reason="a page is drawn without matplotlib",
+            hint=shlex.join(["envdoctor", "plot", *request.runs, "--output", request.output]),
+        )
         return CommandResult(_write_page(dict(zip(names, folders, strict=True)), request.metrics, target))
     interpreter = _interpreter(folders, request.venv, request.python)
     drawing = {
@@ -165,6 +172,6 @@ def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
             return Path(path)
     raise BadInput(
         f"the run's interpreter is not on this machine ({', '.join(filter(None, recorded)) or 'none is recorded'})",
-        expected="an interpreter with matplotlib",
-        hint=f"envdoctor plot {folders[0]} --output curves.html, which needs no interpreter",
+        expected="an interpreter with matplotlib; an .html file needs none",
+        hint=shlex.join(["envdoctor", "plot", *map(str, folders), "--output", "curves.html"]),
     )

@@ -29,6 +29,7 @@ def make_run(
     (folder / "metrics.csv").write_text(HEADER + rows + tail, newline="")
     if evaluations:
         events = [
+            {"t": 0.5, "event": "step", "step": 1, "metrics": {"reward": 0.01}},
             {"t": 1.0, "event": "eval", "step": 0, "metrics": {"greedy_reward": 0.1, "sampled_reward": 0.05}},
             {"t": 2.0, "event": "eval", "step": 10, "metrics": {"greedy_reward": 0.4, "sampled_reward": None}},
         ]  # fmt: skip

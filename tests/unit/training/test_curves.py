@@ -137,3 +137,14 @@ def test_pages_need_steps_and_known_metrics(tmp_path: Path) -> None:
     assert document["error"]["expected"] == "one of entropy, other"
     code, document = plot(tmp_path, run, "-o", target, "--metric", "other")
     assert (code, document["data"]["panels"]) == (0, ["other"])
+
+
+def test_pages_ignore_no_option(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "step,reward\n1,1\n")
+    code, document = plot(tmp_path, run, "-o", "x.html", "--venv", "v")
+    assert code == 2
+    assert document["error"]["message"] == "--output x.html cannot be combined with --venv"
+    assert document["error"]["hint"] == f"envdoctor plot {run} --output x.html"
+    code, document = plot(tmp_path, run)
+    assert code == 2
+    assert document["error"]["hint"] == f"envdoctor plot {run} --output curves.html"
