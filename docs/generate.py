@@ -203,6 +203,11 @@ def repository() -> str:
     return str(project["urls"]["Repository"])
 
 
+def installation_part() -> str:
+    """The line that installs envdoctor from the repository."""
+    return f"```console\n$ uv tool install git+{repository()} && envdoctor quickstart\n```"
+
+
 def clone_part() -> str:
     """The commands that clone the repository."""
     return f"```console\n$ git clone {repository()} envdoctor\n$ cd envdoctor\n```"
@@ -336,6 +341,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "profile-names": profile_names_part,
     "machines": machines_part,
     "recipes": recipes_part,
+    "installation": installation_part,
     "clone": clone_part,
     "action": action_part,
     "hook": hook_part,

