@@ -20,6 +20,7 @@ from envdoctor import __version__
 from envdoctor.cli import app
 from envdoctor.cli.common import CommonOptions
 from envdoctor.completion.scripts import SCRIPTS
+from envdoctor.core.config import KEYS, PREFIX
 from envdoctor.core.distribution import DISTRIBUTION
 from envdoctor.export import FORMS
 from envdoctor.integrations.tools import TOOLS, input_schema
@@ -329,6 +330,18 @@ def _completed_values(command: Any, parameter: Any) -> str | list[str]:
     return COMPLETED_VALUES.get(name, COMPLETED_VALUES.get(metavar, "files"))
 
 
+def config_keys_part() -> str:
+    """The keys of the configuration."""
+    rows = ["| key | variable | values | in a project | meaning |", "|---|---|---|---|---|"]
+    for name, key in KEYS.items():
+        kind = ", ".join(f"`{each}`" for each in key.kind) if isinstance(key.kind, tuple) else CONFIG_KINDS[key.kind]
+        allowed = {"venv": "below the project", "profile": "a name", "machine": "a name"}.get(name, "yes")
+        allowed = allowed if key.in_projects else "no"
+        rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {kind} | {allowed} | {key.help} |")
+    return "\n".join(rows)
+
+
+CONFIG_KINDS = {"path": "a path", "name": "a text", "list": "a list; the variable: `A,B`", "flag": "`true`, `false`"}
 PAGES: dict[str, Callable[[], str]] = {
     "envdoctor/completion/words.json": completion_words,
     "docs/rules.md": rules_page,
@@ -337,6 +350,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/verl-settings.md": lambda: settings_page("verl_settings.toml", "verl settings"),
 }
 PARTS: dict[str, Callable[[], str]] = {
+    "config-keys": config_keys_part,
     "profiles": profiles_part,
     "profile-names": profile_names_part,
     "machines": machines_part,

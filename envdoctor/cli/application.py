@@ -47,6 +47,10 @@ class Command(TyperCommand):
         with _usage_errors(ctx):
             rest = super().parse_args(ctx, list(args))
             self._reject_empty_values(ctx)
+        if not ctx.resilient_parsing:
+            from envdoctor.cli.defaults import apply_config
+
+            apply_config(self.full_name, self, ctx)
         return rest
 
     def _reject_empty_values(self, ctx: Any) -> None:

@@ -136,6 +136,7 @@ COMMANDS = (
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }, has_findings=True),
+    Command("config", "Show the configuration and its sources", {"config.ConfigList": "config.render_config"}),
     Command("completion", "Print the completion script of a shell", TEXT | WRITTEN),
     Command("mcp", "Serve tools to coding agents (MCP)", {
         "envdoctor.integrations.mcp_command.McpSession": "envdoctor.integrations.mcp_command.render_session",
@@ -149,7 +150,7 @@ HELP_SECTIONS = {
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
     "Fleet": ("fleet",),
-    "Maintain": ("clean", "uninstall", "paths", "completion", "facts", "mcp", "schema"),
+    "Maintain": ("clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema"),
 }
 BY_NAME = {command.name: command for command in COMMANDS}
 

@@ -38,10 +38,14 @@ class Output:
         self.name = name
         self.is_terminal: bool = getattr(sys, name).isatty()
         self.is_live = self.is_terminal and os.environ.get("TERM") != "dumb"
-        self.color = _use_color(display().color, is_terminal=self.is_terminal)
         self._updated: tuple[Part, ...] = ()
         self._updated_rows = 0
         self._lock = threading.RLock()
+
+    @property
+    def color(self) -> bool:
+        """Whether to use colours."""
+        return _use_color(display().color, is_terminal=self.is_terminal)
 
     @property
     def width(self) -> int | None:
@@ -101,7 +105,8 @@ class Output:
         stream.flush()
 
     def _encode(self, shown: Iterable[Text]) -> str:
-        return "".join((self._colored(line) if self.color else line.plain) + "\n" for line in shown)
+        use_color = self.color
+        return "".join((self._colored(line) if use_color else line.plain) + "\n" for line in shown)
 
     @staticmethod
     def _colored(line: Text) -> str:

@@ -31,10 +31,10 @@ from envdoctor.core.directories import bundled_directory, config_directory
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, closest_match, unknown_name
 from envdoctor.core.records import Record
+from envdoctor.core.toml_lines import find_line
 from envdoctor.profiles.checks import ENTRY_CHECKS, NAME, Problem, check_profile, check_values, escaped
 from envdoctor.profiles.merging import FORMAT, HINT, Entries, LoadedFile, merge, problem_error
 from envdoctor.profiles.records import PROFILE_SCHEMA, Profile
-from envdoctor.profiles.toml_lines import find_line
 
 FILE_BYTES = 256 << 10  # a profile with 2,000 pinned distributions has 100 KiB
 MAX_CHAIN = 8  # files in a chain of `extends`

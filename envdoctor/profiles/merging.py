@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.toml_lines import find_line
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.profiles.checks import ENTRY_CHECKS, Problem, distribution_names, escaped
 from envdoctor.profiles.records import Pin, Wheel
-from envdoctor.profiles.toml_lines import find_line
 
 FORMAT = "a profile in TOML, as `envdoctor profiles new` writes one"
 HINT = "envdoctor profiles"

@@ -1,0 +1,73 @@
+"""Values of the configuration for options that are not on the command line."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from envdoctor.core.config import Setting, read_config
+from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import exists
+
+# Key -> the field of the option, and the commands; without commands, all that have the option.
+FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "venv": ("venv", ()),
+    "python": ("python", ()),
+    "profile": ("profile", ("install", "quickstart", "export", "fetch")),
+    "machine": ("machine", ("plan", "resolve")),
+    "ignore": ("ignore", ("check",)),
+    "format": ("output_format", ()),
+    "color": ("color", ()),
+    "quiet": ("quiet", ()),
+    "verbose": ("verbose", ()),
+}
+# Commands that remove an environment act only on one that the command line names.
+REMOVING = ("clean", "uninstall", "rollback")
+CREATING = ("install", "quickstart")
+# An argument that selects what is examined. With one of them, venv and python of the configuration have no effect.
+SELECTS_ENVIRONMENT = {"venv", "venv_argument", "python", "target", "target_argument", "machine", "from_report"}
+
+
+def apply_config(name: str, command: Any, context: Any) -> None:
+    """Set the parameters of a command that are not on the command line from the configuration. Raises BadInput."""
+    given = {
+        parameter.name
+        for parameter in command.params
+        if context.get_parameter_source(parameter.name).name == "COMMANDLINE"
+    }
+    for setting in read_config(Path.cwd()).values():
+        field, commands = FIELDS[setting.key]
+        parameter = next((each for each in command.params if each.name == field), None)
+        if parameter and not given & {field, f"{field}_argument"} and name in (commands or (name,)):
+            if setting.key in ("venv", "python") and not _may_select(name, parameter, given):
+                continue
+            _report(name, setting)
+            context.params[field] = _convert(parameter, context, setting)
+
+
+def _may_select(name: str, parameter: Any, given: set[str]) -> bool:
+    """Whether the environment may come from the configuration. `--python 3.12` is a version, no interpreter."""
+    return name not in REMOVING and parameter.metavar == "PATH" and not given & SELECTS_ENVIRONMENT
+
+
+def _report(name: str, setting: Setting) -> None:
+    """Report what a user would otherwise look for in vain: ignored rules, and an environment that does not exist."""
+    if setting.key == "ignore" and isinstance(setting.value, tuple):
+        from envdoctor.output.console import err
+        from envdoctor.output.text import Text
+
+        err().print(
+            Text.assemble(("note: ", "info"), f"ignored rules: {', '.join(setting.value)} ({setting.source})")
+        )
+    elif setting.key == "venv" and name not in CREATING and not exists(str(setting.value)):
+        raise BadInput(
+            f"{setting.source}: venv is {setting.value}, which does not exist",
+            expected="the directory of an environment",
+            hint=shlex.join(["envdoctor", "install", "--venv", str(setting.value)]),
+        )
+
+
+def _convert(parameter: Any, context: Any, setting: Setting) -> Any:
+    value = list(setting.value) if isinstance(setting.value, tuple) else setting.value
+    return parameter.type_cast_value(context, value)
