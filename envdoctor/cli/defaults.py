@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from envdoctor.commands.registry import BY_NAME
 from envdoctor.core.config import Setting, read_config
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists
@@ -42,6 +43,8 @@ def apply_config(name: str, command: Any, context: Any) -> None:
         if parameter and not given & {field, f"{field}_argument"} and name in (commands or (name,)):
             if setting.key in ("venv", "python") and not _may_select(name, parameter, given):
                 continue
+            if setting.value in ("github", "sarif") and not BY_NAME[name].has_findings:
+                continue  # formats of findings, which this command does not report
             _report(name, setting)
             context.params[field] = _convert(parameter, context, setting)
 
@@ -52,7 +55,7 @@ def _may_select(name: str, parameter: Any, given: set[str]) -> bool:
 
 
 def _report(name: str, setting: Setting) -> None:
-    """Report what a user would otherwise look for in vain: ignored rules, and an environment that does not exist."""
+    """Report ignored rules. Raises BadInput for an environment that does not exist."""
     if setting.key == "ignore" and isinstance(setting.value, tuple):
         from envdoctor.output.console import err
         from envdoctor.output.text import Text

@@ -138,7 +138,7 @@ def _check(key: str, value: Any, source: str, hint: str) -> ConfigValue:
         valid = isinstance(value, str) and value != "" and value.isprintable()
     if not valid:
         raise BadInput(f"{source}: {key} is {value!a}", expected=expected, hint=hint)
-    return tuple(value) if isinstance(value, list) else value  # type: ignore[no-any-return]
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_project(key: str, value: ConfigValue, file: Path, source: str) -> None:

@@ -155,6 +155,7 @@ def test_format_and_display_apply_to_every_command(home: Path, project: Path) ->
     write_user(home, 'format = "json"\n')
     assert envelope(envdoctor("paths", home=home))["command"] == "paths"
     assert envdoctor("paths", "--format", "human", home=home).stdout.startswith("path")
+    assert envdoctor("paths", home=home, ENVDOCTOR_FORMAT="sarif").stdout.startswith("path")  # it has no findings
     assert "\x1b[" in envdoctor("paths", "--format", "human", home=home, ENVDOCTOR_COLOR="always").stdout
 
 
