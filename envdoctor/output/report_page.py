@@ -60,14 +60,16 @@ def _problems(findings: Sequence[Finding]) -> str:
     problems = [finding for finding in findings if finding not in notes and finding not in skipped]
     parts = (
         *map(_problem, problems),
-        _folded(count(len(notes), "note"), [part for note in notes for part in finding_lines(note)]),
+        _folded(
+            count(len(notes), "note"), [part for note in notes for part in finding_lines(note)], is_open=not problems
+        ),
         _folded(f"{count(len(skipped), 'check')} skipped", skipped_checks(skipped, details=True)),
     )
     return _section("Problems" if problems else "Notes", *parts) if any(parts) else ""
 
 
-def _folded(summary: str, parts: Sequence[Part]) -> str:
-    return details(summary, to_html(parts, summary)) if parts else ""
+def _folded(summary: str, parts: Sequence[Part], *, is_open: bool = False) -> str:
+    return details(summary, to_html(parts, summary), is_open=is_open) if parts else ""
 
 
 def _problem(finding: Finding) -> str:

@@ -62,14 +62,14 @@ class Chart(Record, frozen=True):
 
 def charts(drawn: Sequence[Chart], legend: Sequence[Key]) -> str:
     """The charts with one legend, a table of their values, and a sentence on what was left out."""
-    curves = sum(len(chart.series) for chart in drawn)
-    columns = max(MIN_COLUMNS, min(MAX_COLUMNS, MAX_POINTS // (KEPT * max(1, curves))))
+    lengths = [len(series.points) for chart in drawn for series in chart.series]
+    columns = _columns(lengths)
     steps = step_range(step for chart in drawn for series in chart.series for step, _ in series.points)
     keys = "\n".join(_key(*key) for key in legend)
-    longest = max((len(series.points) for chart in drawn for series in chart.series), default=0)
+    longest = max(lengths, default=0)
     note = (
-        f'<p class="note">The longest curve has {longest:,} points, more than a screen can show. The steps are '
-        f"divided into {columns} groups; of each group, the first, lowest, highest and last value are drawn.</p>"
+        f'<p class="note">The longest curve has {longest:,} points. The steps are divided into {columns} groups; '
+        "of each group, the first, lowest, highest and last value are drawn.</p>"
         if longest > KEPT * columns
         else ""
     )
@@ -81,6 +81,14 @@ def charts(drawn: Sequence[Chart], legend: Sequence[Key]) -> str:
         note,
         details("Values as a table", _values(drawn)),
     ))  # fmt: skip
+
+
+def _columns(lengths: Sequence[int]) -> int:
+    """The columns of pixels that curves of these lengths are thinned to, so that the page stays small."""
+    for columns in range(MAX_COLUMNS, MIN_COLUMNS, -1):
+        if sum(min(length, KEPT * columns) for length in lengths) <= MAX_POINTS:
+            return columns
+    return MIN_COLUMNS
 
 
 def _chart(chart: Chart, steps: tuple[float, float], columns: int) -> str:
