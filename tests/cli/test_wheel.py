@@ -95,9 +95,8 @@ def test_wheel_installs_one_package(installed: Path) -> None:
 
 # What the wheel may contain: no documentation, results, logs or caches. Its sources are those of the next test.
 CONTENT = re.compile(
-    r"envdoctor/(py\.typed|pages/page\.(css|js))"
+    r"envdoctor/(py\.typed|completion/words\.json|pages/page\.(css|js))"
     r"|envdoctor/(?!bundled/)(\w+/)*[\w-]+\.(py|toml)"
-    r"|envdoctor/pages/page\.(css|js)"
     r"|envdoctor/bundled/train/(\w+/)*[\w-]+\.(py|toml)"
     r"|envdoctor/bundled/profiles/[\w-]+\.toml"
     r"|envdoctor/bundled/profiles/locks/[\w-]+/(x86_64|aarch64)-3\.\d+\.txt"
