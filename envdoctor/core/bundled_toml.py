@@ -16,6 +16,7 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.directories import cache_directory
+from envdoctor.core.paths import is_folder
 
 
 class CachedToml(msgspec.Struct, frozen=True, array_like=True):
@@ -50,7 +51,7 @@ def _entry(path: Path) -> Path | None:
         folder = cache_directory()
     except RuntimeError:  # a user without a home directory
         return None
-    return folder / "tables" / f"{path.stem}-{zlib.crc32(os.fsencode(path)):08x}.json" if folder.is_dir() else None
+    return folder / "tables" / f"{path.stem}-{zlib.crc32(os.fsencode(path)):08x}.json" if is_folder(folder) else None
 
 
 def _read(entry: Path) -> CachedToml | None:
