@@ -91,4 +91,4 @@ def _requires_extra(marker: str) -> bool:
         return True
     rest, _, extra = marker.rpartition(" and extra == ")
     in_parentheses = rest.startswith("(") and rest.find(")") == len(rest) - 1
-    return extra.strip("\"'").isidentifier() and (in_parentheses or (" or " not in rest and "(" not in rest))
+    return bool(extra) and " " not in extra and (in_parentheses or (" or " not in rest and "(" not in rest))
