@@ -47,6 +47,7 @@ ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this confidence on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
 FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+UV_PIP = r"\buv pip (?:install|uninstall|check|list)\b(?! --python)"
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -83,23 +84,6 @@ class ManagedEnvironment(Record, frozen=True, kw_only=True):
     fallbacks: dict[str, str] = {}  # attention implementation used instead of a package without a fitting wheel
 
 
-class CheckResult(Record, frozen=True):
-    """Facts, findings and the choice of a profile."""
-
-    machine: Machine
-    stack: Stack | None  # None: no environment was examined
-    findings: tuple[Finding, ...]
-    rules: int
-    choice: Choice
-    report: tuple[str, ...] = ()  # kinds of output recognized in a pasted report
-    made: ManagedEnvironment | None = None  # None: envdoctor did not install the environment
-    verification: VerificationStatus | None = None  # None: its probes were not run
-    benchmark: BenchmarkStatus | None = None
-    environment: EnvironmentSelection = EnvironmentSelection("", "")  # which one was examined, and why
-    evaluated: int | None = None  # rules that gave a result, also if they found no problem; None for a report
-    next_command: str = ""  # on the examined machine; empty if there is nothing to do
-
-
 class RuleFilter(Record, frozen=True):
     """Prefixes of the rule ids to show and to hide."""
 
@@ -115,6 +99,24 @@ class RuleFilter(Record, frozen=True):
         return (not self.select or identifier.startswith(self.select)) and not identifier.startswith(self.ignore)
 
 
+class CheckResult(Record, frozen=True):
+    """Facts, findings and the choice of a profile."""
+
+    machine: Machine
+    stack: Stack | None  # None: no environment was examined
+    findings: tuple[Finding, ...]
+    rules: int
+    choice: Choice
+    report: tuple[str, ...] = ()  # kinds of output recognized in a pasted report
+    made: ManagedEnvironment | None = None  # None: envdoctor did not install the environment
+    verification: VerificationStatus | None = None  # None: its probes were not run
+    benchmark: BenchmarkStatus | None = None
+    environment: EnvironmentSelection = EnvironmentSelection("", "")  # which one was examined, and why
+    evaluated: int | None = None  # rules that gave a result, also if they found no problem; None for a report
+    rule_filter: RuleFilter = RuleFilter((), ())  # of the findings
+    next_command: str = ""  # on the examined machine; empty if there is nothing to do
+
+
 def run(request: CheckRequest) -> CommandResult:
     """Examine this machine, a recorded one, or a pasted report."""
     rule_filter = parse_rule_filter(request.select, request.ignore, list(RULES))
@@ -125,7 +127,8 @@ def run(request: CheckRequest) -> CommandResult:
     stack = read_environment(environment)
     if request.save:
         _save(machine, Path(request.save))
-    result = _check_result(machine, stack, evaluate(machine, stack), rule_filter=rule_filter, environment=environment)
+    findings = commands_for_environment(evaluate(machine, stack), (stack.python.value or "") if stack else "")
+    result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
 
 
@@ -133,6 +136,24 @@ def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
     failed = any(finding.status in ("error", "crashed") for finding in data.findings)
     return CommandResult(data, EXIT_NO if failed else EXIT_OK)
+
+
+def commands_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
+    """Add the interpreter to commands of `uv pip`, which otherwise act on the active environment or ./.venv."""
+    if not interpreter:
+        return list(findings)
+    option = f" --python {shlex.quote(interpreter)}"
+    return [
+        msgspec.structs.replace(
+            finding,
+            commands=tuple(
+                # `uv venv && uv pip install` acts on the new environment
+                command if "uv venv" in command else re.sub(UV_PIP, lambda found: found[0] + option, command)
+                for command in finding.commands
+            ),
+        )
+        for finding in findings
+    ]
 
 
 def check_machine() -> CheckResult:
@@ -166,6 +187,7 @@ def _check_result(
     return CheckResult(
         machine, stack, shown, len(RULES), choose(machine, read_candidates()), report,
         environment=environment, evaluated=None if report else sum(rule.id not in unknown for rule in applied),
+        rule_filter=rule_filter,
     )  # fmt: skip
 
 

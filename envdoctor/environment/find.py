@@ -13,7 +13,7 @@ from envdoctor.core.records import Record
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
-NOT_FOUND = "none is active, and there is no .venv in this directory"
+NOT_FOUND = "no active one, and no .venv in this directory"
 EXPECTED_PYTHON = "a Python interpreter: a path, or a name on PATH such as python3.12"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from envdoctor.commands.check import CheckResult
+from envdoctor.commands.check import CheckResult, RuleFilter
 from envdoctor.core.records import Choice, Finding
 from envdoctor.output.check_status import Status, status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
@@ -29,26 +29,29 @@ def render_check(data: CheckResult) -> list[Part]:
 
 def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     """The numbers of errors and warnings, and the scope of the check."""
-    origin = "" if data.report or not data.machine.name else f"  {data.machine.origin.partition(',')[0]}"
     errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
     warnings = sum(finding.status == "warning" for finding in data.findings)
+    unknown = " and ".join(line.name for line in lines if line.mark == "?" and line.name in DECISIVE)
+    note = ""
     if errors or warnings:
-        counts = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
         mark = ("✗ ", "error") if errors else ("! ", "warning")
-        return Text.assemble(mark, (counts, "title"), f" in {_scope(data)}", (origin, "dim"))
-    unknown = [line.name for line in lines if line.mark == "?" and line.name in DECISIVE]
-    if unknown or data.evaluated == 0:
-        missing = f"{' and '.join(unknown)} unknown; " if unknown else ""
-        return Text.assemble(("? ", "unknown"), ("no verdict", "title"), f": {missing}no problems in {_scope(data)}")
-    return Text.assemble(("✓ ", "ok"), ("no problems", "title"), f" in {_scope(data)}", (origin, "dim"))
+        title = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
+    elif unknown or data.evaluated == 0:
+        mark, title = ("? ", "unknown"), "no verdict"
+        note = f": {unknown} unknown; no problems" if unknown else ""
+    else:
+        mark, title = ("✓ ", "ok"), "no problems"
+    return Text.assemble(mark, (title, "title"), note, " in ", *_scope(data))
 
 
-def _scope(data: CheckResult) -> str:
+def _scope(data: CheckResult) -> list[str | tuple[str, str]]:
     """What was examined. Rules pass over the facts that a report lacks, so that their number would mislead."""
     if data.evaluated is None:
-        return "the report"
-    machine = data.machine.name or "this machine"
-    return f"{count(data.evaluated, 'check')} of {machine}" + (" and an environment" if data.stack else "")
+        return ["the report"]
+    kind = "check" if data.rule_filter == RuleFilter((), ()) else "selected check"
+    origin = f" ({data.machine.origin.partition(',')[0]})" if data.machine.name else ""
+    environment = " and an environment" if data.stack else ""
+    return [f"{count(data.evaluated, kind)} of {data.machine.name or 'this machine'}", (origin, "dim"), environment]
 
 
 def count(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from envdoctor.commands.check import CheckResult
-from envdoctor.core.records import Candidate, Condition, Fact, Finding, Gpu, Machine, Stack
+from envdoctor.core.records import Candidate, Condition, Fact, Gpu, Machine, Stack
 from envdoctor.output.machine import gib
 from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
@@ -37,10 +37,11 @@ class Status(NamedTuple):
 
 def status_lines(data: CheckResult) -> list[Status]:
     """The status of every part. A part with a problem has the mark of its worst finding."""
-    worst: dict[str, str] = {}
-    for finding in data.findings:  # worst first
+    checked = {_part_of(name) for name in RULES if data.rule_filter.includes(name)}
+    marks = {part: "-" for part in map(_part_of, RULES) if part not in checked}
+    for finding in reversed(data.findings):  # the worst one last
         if mark := MARKS.get(finding.status):
-            worst.setdefault(_part_of(finding), mark)
+            marks[_part_of(finding.id)] = mark
     lines = [
         *([Status("✓", "report", Text(", ".join(data.report)))] if data.report else []),
         _machine(data.machine),
@@ -49,7 +50,7 @@ def status_lines(data: CheckResult) -> list[Status]:
         *_environment(data),
         *([] if data.report else [_profile(data)]),
     ]
-    return [line._replace(mark=worst.get(line.name, line.mark)) for line in lines]
+    return [line._replace(mark=marks.get(line.name, line.mark)) for line in lines]
 
 
 def status_table(lines: list[Status]) -> Rows:
@@ -60,11 +61,11 @@ def status_table(lines: list[Status]) -> Rows:
     return rows
 
 
-def _part_of(finding: Finding) -> str:
+def _part_of(rule_id: str) -> str:
     for letters, part in PARTS.items():
-        if finding.id.startswith(letters):
+        if rule_id.startswith(letters):
             return part
-    rule = RULES.get(finding.id)
+    rule = RULES.get(rule_id)
     return "machine" if rule and not rule.needs_environment else "packages"
 
 
@@ -73,7 +74,7 @@ def _machine(machine: Machine) -> Status:
     place = f" in {system.container.value}" if system.container.value else ""
     values = (
         system.architecture.value,
-        system.os.value and system.os.value + place,
+        system.os.value and system.os.value.partition(" (")[0] + place,
         system.wsl.value and "WSL",
         system.cpu_count.value and f"{system.cpu_count.value} cores",
         machine.memory.total.value and gib(machine.memory.total.value),

@@ -52,6 +52,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         "benchmark",
         "environment",
         "evaluated",
+        "rule_filter",
         "next_command",
     ]
     assert list(data["data"]) == keys

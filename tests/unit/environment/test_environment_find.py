@@ -36,7 +36,7 @@ def test_named_environment_precedes_the_active_one(venv: Path, tmp_path: Path) -
 
 def test_project_environment_precedes_the_installed_ones(venv: Path, tmp_path: Path) -> None:
     stale = {"VIRTUAL_ENV": "/gone", "CONDA_PREFIX": "/gone/too"}
-    assert found(stale) == ("", "none is active, and there is no .venv in this directory")
+    assert found(stale) == ("", "no active one, and no .venv in this directory")
     assert found(stale, venv) == (str(venv), "installed by envdoctor")
     selection = find_environment("", "", stale, installed=lambda: [venv, tmp_path / "older"])
     assert selection.reason == "installed by envdoctor, the newest of 2"

@@ -10,8 +10,15 @@ from support.cases import each_case
 from support.collect_env_reports import torch_report
 from support.sample_environments import add_distribution, add_torch, make_venv
 
-from envdoctor.commands.check import CheckRequest, CheckResult, ManagedEnvironment, choose_next_command, run
-from envdoctor.core.records import unreadable
+from envdoctor.commands.check import (
+    CheckRequest,
+    CheckResult,
+    ManagedEnvironment,
+    choose_next_command,
+    commands_for_environment,
+    run,
+)
+from envdoctor.core.records import Finding, unreadable
 from envdoctor.environment.find import EnvironmentSelection
 from envdoctor.machine.recorded import machine_names
 from envdoctor.output import display
@@ -131,6 +138,32 @@ def test_an_environment_with_its_packages(venv: Path) -> None:
     packages = status(found, "packages")
     assert "torch 2.8.0+cu128, transformers 4.57.1, trl 0.23.1;" in packages
     assert "tomli" not in packages
+
+
+def test_commands_name_the_interpreter_of_the_environment(venv: Path) -> None:
+    site = next(venv.glob("lib/*/site-packages"))
+    for name, version in (("trl", "0.11.0"), ("transformers", "5.17.0")):
+        add_distribution(site, name, version)
+    commands = [line for line in screen(machine="h200", venv=str(venv)) if "uv pip" in line]
+    assert commands
+    assert all(f"uv pip install --python {venv}/bin/python " in line for line in commands)
+    commands = ["uv pip check", "uv venv && uv pip install vllm", "uv pip list | grep nccl"]
+    finding = Finding("PKG001", "x", "error", "", commands=tuple(commands))
+    (changed,) = commands_for_environment([finding], "/my venv/bin/python")
+    assert changed.commands == (
+        "uv pip check --python '/my venv/bin/python'",
+        "uv venv && uv pip install vllm",
+        "uv pip list --python '/my venv/bin/python' | grep nccl",
+    )
+    assert commands_for_environment([finding], "") == [finding]
+
+
+def test_parts_without_a_selected_check_have_no_mark(venv: Path) -> None:
+    found = screen(machine="h200", venv=str(venv), select=("DRV",))
+    assert found[0].startswith("✓ no problems in 14 selected checks of h200 (recorded by envdoctor")
+    marks = {line[2:].split()[0]: line[0] for line in found[1:7]}
+    assert marks == {"machine": "-", "driver": "✓", "GPU": "-", "environment": "-", "packages": "-", "profile": "✓"}
+    assert {line[0] for line in screen(machine="h200", ignore=("TORCH",))[1:4]} == {"✓"}
 
 
 def test_a_pasted_report_has_no_profile(tmp_path: Path) -> None:
