@@ -125,6 +125,9 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
         _reject_fix("an environment", fix)
         return _audit_environment(target, machine)
     text = read_text(path, expected=EXPECTED, hint=HINT)
+    if path.suffix == ".lock" or re.fullmatch(r"pylock(\..*)?\.toml", path.name):
+        hint = "uv export --no-hashes --output-file requirements.txt" if path.name == "uv.lock" else HINT
+        raise BadInput(f"{target} is a lock file of another tool", expected=EXPECTED, hint=hint)
     for pattern, file_format in FORMATS_BY_NAME.items():
         if re.fullmatch(pattern, path.name, re.IGNORECASE):
             return _audit_guide(text, target, machine, fix, file_format)

@@ -78,8 +78,8 @@ def parse_pyproject(block: Block) -> PyProject | None:
         return None
     project, uv = _table(data, "project"), _table(_table(data, "tool"), "uv")
     texts = list(_list(project.get("dependencies")))
-    for extra in _table(project, "optional-dependencies").values():
-        texts += _list(extra)
+    for group in (*_table(project, "optional-dependencies").values(), *_table(data, "dependency-groups").values()):
+        texts += _list(group)
     indexes = {
         str(row.get("name", "")): str(row.get("url", "")) for row in _list(uv.get("index")) if isinstance(row, dict)
     }

@@ -67,8 +67,9 @@ name = "mine"
 dependencies = [
   "torch==2.8.0",
   "vllm==0.10.2",
-  "transformers>=4.57.1",
 ]
+[dependency-groups]
+gpu = ["transformers>=4.57.1"]
 """
 CONDA = """dependencies:
   - python=3.12
@@ -82,7 +83,7 @@ RUN pip install torch==2.8.0 vllm==0.10.2 \\
   'transformers>=4.57.1'
 """
 FILES = {
-    "pyproject.toml": (PYPROJECT, "pyproject", {6}),
+    "pyproject.toml": (PYPROJECT, "pyproject", {8}),
     "environment.yml": (CONDA, "conda", {6}),
     "Dockerfile": (DOCKERFILE, "Dockerfile", {2, 3}),
     "Containerfile.gpu": (DOCKERFILE, "Dockerfile", {2, 3}),
@@ -111,6 +112,15 @@ def test_several_files_are_audited_and_each_finding_names_its_file_and_line(tmp_
         assert found[name][1] & lines, name
         assert any(f"::error file={name},line={line},title=RUN003" in annotations for line in lines)
         assert {p["region"]["startLine"] for p in places if p["artifactLocation"]["uri"] == name} & lines
+
+
+def test_lock_files_of_other_tools_are_refused(tmp_path: Path) -> None:
+    for name in ("uv.lock", "poetry.lock", "pylock.toml", "pylock.gpu.toml"):
+        (tmp_path / name).write_text('[[package]]\nname = "torch"\nversion = "2.8.0"\n')
+        done = envdoctor("audit", name, home=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {name} is a lock file of another tool\nexpected: ")
+        assert ("hint: uv export " in done.stderr) == (name == "uv.lock")
 
 
 def test_a_file_that_installs_nothing_is_skipped_only_on_request(tmp_path: Path) -> None:
