@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envdoctor.output.text import Part
 
 PROBLEMS = ("error", "warning", "crashed")
+NAMED_ENVIRONMENT = re.compile(r"\s(?:--python|-p|--venv|--target|--system)\b|\buv venv\b")
 
 
 class RemedyCommand(Record, frozen=True):
@@ -48,8 +49,9 @@ def run(request: check.CheckRequest) -> CommandResult:
     """Check, and list the fixes of the problems."""
     checked = check.run(request)
     data = checked.data
-    remedies = tuple(_remedies(finding) for finding in data.findings if finding.status in PROBLEMS)
-    result = Remedies(data.machine.name or "this machine", _interpreter(data.stack), remedies)
+    interpreter = _interpreter(data.stack)
+    remedies = tuple(_remedies(finding, interpreter) for finding in data.findings if finding.status in PROBLEMS)
+    result = Remedies(data.machine.name or "this machine", interpreter, remedies)
     return CommandResult(result, checked.exit_code)
 
 
@@ -57,13 +59,22 @@ def _interpreter(stack: Stack | None) -> str:
     return (stack.python.value or "") if stack else ""
 
 
-def _remedies(finding: Finding) -> FindingRemedies:
+def _remedies(finding: Finding, interpreter: str) -> FindingRemedies:
     commands = tuple(
         RemedyCommand(command, _named_environment(command), bool(re.search(r"(^|[;&|]\s*)sudo\b", command)))
-        for command in finding.commands
+        for command in (_with_interpreter(command, interpreter) for command in finding.commands)
     )
     status: Literal["error", "warning", "crashed"] = finding.status  # type: ignore[assignment]  # one of PROBLEMS
     return FindingRemedies(finding.id, finding.cause, status, finding.message, finding.fix, commands)
+
+
+def _with_interpreter(command: str, interpreter: str) -> str:
+    """The command with the examined environment as the target of its installer, unless it names one."""
+    if not interpreter or NAMED_ENVIRONMENT.search(command):
+        return command
+    python = shlex.quote(interpreter)
+    command = re.sub(r"\buv pip (install|uninstall)\b", rf"uv pip \1 --python {python}", command)
+    return re.sub(r"(?<!uv )(?:\bpython3? -m )?\bpip (?=install\b|uninstall\b)", f"{python} -m pip ", command)
 
 
 def _named_environment(command: str) -> str:

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import each_case
 from support.command import environment
+
+from envdoctor.core.errors import BadInput
+from envdoctor.integrations.calls import Call
+from envdoctor.integrations.command_line import parse_line
 
 EXECUTE = "from nbclient.cli import main; main()"  # as the command `jupyter execute`
 STATE = """
@@ -23,7 +28,7 @@ def state():
     }
 before, modules = state(), set(sys.modules)
 """
-HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>"
+HOSTILE = "{1 + 1} </pre><script>alert(1)</script><img src=x onerror=alert(2)>"
 # What IPython imports to print a traceback.
 TRACEBACK_PACKAGES = {"IPython", "asttokens", "executing", "pure_eval", "pygments", "stack_data"}
 MISSING_LIBRARY = f"libcudart.so.12: cannot open shared object file: No such file or directory {HOSTILE}"
@@ -35,12 +40,10 @@ CELLS = {
     "select": "%envdoctor check --machine h200 --fact driver.version=550.144.03 --fact driver.cuda=12.4 -v",
     "raise": f"raise ImportError({MISSING_LIBRARY!r})",
     "explain": "%envdoctor explain",
-    "text": f"%envdoctor explain TORCH005 {{1 + 1}} {HOSTILE}",
-    "cell": "%%envdoctor explain\nCUDA error: no kernel image is available for execution on the device\n",
+    "cell": f"%%envdoctor explain\nCUDA error: no kernel image is available for execution on the device {HOSTILE}\n",
     "command": "%envdoctor chek",
     "option": "%envdoctor check --selct DRV",
     "machine": "%envdoctor check --machine h900",
-    "quote": "%envdoctor check 'x",
     "state_after": "print(json.dumps([before, state(), sorted(set(sys.modules) - modules)]))",
 }
 
@@ -95,14 +98,14 @@ def test_the_last_traceback_is_explained(outputs: Outputs) -> None:
     assert "cudart-missing" in html
 
 
-def test_an_error_text_and_a_cell_are_explained(outputs: Outputs) -> None:
-    assert "gpu-arch" in outputs.displayed("cell")[0]
-    assert "{1 + 1}" in CELLS["text"]
-    assert "Traceback" not in outputs.displayed("text")[0]
+def test_the_text_of_a_cell_is_explained_and_not_evaluated(outputs: Outputs) -> None:
+    text, _ = outputs.displayed("cell")
+    assert "gpu-arch" in text
+    assert "{1 + 1}" in text
 
 
 def test_hostile_text_does_not_become_markup(outputs: Outputs) -> None:
-    for name in ("explain", "text"):
+    for name in ("explain", "cell"):
         _, html = outputs.displayed(name)
         tags = set(re.findall(r"<\s*([a-z]+\d?)", html))
         assert tags <= {"div", "style", "p", "h3", "span", "strong", "code", "pre", "a"}, tags
@@ -118,7 +121,6 @@ def test_hostile_text_does_not_become_markup(outputs: Outputs) -> None:
         ("command", "unknown command 'chek'; did you mean 'check'?", "%envdoctor check"),
         ("option", "--selct", "%envdoctor check"),
         ("machine", "h900", "envdoctor"),
-        ("quote", "no closing quotation", "%envdoctor check"),
     ],
 )
 def test_a_wrong_line_is_an_error_without_a_traceback(outputs: Outputs, name: str, message: str, hint: str) -> None:
@@ -140,3 +142,26 @@ def test_the_state_of_the_kernel_does_not_change(outputs: Outputs) -> None:
     }  # fmt: skip
     packages = {name.partition(".")[0] for name in modules} - {"envdoctor", "msgspec"} - TRACEBACK_PACKAGES
     assert packages <= set(sys.stdlib_module_names)
+
+
+@each_case(
+    ("line", "arguments", "message"),
+    [
+        ("", {"python": "/kernel"}, ""),
+        ("-v --select DRV --select GPU", {"python": "/kernel", "select": ["DRV", "GPU"]}, ""),
+        ("'./my env'", {"venv": "./my env"}, ""),
+        ("--machine=h200 --fact driver.cuda=12.4", {"machine": "h200", "facts": ["driver.cuda=12.4"]}, ""),
+        ("'x", {}, "no closing quotation"),
+        ("--save machine.json", {}, "--save"),
+        ("a b", {}, "unrecognized arguments: b"),
+    ],
+)
+def test_options_select_the_subject_of_a_check(line: str, arguments: dict[str, Any], message: str) -> None:
+    call = Call(tool="check", arguments={"python": "/kernel"}, line=line)
+    if message:
+        with pytest.raises(BadInput, match=message):
+            parse_line(call)
+    else:
+        parsed = parse_line(call)
+        assert parsed.arguments == arguments
+        assert parsed.details == ("-v" in line)
