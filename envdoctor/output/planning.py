@@ -43,7 +43,9 @@ def _verdict(data: MemoryPlan) -> Text:
         memory = f"{_gib(data.peak)} of {free}, {_gib(data.free - data.peak)} GiB to spare"
         return Text.assemble(("✓ ", "ok"), ("fits", "title"), f": {memory}", (f"  {data.gpu}", "dim"))
     needed = max(data.peak, data.needed)
-    reason = f"{_gib(needed - data.usable)} GiB too much; {_gib(needed)} needed, {_gib(data.usable)} of {free} usable"
+    vllm = " with the minimum of vLLM" if needed > data.peak else ""
+    excess = f"{_gib(needed - data.usable)} GiB too much"
+    reason = f"{excess}; {_gib(needed)} needed{vllm}, {_gib(data.usable)} of {free} usable"
     if needed <= data.usable:
         reason = f"vLLM needs {_gib(data.vllm_shortage)} GiB more than vllm_share={data.vllm_share:g}"
     return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f": {reason}", (f"  {data.gpu}", "dim"))

@@ -64,6 +64,14 @@ def test_model_that_does_not_fit_has_a_command_that_fits(home: Path) -> None:
     assert all(remedy["why"] for remedy in data["remedies"])
 
 
+def test_the_memory_that_vllm_needs_is_named(home: Path) -> None:
+    """The total of the table is without it."""
+    data = plan_data("vllm-colocate", "--machine", "rtx4090", home=home)
+    assert data["needed"] > data["peak"]
+    verdict = envdoctor("plan", "vllm-colocate", "--machine", "rtx4090", home=home).stdout.splitlines()[0]
+    assert f"; {data['needed'] / 2**30:.1f} needed with the minimum of vLLM, " in verdict
+
+
 def test_a_share_that_is_too_small_for_vllm(home: Path) -> None:
     words = ["--model", QWEN, "--machine", "h200", "--set", "generation=vllm-colocate", "--set", "vllm_share=0.05"]
     done = envdoctor("plan", *words, "--set", "optimizer=paged_adamw_8bit", home=home)
