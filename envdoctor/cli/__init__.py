@@ -17,15 +17,16 @@ __all__ = ["app", "main"]
 ROOT_OPTIONS = ("-h", "--help", "--version")
 
 
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and the date of the tables.")] = False) -> None:
     """Diagnose, install, verify and train in GPU environments.
 
     Example: envdoctor quickstart
     """
     if version:
         from envdoctor import __version__
+        from envdoctor.knowledge.tables import tables_date
 
-        typer.echo(f"envdoctor {__version__}")
+        typer.echo(f"envdoctor {__version__} (compatibility tables of {tables_date()})")
         raise typer.Exit
 
 

@@ -136,6 +136,9 @@ COMMANDS = (
     Command("fleet collective", "Test collective operations across machines", {
         "envdoctor.fleet.ranks.CollectiveResult": "fleet.render_collective",
     }, has_findings=True),
+    Command("help", "Print a page of the documentation", {
+        "help.TopicList": "help.render_topics", "help.HelpPage": "help.render_page",
+    }),
     Command("config", "Show the configuration and its sources", {"config.ConfigList": "config.render_config"}),
     Command("completion", "Print the completion script of a shell", TEXT | WRITTEN),
     Command("mcp", "Serve tools to coding agents (MCP)", {
@@ -150,7 +153,7 @@ HELP_SECTIONS = {
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
     "Fleet": ("fleet",),
-    "Maintain": ("clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema"),
+    "Maintain": ("clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema", "help"),
 }
 BY_NAME = {command.name: command for command in COMMANDS}
 

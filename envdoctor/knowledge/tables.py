@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,12 @@ class TableRow(Record, frozen=True, kw_only=True):
 def read_table(name: str) -> dict[str, Any]:
     """The content of a file, "cuda.toml" or "requires/vllm.toml", as plain values."""
     return read_bundled_toml(FOLDER / name)
+
+
+def tables_date() -> str:
+    """The newest date of a row of the tables."""
+    texts = (path.read_text(encoding="utf-8") for path in FOLDER.glob("*.toml"))
+    return max(date for text in texts for date in re.findall(r'^date = "(\d{4}-\d\d-\d\d)"', text, re.MULTILINE))
 
 
 def load_table(name: str, content_type: type[T], key: str = "") -> T:
