@@ -262,6 +262,7 @@ def verification_part() -> str:
 COMPLETED_VALUES: dict[str, str | list[str]] = {
     "NAME|FILE": "profiles", "PROFILE": "profiles", "FILE|NAME": "machines", "FILE|NAME|all": "machines",
     "PROBE": "probes", "ID": "rules", "TEXT|FILE|-|RULE|CAUSE": "rules", "RECIPE": "recipes", "SHELL": list(SCRIPTS),
+    "TOPIC": "topics",
     "--set": "settings", "--launcher": list(LAUNCHERS), "--arch": ["x86_64", "aarch64"], "--as": list(FORMS),
     "schema": list(SCHEMA_NAMES),
 }  # fmt: skip
@@ -275,6 +276,9 @@ def completion_words() -> str:
         "probes": {probe.name: probe.summary for probe in bundled_probes()},
         "rules": {rule.id: rule.title.replace("-", " ") for rule in sorted(RULES.values(), key=lambda rule: rule.id)},
         "recipes": {name: read_recipe(name).summary for name in recipe_names()},
+        "topics": dict.fromkeys(
+            (path.stem for path in sorted(DOCS.glob("[tr]*/*.md")) if path.parent.name != "trainer"), ""
+        ),
     }
     recipes = {}
     for name in recipe_names():

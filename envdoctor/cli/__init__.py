@@ -17,7 +17,9 @@ __all__ = ["app", "main"]
 ROOT_OPTIONS = ("-h", "--help", "--version")
 
 
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and the date of the tables.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and the date of the tables.")] = False,
+) -> None:
     """Diagnose, install, verify and train in GPU environments.
 
     Example: envdoctor quickstart

@@ -47,10 +47,9 @@ class HelpRequest(Record, frozen=True, kw_only=True):
 
 def run(request: HelpRequest) -> CommandResult:
     """Read the page of a topic."""
-    pages = _pages()
     if not request.topic:
-        topics = [Topic(name, _title(path)) for name, path in sorted(pages.items())]
-        return CommandResult(TopicList(tuple(topics)))
+        return CommandResult(TopicList(topics()))
+    pages = _pages()
     sections = _command_sections()
     topic = request.topic.removeprefix("envdoctor ")
     texts = [sections[topic]] if topic in sections else []
@@ -58,6 +57,11 @@ def run(request: HelpRequest) -> CommandResult:
     if not texts:
         raise unknown_name("topic", request.topic, [*pages, *sections], hint="envdoctor help")
     return CommandResult(HelpPage(topic, "\n".join(texts)))
+
+
+def topics() -> tuple[Topic, ...]:
+    """The topics with the titles of their pages."""
+    return tuple(Topic(name, _title(path)) for name, path in sorted(_pages().items()))
 
 
 def _pages() -> dict[str, Path]:

@@ -30,7 +30,8 @@ def render_page(data: HelpPage) -> list[Part]:
 def _blocks(text: str) -> Iterator[str]:
     """The blocks of a Markdown text: fenced code, tables and paragraphs."""
     for number, part in enumerate(re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)):
-        yield from [part] if number % 2 else (block for block in re.split(r"\n\s*\n", part.strip("\n")) if block.strip())
+        blocks = [part] if number % 2 else re.split(r"\n\s*\n", part.strip("\n"))
+        yield from (block for block in blocks if block.strip())
 
 
 def _block(block: str) -> Iterator[Part]:

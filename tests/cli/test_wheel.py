@@ -93,10 +93,11 @@ def test_wheel_installs_one_package(installed: Path) -> None:
     }
 
 
-# What the wheel may contain: no documentation, results, logs or caches. Its sources are those of the next test.
+# What the wheel may contain: no tests, results, logs or caches. Its sources are those of the next test.
 CONTENT = re.compile(
     r"envdoctor/(py\.typed|completion/words\.json|pages/page\.(css|js))"
     r"|envdoctor/(?!bundled/)(\w+/)*[\w-]+\.(py|toml)"
+    r"|envdoctor/bundled/docs/(tasks|reference)/[\w-]+\.md"
     r"|envdoctor/bundled/train/(\w+/)*[\w-]+\.(py|toml)"
     r"|envdoctor/bundled/profiles/[\w-]+\.toml"
     r"|envdoctor/bundled/profiles/locks/[\w-]+/(x86_64|aarch64)-3\.\d+\.txt"
@@ -109,7 +110,8 @@ def test_wheel_contains_what_users_need_and_nothing_else(wheel: Path) -> None:
     """Every source file of the package, the trainer and the profiles is in the wheel; nothing else is."""
     names = [name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")]
     assert [name for name in names if not CONTENT.fullmatch(name)] == []
-    folders = {"envdoctor": "envdoctor", "profiles": "envdoctor/bundled/profiles", "train": "envdoctor/bundled/train"}
+    data = ("profiles", "train", "docs/tasks", "docs/reference")
+    folders = {"envdoctor": "envdoctor"} | {name: f"envdoctor/bundled/{name}" for name in data}
     sources = {
         f"{target}/{path.relative_to(ROOT / source)}"
         for source, target in folders.items()
