@@ -33,8 +33,10 @@ def read_table(name: str) -> dict[str, Any]:
 
 def tables_date() -> str:
     """The newest date of a row of the tables."""
+    pattern = re.compile(r'^date = "(\d{4}-\d\d-\d\d)"', re.MULTILINE)
     texts = (path.read_text(encoding="utf-8") for path in FOLDER.glob("*.toml"))
-    return max(date for text in texts for date in re.findall(r'^date = "(\d{4}-\d\d-\d\d)"', text, re.MULTILINE))
+    dates: list[str] = [date for text in texts for date in pattern.findall(text)]
+    return max(dates)
 
 
 def load_table(name: str, content_type: type[T], key: str = "") -> T:
