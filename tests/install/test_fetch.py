@@ -89,17 +89,9 @@ class Place:
 
     def start(self) -> subprocess.Popen[str]:
         """The same in a separate process."""
-        code = (
-            "import sys; from envdoctor.cli.finish import Format, finish\n"
-            "import typer; from envdoctor.commands.fetch import FetchRequest, run\n"
-            "class Quiet:\n"
-            "    def __getattr__(self, name): return lambda *_: None\n"
-            "request = FetchRequest(profile=sys.argv[1], dest=sys.argv[2])\n"
-            "try: finish('fetch', Format.json, lambda _: run(request, Quiet()))\n"
-            "except typer.Exit as end: sys.exit(end.exit_code)\n"
-        )
+        words = ["fetch", self.profile, "--dest", self.dest, "--quiet", "--format", "json"]
         return subprocess.Popen(
-            [interpreter(), "-c", code, str(self.profile), str(self.dest)],
+            [interpreter(), "-m", "envdoctor", *words],
             env=environment(self.home, UV_CACHE_DIR=str(self.home / "cache")),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip

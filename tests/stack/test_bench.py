@@ -271,12 +271,6 @@ def test_without_a_gpu_is_an_error(tmp_path: Path) -> None:
     assert "no NVIDIA driver" in done.stderr
 
 
-def test_bench_excludes_probe_options(tmp_path: Path) -> None:
-    done = envdoctor("bench", "--only", "sdpa", "--python", sys.executable, home=tmp_path)
-    assert done.returncode == 2
-    assert "--bench cannot be combined with --only" in done.stderr
-
-
 def test_bundled_scripts_without_torch_measure_nothing(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     environment = fake_nvml(machine_ini("h200"))
     done = envdoctor("bench", "--python", sys.executable, "--format", "json", home=tmp_path,

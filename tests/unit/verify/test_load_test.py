@@ -13,6 +13,7 @@ from support.sample_environments import add_distribution, compile_library
 from envdoctor.commands.abi import AbiRequest
 from envdoctor.commands.abi import run as run_abi
 from envdoctor.core.errors import BadInput
+from envdoctor.output.layout import lines
 from envdoctor.output.load_test import render_load_test
 from envdoctor.verify.loading import LoadResult, LoadTest, run_load_test, runner
 from envdoctor.verify.loading.driver_libraries import prepare_driver_libraries
@@ -132,7 +133,7 @@ def test_each_result_is_reported_once(load_test: tuple[LoadTest, list[LoadResult
     report, reported = load_test
     assert sorted(result.name for result in reported) == sorted(result.name for result in report.results)
     assert not report.passed
-    text = "\n".join(str(getattr(part, "renderable", part)) for part in render_load_test(report))
+    text = "\n".join(line.plain for part in render_load_test(report) for line in lines(part, None))
     assert "4 of 10 compiled files loaded" in text
     assert "loaded with the files that need it" in text
 
