@@ -20,11 +20,17 @@ MAX_LINES = 60
 
 
 def assert_as_recorded(name: str, results: dict[str, Any]) -> None:
-    """Compare results with tests/data/recorded_results/NAME.json; keys are the names of the cases."""
-    path = DATA / "recorded_results" / f"{name}.json"
-    plain = without_empty(msgspec.to_builtins(results))
-    lines = (f"{json.dumps(key, ensure_ascii=False)}: {block(value)}" for key, value in plain.items())
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    """Compare results with tests/data/recorded_results/NAME.jsonl; keys are the names of the cases."""
+    lines = []
+    for key, value in without_empty(msgspec.to_builtins(results)).items():
+        parts = value if isinstance(value, dict) else dict(enumerate(value if isinstance(value, list) else [value]))
+        lines += [json.dumps([key, part, each], ensure_ascii=False) for part, each in parts.items()]
+    assert_text_as_recorded(f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def assert_text_as_recorded(name: str, text: str) -> None:
+    """Compare a text with the file tests/data/recorded_results/NAME."""
+    path = DATA / "recorded_results" / name
     if os.environ.get(VARIABLE):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -34,21 +40,6 @@ def assert_as_recorded(name: str, results: dict[str, Any]) -> None:
         lines = difflib.unified_diff(recorded.splitlines(), text.splitlines(), "recorded", "now", lineterm="", n=2)
         shown = "\n".join(list(lines)[:MAX_LINES])
         pytest.fail(f"{name}: other results than recorded. Intended? {VARIABLE}=1 and the same tests.\n{shown}")
-
-
-def block(value: Any) -> str:
-    """JSON of which each element of a list or an object has its own line, down to the second level."""
-    if not isinstance(value, dict | list) or not value:
-        return json.dumps(value, ensure_ascii=False)
-    opening, closing = ("[", "]") if isinstance(value, list) else ("{", "}")
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    lines = [
-        f" {json.dumps(key)}: {json.dumps(each, ensure_ascii=False)}"
-        if isinstance(value, dict)
-        else f" {json.dumps(each, ensure_ascii=False)}"
-        for key, each in items
-    ]
-    return opening + "\n" + ",\n".join(lines) + "\n" + closing
 
 
 def without_empty(value: Any) -> Any:
