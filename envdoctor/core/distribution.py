@@ -6,6 +6,7 @@ project there (docs/releasing.md).
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +14,16 @@ from pathlib import Path
 from envdoctor.core.directories import PACKAGE
 
 DISTRIBUTION = "envdoctor-gpu"
+
+
+def extra_command(extra: str, requirement: str, python: str = sys.executable) -> str:
+    """Return the command that installs the requirement of an extra into the environment of an interpreter.
+
+    An environment of `uvx` is in uv's cache and serves one start: the command starts envdoctor with the extra.
+    """
+    if any(re.fullmatch(r"archive-v\d+", part) for part in Path(python).parts):
+        return f"uvx --from '{DISTRIBUTION}[{extra}]' envdoctor {extra}"
+    return shlex.join([python, "-m", "uv", "pip", "install", "--python", python, requirement])
 
 
 def upgrade_command(prefix: Path = Path(sys.prefix), source: Path = PACKAGE.parent) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from envdoctor.core.distribution import extra_command
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.options import Option
 from envdoctor.core.records import Record
@@ -65,9 +65,8 @@ def _check_sdk() -> None:
         found = ""
     if found.partition(".")[0] == MAJOR:
         return
-    python = shlex.quote(sys.executable)
     raise EnvdoctorError(
         f"mcp {found} is installed in {sys.prefix}" if found else f"the package mcp is not installed in {sys.prefix}",
         expected=f"{REQUIREMENT}, which the extra 'mcp' of envdoctor installs",
-        hint=f"{python} -m uv pip install --python {python} '{REQUIREMENT}'",
+        hint=extra_command("mcp", REQUIREMENT),
     )

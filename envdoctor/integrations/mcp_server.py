@@ -126,7 +126,7 @@ class Session:
             reply = _error_reply(tool, exception)
         return CallToolResult(
             content=[TextContent(text=reply.text)],
-            structured_content=reply.envelope,
+            structured_content=reply.envelope | {"summary": reply.text},  # clients show an agent one of the two
             is_error=reply.envelope["error"] is not None,
         )
 

@@ -171,13 +171,15 @@ def _argument_schema(field: FieldInfo) -> dict[str, Any]:
 
 
 def output_schema(tool: Tool) -> dict[str, Any]:
-    """The JSON Schema of a tool's structured result: the envelope of its command."""
+    """The JSON Schema of a tool's structured result: the envelope of its command, and its summary."""
     from envdoctor.output.schema import envelope_schema, schema_of
 
     if tool.run:
         schema = envelope_schema(tool.name, (load(f"{tool.run.rpartition('.')[0]}.{tool.name.title()}"),))
     else:
         schema = schema_of(tool.name)
+    schema["properties"]["summary"] = {"type": "string", "description": "The result as the command line prints it."}
+    schema["required"] = [*schema["required"], "summary"]
     for path in tool.details:
         _make_optional(schema, path.split("."))
     return _without_unused_definitions(schema)

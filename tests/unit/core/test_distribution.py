@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from pathlib import Path
 
 from support.paths import ROOT
 
 from envdoctor import __version__
-from envdoctor.core.distribution import DISTRIBUTION, upgrade_command
+from envdoctor.core.distribution import DISTRIBUTION, extra_command, upgrade_command
 
 
 def test_name_and_version_are_those_of_the_project_file() -> None:
@@ -29,3 +30,11 @@ def test_upgrade_command_is_that_of_the_installer(tmp_path: Path) -> None:
         "pipx": f"pipx upgrade {DISTRIBUTION}",
         "checkout": f"git -C {tmp_path / 'checkout'} pull",
     }  # fmt: skip
+
+
+def test_the_command_of_an_extra_acts_on_this_environment_or_starts_uvx_with_it() -> None:
+    python = "/my tools/venv/bin/python"
+    command = extra_command("mcp", "mcp>=2,<3", python)
+    assert shlex.split(command) == [python, "-m", "uv", "pip", "install", "--python", python, "mcp>=2,<3"]
+    cached = "/home/user/.cache/uv/archive-v0/u04M2CW4/bin/python"
+    assert extra_command("mcp", "mcp>=2,<3", cached) == f"uvx --from '{DISTRIBUTION}[mcp]' envdoctor mcp"

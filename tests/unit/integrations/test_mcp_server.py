@@ -21,6 +21,7 @@ from support.command import COMMAND, environment, interpreter, snapshot
 from support.paths import ROOT
 
 from envdoctor.commands.registry import request_type
+from envdoctor.core.distribution import extra_command
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.integrations.calls import MAX_ARGUMENT_BYTES, Call, run_call
 from envdoctor.integrations.mcp_command import REQUIREMENT
@@ -139,7 +140,7 @@ def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
     for name, result in results.items():
         assert result.is_error is False, result.content
         jsonschema.validate(result.structured_content, schemas[name])
-        assert result.content[0].text.strip()
+        assert result.content[0].text == result.structured_content["summary"] != ""
         assert "\x1b" not in result.content[0].text
     data = {name: result.structured_content["data"] for name, result in results.items()}
     assert [finding["id"] for finding in data["check"]["findings"]] == ["DRV001"]
@@ -312,5 +313,5 @@ def test_without_the_extra_the_error_has_the_command_that_installs_it(
     )  # fmt: skip
     assert done.returncode == 3
     assert message in done.stderr
-    assert f"hint: {sys.executable} -m uv pip install --python {sys.executable} '{REQUIREMENT}'" in done.stderr
+    assert f"hint: {extra_command('mcp', REQUIREMENT)}" in done.stderr
     assert done.stdout == ""
