@@ -13,7 +13,6 @@ from support.terminal import in_terminal
 
 from envdoctor.commands.registry import COMMANDS, HELP_SECTIONS, child_names, summary_of
 
-WIDTHS = (40, 50, 80, 120)
 ERROR = "CUDA driver version is insufficient for CUDA runtime version"
 GUIDE = "```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==5.17.0 trl==0.23.1\n```\n"
 SCREENS = (
@@ -40,6 +39,11 @@ SCREENS = (
     "train sort --settings",
     "install gh200 --dry-run --venv venv",
     "watch",
+    "recipes",
+    "config",
+    "help configuration",
+    "chekc",
+    "check --machine h300",
     "--help",
     "check --help",
     "train --help",
@@ -79,19 +83,29 @@ def is_breakable(line: str, width: int) -> bool:
     return not re.search(r"\b(envdoctor|uv|pip|sudo|python|http) ", line)
 
 
-@each_case("screen", SCREENS)
-def test_a_screen_at_every_width(screen: str, folder: Path) -> None:
+def check_screen(screen: str, folder: Path, widths: tuple[int, ...]) -> None:
     plain = piped(screen, folder)
     commands = {line.strip() for line in plain.splitlines() if line.strip().startswith("$ ")}
     assert not [line for line in plain.splitlines() if line != line.rstrip()]
     assert "\x1b" not in plain
-    for width in WIDTHS:
+    for width in widths:
         shown = in_terminal(*arguments(screen), width=width, home=folder)
         lines = shown.splitlines()
         assert not [line for line in lines if line != line.rstrip()], width
         assert not [line for line in lines if is_breakable(line, width)], width
         assert {line.strip() for line in lines if line.strip().startswith("$ ")} == commands, width
         assert words(plain) <= words(shown), width
+
+
+@each_case("screen", SCREENS)
+def test_a_screen_in_a_pipe_and_in_a_narrow_terminal(screen: str, folder: Path) -> None:
+    check_screen(screen, folder, (50,))
+
+
+@pytest.mark.long
+@each_case("screen", SCREENS)
+def test_a_screen_at_every_width(screen: str, folder: Path) -> None:
+    check_screen(screen, folder, (40, 50, 80, 120))
 
 
 def test_help_lists_every_command_in_a_section_with_its_whole_summary(folder: Path) -> None:
@@ -124,20 +138,8 @@ def test_every_command_has_a_screen() -> None:
     """Commands that install, start, ask a network or write files are tested where these are at hand."""
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
-        *(
-            "clean",
-            "uninstall",
-            "verify",
-            "bench",
-            "load-test",
-            "plot",
-            "pack",
-            "check-pack",
-            "fleet check",
-            "fleet collective",
-            "mcp",
-            "completion",
-        ),
+        *("clean", "uninstall", "verify", "bench", "load-test", "plot", "pack", "check-pack", "fleet check"),
+        *("fleet collective", "mcp", "completion"),
     }
     shown = {screen.split()[0] for screen in SCREENS}
     assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}
