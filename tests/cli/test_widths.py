@@ -77,7 +77,7 @@ def words(text: str) -> set[str]:
 
 def is_breakable(line: str, width: int) -> bool:
     """Whether a line could be shorter: it is wider than the terminal, and no command, file or single word."""
-    words = re.sub(r"`[^`]*`", "x", line).split()
+    words = re.sub(r"`[^`]*`", "x", re.sub(r"^ *(?:[✓✗•!?i-]|\d+\.) ", "", line)).split()
     if len(line) <= width or len(words) < 2 or re.match(r" *(\$ |hint: |#|export |ulimit )", line):
         return False
     return not re.search(r"\b(envdoctor|uv|pip|sudo|python|http) ", line)
