@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Awaitable, Callable, Iterator
@@ -277,6 +279,47 @@ def test_a_call_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     call = Call(tool="explain", arguments={"text": str(tmp_path / "endless.log")})
     with pytest.raises(EnvdoctorError, match="explain did not finish within 1 s and was stopped"):
         run_call(call, seconds=1.0)
+
+
+@pytest.mark.long
+def test_a_stopped_call_ends_uv_while_it_waits_for_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, errors = threading.Event(), []
+    call = Call(tool="resolve", arguments={"profiles": ["cpu"], "machine": "cpu-2core"})
+
+    def resolve() -> None:
+        try:
+            run_call(call, seconds=PATIENCE, stop=stop)
+        except EnvdoctorError as error:
+            errors.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        index.settimeout(PATIENCE)
+        address = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        for name, value in {
+            "HOME": str(tmp_path),
+            "UV_DEFAULT_INDEX": address,
+            "PIP_CONFIG_FILE": "/dev/null",
+        }.items():
+            monkeypatch.setenv(name, value)
+        thread = threading.Thread(target=resolve)
+        thread.start()
+        connection, _ = index.accept()  # no reply
+        assert uv_processes(address)
+        stop.set()
+        thread.join(PATIENCE)
+        connection.close()
+    assert [error.kind for error in errors] == ["interrupted"]
+    assert not uv_processes(address)
+
+
+def uv_processes(address: str) -> list[Path]:
+    """The processes of uv that use this index."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            uses_index = address.encode() in (process / "environ").read_bytes()
+            found += [process] if uses_index and (process / "comm").read_text().strip() == "uv" else []
+    return found
 
 
 def test_the_working_directory_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
