@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import fields
 
 from envdoctor.cli.common import CommonOptions, Format
 from envdoctor.commands.registry import BY_NAME, GROUPS, child_names
+from envdoctor.core.config import read_config
 from envdoctor.core.errors import BadInput, closest_match
 
 
@@ -76,12 +79,19 @@ def command_of(words: Sequence[str]) -> str:
 
 
 def requested_format(words: Sequence[str]) -> Format:
-    """The value of --format in a command line that may be invalid."""
+    """The value of --format in a command line that may be invalid, else that of the configuration."""
     options = words[: words.index("--")] if "--" in words else words
     values = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
     values += [value for option, value in pairwise(options) if option == "--format"]
-    form = next((form for form in Format if form.value in values), Format.human)
+    form = next((form for form in Format if form.value in values), None) or _configured_format()
     return form if _supports(command_of(words), form) else Format.human
+
+
+def _configured_format() -> Format:
+    with suppress(BadInput, OSError):  # the error to print may be that of the configuration
+        if setting := read_config(Path.cwd()).get("format"):
+            return Format(setting.value)
+    return Format.human
 
 
 def check_format(command: str, form: Format, words: Sequence[str]) -> None:

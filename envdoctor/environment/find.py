@@ -40,9 +40,7 @@ def find_environment(
     ignored, and so is envdoctor's own environment, unless torch is installed in it.
     """
     if venv and python:
-        raise BadInput(
-            f"--venv {venv} cannot be combined with --python {python}", expected="one of them", hint=HINT_VENV
-        )
+        raise BadInput(f"{venv} cannot be combined with --python {python}", expected="one of them", hint=HINT_VENV)
     if venv:
         return EnvironmentSelection(str(_named_venv(venv)), "--venv")
     if python:
@@ -93,21 +91,21 @@ def _named_venv(text: str) -> Path:
     path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100  keep symlinks: the interpreter is a symlink
     expected = "the directory of a virtual environment (with pyvenv.cfg) or of a conda environment (with conda-meta)"
     if problem := _problem_of(path):
-        raise BadInput(f"--venv {text}: {problem}", expected=expected, hint=HINT_VENV)
+        raise BadInput(f"{text}: {problem}", expected=expected, hint=HINT_VENV)
     if not is_folder(path):
-        raise BadInput(f"--venv {text} is a file", expected=expected, hint=f"envdoctor check --python {text}")
+        raise BadInput(f"{text} is a file", expected=expected, hint=f"envdoctor check --python {text}")
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path
     for inner in (path / ".venv", path / "venv", path.parent):
         if exists(inner / "pyvenv.cfg"):
             raise BadInput(
-                f"--venv {text} contains no pyvenv.cfg and no conda-meta; {inner} is an environment",
+                f"{text} contains no pyvenv.cfg and no conda-meta; {inner} is an environment",
                 expected=expected,
                 hint=f"envdoctor check --venv {inner}",
             )
     if exists(path / "bin/python3"):
         return path / "bin/python3"  # the prefix of a Python installation, such as ~/.pyenv/versions/3.12.1
-    raise BadInput(f"--venv {text} contains no pyvenv.cfg and no conda-meta", expected=expected, hint=HINT_VENV)
+    raise BadInput(f"{text} contains no pyvenv.cfg and no conda-meta", expected=expected, hint=HINT_VENV)
 
 
 def resolve_python_argument(text: str, environ: Mapping[str, str], *, hint: str = HINT_PYTHON) -> Path:

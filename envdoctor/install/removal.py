@@ -12,7 +12,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import EnvironmentPaths, size_on_disk
 from envdoctor.install.swap import remove_environment
 
-GIB = 1 << 30
+MIB = 1 << 20
 
 
 class RemovalResult(Record, frozen=True):
@@ -32,7 +32,7 @@ def confirm_removal(planned: RemovalResult, reporter: Reporter, words: Sequence[
     answer = reporter.confirm(planned, f"Remove {count}?")
     if answer is None:
         raise BadInput(
-            f"not confirmed: {count} of {planned.size / GIB:.1f} GiB would be removed: {', '.join(planned.paths)}",
+            f"not confirmed: {count} of {planned.size / MIB:,.0f} MiB would be removed: {', '.join(planned.paths)}",
             expected="--yes, or a terminal to confirm on",
             hint=shlex.join(["envdoctor", *words, "--yes"]),
         )

@@ -162,7 +162,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "home of an unknown user": (["train", "~no-such-user/x.toml"], "no-such-user"),
     "archs below an unknown home": (["archs", "~no-such-user/x"], "~no-such-user/x"),
     "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a directory"),
-    "venv below an unknown home": (["check", "--venv", "~no-such-user/v"], "--venv ~no-such-user/v: No such file"),
+    "venv below an unknown home": (["check", "--venv", "~no-such-user/v"], "error: ~no-such-user/v: No such file"),
     "Python below unknown home": (
         ["check", "--python", "~no-such-user/p"],
         "--python ~no-such-user/p: No such file",

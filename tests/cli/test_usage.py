@@ -86,6 +86,14 @@ def test_a_usage_error_has_the_envelope(line: str, tmp_path: Path) -> None:
     assert data["error"]["hint"].startswith("envdoctor ") or data["error"]["hint"] == "leave --venv out"
 
 
+def test_a_usage_error_has_the_configured_format(tmp_path: Path) -> None:
+    assert envelope(envdoctor("check", "--foo", home=tmp_path, ENVDOCTOR_FORMAT="json"))["exit_code"] == 2
+    done = envdoctor("check", "--foo", "--format", "human", home=tmp_path, ENVDOCTOR_FORMAT="json")
+    assert (done.stdout, done.stderr.splitlines()[0]) == ("", "error: unknown option '--foo'")
+    unreadable = envdoctor("check", home=tmp_path, ENVDOCTOR_FORMAT="yaml")
+    assert (unreadable.returncode, unreadable.stdout) == (2, "")
+
+
 def test_a_usage_error_for_people_has_three_lines(tmp_path: Path) -> None:
     done = envdoctor("check", "--foo", home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
