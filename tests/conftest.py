@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
 from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
@@ -26,6 +27,9 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PATH"] = without_shims(os.environ["PATH"])
+    # Hypothesis limits an example to 200 ms, which a busy machine exceeds.
+    settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any-load")
 
 
 def without_shims(path: str) -> str:

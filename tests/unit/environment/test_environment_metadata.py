@@ -106,7 +106,7 @@ def test_choose_home_page() -> None:
     assert not choose_home_page("UNKNOWN", [])
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200)
 @given(st.binary(max_size=500), st.text(max_size=200))
 def test_parsers_accept_any_input(data: bytes, text: str) -> None:
     parse_head(b"Name: x\nRequires-Dist: " + data)

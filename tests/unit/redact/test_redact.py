@@ -279,7 +279,7 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.one_of(LINES, st.text(max_size=60)), max_size=6),
     st.lists(INSERTED, min_size=1, max_size=4),
@@ -296,7 +296,7 @@ def test_inserted_values_are_redacted_in_any_text(
         assert value not in redacted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text())
 def test_any_text_is_accepted(text: str) -> None:
     redact(text)

@@ -309,7 +309,8 @@ def test_inside_an_allocation_srun_starts_the_run() -> None:
 
 SET_UNRESOLVABLE_NAME = 'hostname unresolvable-name && exec "$@"'
 INIT_PROCESS_GROUP = (
-    "import os, torch.distributed as dist; dist.init_process_group('gloo');print('world size', dist.get_world_size())"
+    "import os, torch.distributed as dist; dist.init_process_group('gloo')\n"
+    "os.write(1, f'world size {dist.get_world_size()}\\n'.encode())"  # one write: both ranks write to one pipe
 )
 
 
