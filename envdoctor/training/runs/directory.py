@@ -78,7 +78,7 @@ def find_run(run: str, *, needs_steps: bool = True) -> Path:
     if not runs:
         raise BadInput(f"there is no run below {base}", expected="a run directory", hint="envdoctor watch DIR")
     raise BadInput(
-        f"none of the {len(runs)} runs below {base} has steps",
+        f"no run below {base} has steps ({len(runs)} without)",
         expected="a run that was trained",
         hint=f"envdoctor watch {shlex.quote(str(runs[0]))}",
     )
