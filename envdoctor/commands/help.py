@@ -55,7 +55,7 @@ def run(request: HelpRequest) -> CommandResult:
     texts = [sections[topic]] if topic in sections else []
     texts += [pages[topic].read_text(encoding="utf-8")] if topic in pages else []
     if not texts:
-        raise unknown_name("topic", request.topic, [*pages, *sections], hint="envdoctor help")
+        raise unknown_name("topic", request.topic, sorted({*pages, *sections}), hint="envdoctor help")
     return CommandResult(HelpPage(topic, "\n".join(texts)))
 
 

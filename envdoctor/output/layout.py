@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from envdoctor.output.text import Indented, Part, Rows, Text, Verbatim
 
 STACKED_BELOW = 60  # columns of a terminal
+MIN_LIST_COLUMN = 30  # of the texts of a list with names, which is not stacked if they are this wide
 MIN_WRAPPED_COLUMN = 20  # a column that is wrapped more narrowly is hard to read
 GAP = 2  # spaces between columns
 LEAD = re.compile(r" *(?:(?:[✓✗•!?i-]|\d+\.) +)?")  # continued lines start below the first word after it
@@ -66,7 +67,7 @@ def cell_width(text: str) -> int:
 def _table_lines(rows: Rows, width: int | None) -> Iterator[Text]:
     header = [Text(column.header, style="dim") for column in rows.columns]
     table = [header, *rows.rows] if rows.header and rows.rows else rows.rows
-    widths = _column_widths(table, width)
+    widths = _column_widths(table, width, has_header=rows.header)
     if widths is None:
         yield from _stacked(rows, width)
         return
@@ -76,13 +77,13 @@ def _table_lines(rows: Rows, width: int | None) -> Iterator[Text]:
         yield from _details(rows, number + 1 - offset, width)
 
 
-def _column_widths(table: list[list[Text]], width: int | None) -> list[int | None] | None:
+def _column_widths(table: list[list[Text]], width: int | None, *, has_header: bool) -> list[int | None] | None:
     """The width of each column, or None if the table does not fit. The last column is not limited in a pipe."""
     columns = list(zip(*table, strict=True))
     natural = [max(cell_width(line.plain) for cell in column for line in cell.lines()) for column in columns]
     if width is None:
         return [*natural[:-1], None]
-    if width < STACKED_BELOW:
+    if width < STACKED_BELOW and (has_header or len(columns) != 2 or width - GAP - natural[0] < MIN_LIST_COLUMN):
         return None
     available = width - GAP * (len(columns) - 1)
     smallest = [max(_longest_unit(cell) for cell in column) for column in columns]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envdoctor.output.layout import cell_width, lines
-from envdoctor.output.text import Part, Text, command, facts_table, indent, table
+from envdoctor.output.text import Column, Part, Rows, Text, command, facts_table, indent, table
 
 COMMAND = "uv pip install --python /tmp/x/bin/python torch==2.8.0"
 
@@ -67,6 +67,13 @@ def test_facts_have_no_header() -> None:
     rows.add_row("driver", "580.65", "/proc")
     assert shown(indent(rows, 2), 80) == ["  driver  580.65  /proc"]
     assert shown(indent(rows, 2), 50) == ["  driver", "    580.65", "    /proc"]
+
+
+def test_a_list_with_short_names_is_not_stacked() -> None:
+    rows = Rows(Column(""), Column(""), header=False)
+    rows.add_row("✓ driver", "580.65 and some more words that are long")
+    assert shown(rows, 45) == ["✓ driver  580.65 and some more words that are", "          long"]
+    assert shown(rows, 39) == ["✓ driver", "  580.65 and some more words that are", "  long"]
 
 
 def test_control_characters_of_other_programs_are_removed() -> None:
