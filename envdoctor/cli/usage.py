@@ -109,6 +109,16 @@ def _supports(command: str, form: Format) -> bool:
     return form in (Format.human, Format.json) or command not in BY_NAME or BY_NAME[command].has_findings
 
 
+def _setting_of(command: str, option: str) -> str:
+    """The setting of the trainer that has the name of an unknown option; empty if there is none."""
+    if command not in ("train", "plan"):
+        return ""
+    from envdoctor.training.recipes import read_settings
+
+    name = option.strip("-").replace("-", "_")
+    return next((each.name for each in read_settings() if name in (each.name, each.name.removesuffix("s"))), "")
+
+
 def as_bad_input(error: Any, context: Any) -> BadInput:
     """The error of the command line's parser, with the parts of envdoctor's errors."""
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
@@ -116,6 +126,12 @@ def as_bad_input(error: Any, context: Any) -> BadInput:
     parameter = getattr(error, "param", None)
     text = error.message.rstrip(".")
     if text.startswith("No such option"):
+        if setting := _setting_of(context.info_name, error.option_name):
+            return BadInput(
+                f"unknown option '{error.option_name}'; {setting} is a setting",
+                expected=usage,
+                hint=f"{context.command_path} RECIPE --set {setting}=VALUE",
+            )
         names = [name for each in context.command.params for name in each.opts if name.startswith("--")]
         close = closest_match(error.option_name, names, cutoff=0.7)
         suggestion = f"; did you mean '{close}'?" if close else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 from envdoctor.core.decoding import convert, decode_toml
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
-from envdoctor.core.paths import expand_home
+from envdoctor.core.paths import exists, expand_home
 from envdoctor.core.processes import run
 from envdoctor.core.records import Record
 from envdoctor.training.launchers.records import LaunchOptions
@@ -63,6 +65,12 @@ def read_recipe(name_or_file: str) -> Recipe:
     """Read a bundled recipe by name, or a recipe file of the user."""
     if name_or_file.endswith(".toml") or "/" in name_or_file:
         path = expand_home(name_or_file)
+        if _is_model(name_or_file, path):
+            raise BadInput(
+                f"{name_or_file} is a model; a recipe was expected",
+                expected="a recipe; plan takes a model as --model, train as --set model=MODEL",
+                hint=f"envdoctor plan --model {shlex.quote(name_or_file)}",
+            )
     elif name_or_file in recipe_names():
         path = bundled_directory("train") / "recipes" / f"{name_or_file}.toml"
     else:
@@ -70,6 +78,13 @@ def read_recipe(name_or_file: str) -> Recipe:
     return convert(
         decode_toml(path, expected=FILE_KIND, hint=HINT), Recipe, source=str(path), expected=FILE_KIND, hint=HINT
     )
+
+
+def _is_model(name: str, path: Path) -> bool:
+    """Whether a name is a model of the Hub or a directory with a model, and not a file."""
+    if exists(path):
+        return exists(path / "config.json")
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", name)) and not name.endswith(".toml")
 
 
 def run_recipe_name(name_or_file: str) -> str:
