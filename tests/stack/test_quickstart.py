@@ -26,7 +26,7 @@ def test_quickstart_succeeds_and_learns(quickstart: Quickstart) -> None:
     assert {probe.name for probe in bundled_probes() if probe.quick and not probe.needs_gpu} <= passed
     assert all(result["versions"] for result in data["verification"]["results"] if result["outcome"] == "passed")
     before, after = (data["trained"]["result"][when] for when in ("before", "after"))
-    # Five seeds reach 0.93 and 0.80 in the mean; a seed that does not learn stays at its initial value.
+    # Five seeds reach 0.93 and 0.86 in the mean; a seed that does not learn stays at its initial value.
     assert after["greedy_exact_match"] >= before["greedy_exact_match"] + 0.15
     assert after["sampled_exact_match"] >= before["sampled_exact_match"] + 0.25
 

@@ -57,7 +57,7 @@ def test_sort_defaults_are_valid(tmp_path: Path) -> None:
     status, record = check_bytes(b'{"recipe": "sort", "settings": {}}', tmp_path, sys.executable, "-I")
     assert (status, record["ok"]) == (0, True)
     assert check("sort", tmp_path) == (status, record)
-    assert record["settings"]["steps"] == 300
+    assert record["settings"]["steps"] == 200
     assert record["summary"] == {"train_multisets": 615, "held_out_multisets": 100}
 
 

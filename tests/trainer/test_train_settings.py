@@ -50,7 +50,7 @@ def test_epochs_with_steps_are_refused_and_one_replaces_the_recipes_other() -> N
     sort = read_recipe("sort")
     for epochs in (1.0, 3.0):  # also the default, where somebody asks for it
         error = refused(sort, epochs=epochs)
-        assert error.message == f"settings: epochs = {epochs} does nothing with steps = 300"
+        assert error.message == f"settings: epochs = {epochs} does nothing with steps = 200"
         assert "--set steps=0" in error.hint
     settled = resolve_settings(sort, {"epochs": 3.0, "steps": 0})
     assert (settled["epochs"], settled["steps"]) == (3.0, 0)
