@@ -11,6 +11,7 @@ from checks.dtypes import check_quantization, choose_dtype
 from modeling import loading as models
 from modeling.load_errors import check_tokenizer_folder, check_weights, explain_failure
 from settings import BadInput
+from support.recorded_results import assert_as_recorded
 from support.stacks import TINY, all_stacks, defaults, name_of, run_code
 
 PROVEN = {"attention": ["flash_attention_3", "flash_attention_2", "sdpa", "eager"], "attention_with_sinks": ["eager"]}
@@ -413,3 +414,26 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     for path, reason in ((tmp_path, "has no tokenizer"), (tmp_path / "nowhere", "is not a directory")):
         with pytest.raises(BadInput, match=reason):
             check_tokenizer_folder(str(path))
+
+
+def test_the_causes_of_failed_loading_are_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modeling.load_errors.version_of", lambda name: f"({name})")
+    for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(variable, raising=False)
+    kinds = ["GatedRepoError", "RevisionNotFoundError", "RepositoryNotFoundError", "HFValidationError",
+             "SafetensorError", "OutOfMemoryError", "LocalEntryNotFoundError", "OfflineModeIsEnabled"]  # fmt: skip
+    errors: list[Exception] = [type(kind, (Exception,), {})("first line\nsecond line") for kind in kinds]
+    unknown = "model type `frob` but Transformers does not recognize this architecture"
+    texts = ["Please pass the argument `trust_remote_code=True`", unknown, "Unrecognized for this kind of AutoModel",
+             "is not a valid JSON file", "We couldn't connect to the Hub", f"\n {'x' * 300}", ""]  # fmt: skip
+    errors += [ValueError(text) for text in texts]
+    settings = defaults(model="a/b", revision="v1", tokenizer="c/d")
+    found = {}
+    for error in errors:
+        for what in ("model", "tokenizer"):
+            cause = explain_failure(error, settings, what)
+            found[f"{what} {type(error).__name__} {str(error)[:40]}"] = [cause.message, cause.expected, cause.hint]
+    assert_as_recorded("load-errors", found)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    offline = explain_failure(errors[kinds.index("LocalEntryNotFoundError")], settings)
+    assert offline.message == "model = a/b: it is not in the cache, and HF_HUB_OFFLINE disables the Hub"

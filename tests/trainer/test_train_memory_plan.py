@@ -19,6 +19,7 @@ from plan import compare_with_measured, plan
 from settings import BadInput
 from support.paths import TRAIN
 from support.recorded_results import assert_as_recorded
+from support.setting_variations import setting_variations
 from support.stacks import defaults, run_code
 
 GIB = 1 << 30
@@ -598,3 +599,26 @@ def test_parameter_counts_are_as_recorded() -> None:
     shapes = {row["names"][0]: parse_config(row["config"]) for row in known_models()}
     found = {name: [dataclasses.asdict(shape), count_parameters(shape)] for name, shape in shapes.items()}
     assert_as_recorded("model-shapes", found)
+
+
+@pytest.mark.parametrize("kind", ["full", "vllm"])
+def test_each_setting_changes_the_plan_as_recorded(kind: str) -> None:
+    """With the parts and phases that differ, in bytes, and the notes; or the error."""
+    base = BARE | ({} if kind == "full" else COLOCATE | LORA | {"gradient_checkpointing": True, "beta": 0.04})
+
+    def sizes(**changed: Any) -> dict[str, Any]:
+        result = plan(parse_config(QWEN2_387M), defaults(**base | changed), card(80), trl="1.16.0")
+        parts = {part["part"]: part["bytes"] for part in result["parts"]}
+        return parts | result["phases"] | {"notes": result["notes"], "micro_batch": result["micro_batch"]}
+
+    before = sizes()
+    found: dict[str, Any] = {}
+    for name, changed in setting_variations():
+        try:
+            now = sizes(**changed)
+        except BadInput as error:
+            found[name] = [error.message, error.expected, error.hint]
+            continue
+        if changes := {key: value for key, value in now.items() if value != before.get(key)}:
+            found[name] = changes
+    assert_as_recorded(f"settings/memory-{kind}", found)

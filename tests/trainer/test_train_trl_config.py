@@ -12,6 +12,8 @@ import pytest
 from packaging.version import Version
 from settings import BadInput, Recipe, resolve_settings, setting_definitions
 from support.paths import TRAIN
+from support.recorded_results import assert_as_recorded
+from support.setting_variations import setting_variations
 from support.stacks import forking, run_code, stack_environment
 from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 
@@ -399,3 +401,28 @@ def test_the_real_grpo_config_accepts_every_argument(python: Path, tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == len(given)
+
+
+BASES: dict[str, dict[str, Any]] = {
+    "transformers": {},
+    "vllm": {"generation": "vllm-colocate", "lora_rank": 8, "beta": 0.04, "steps": 100},
+}
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("trl", ["0.22.2", "0.27.1", "1.16.0"])
+def test_each_setting_changes_the_arguments_as_recorded(trl: str, kind: str) -> None:
+    """With the arguments that differ from the defaults, or the error."""
+    base, notes = arguments(trl, **BASES[kind])
+    found: dict[str, Any] = {"defaults": [base, notes]}
+    for name, changed in setting_variations():
+        try:
+            now, notes = arguments(trl, **BASES[kind] | changed)
+        except BadInput as error:
+            found[name] = [[error.message, error.expected, error.hint]]
+            continue
+        gone = sorted(base.keys() - now.keys())
+        changes = {key: now[key] for key in now if now[key] != base.get(key)}
+        if changes or gone or notes:
+            found[name] = [changes, gone, notes]
+    assert_as_recorded(f"settings/trl-{trl}-{kind}", found)
