@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from envdoctor.cli.application import build_group
-from envdoctor.core.errors import EXIT_FAILED, BadInput
+from envdoctor.core.errors import EXIT_FAILED, BadInput, EnvdoctorError, as_envdoctor_error
 from envdoctor.core.paths import expand_home
 
 __all__ = ["app", "main"]
@@ -66,12 +66,15 @@ def main() -> None:
         render_error(error)
         code = error.exit_code
     except Exception as error:
-        _print_internal_error(error)
-        code = EXIT_FAILED
+        if known := as_envdoctor_error(error):
+            _print_usage_error(words, known)
+        else:
+            _print_internal_error(error)
+        code = known.exit_code if known else EXIT_FAILED
     sys.exit(code)
 
 
-def _print_usage_error(words: list[str], error: BadInput) -> None:
+def _print_usage_error(words: list[str], error: EnvdoctorError) -> None:
     from envdoctor.cli.finish import print_error
     from envdoctor.cli.usage import command_of, requested_format
 

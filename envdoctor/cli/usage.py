@@ -88,7 +88,7 @@ def requested_format(words: Sequence[str]) -> Format:
 
 
 def _configured_format() -> Format:
-    with suppress(BadInput, OSError):  # the error to print may be that of the configuration
+    with suppress(BadInput, OSError, RuntimeError):  # the error to print may be that of the configuration
         if setting := read_config(Path.cwd()).get("format"):
             return Format(setting.value)
     return Format.human

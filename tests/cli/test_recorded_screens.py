@@ -57,7 +57,7 @@ LINES = {
         "export x86-cu124-hf --as dockerfile --format json", "fetch cpu --dest /proc/x",
     ],
     "maintain": [
-        "envs", "envs --format json", "rollback", "clean", "uninstall", "paths", "watch", "plot", "pack",
+        "envs", "envs --format json", "rollback", "clean", "uninstall", "watch", "plot", "pack",
         "check-pack nowhere.zip", "schema nothing", "rules", "rules --format json", "facts", "fleet",
         "verify", "abi nowhere", "archs nowhere", "bench", "load-test", "nothing", "check --nothing", "--version",
     ],
