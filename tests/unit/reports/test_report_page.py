@@ -82,6 +82,7 @@ def test_page_without_environment_and_runs(tmp_path: Path) -> None:
     assert [page_text(each) for each in root.iter("h2")] == ["Problems", "Next command", "Facts"]
 
 
+@pytest.mark.usefixtures("csv_limit")
 def test_a_run_without_steps_and_unreadable_results_are_mentioned(python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs")
     (run / "metrics.csv").write_text("step,reward\n")

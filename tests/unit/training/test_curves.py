@@ -77,6 +77,7 @@ def test_damaged_tables_are_read(table: str | bytes, steps: int, reward: list[fl
     assert [value for _, value in run.column("reward") if not math.isnan(value)] == reward
 
 
+@pytest.mark.usefixtures("csv_limit")
 def test_a_huge_cell_is_an_error_with_the_path(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "step,reward\n1," + "9" * 200_000 + "\n")
     with pytest.raises(BadInput, match=r"metrics\.csv is not a CSV file: field larger than"):
