@@ -421,3 +421,12 @@ def test_published_wheels_complete_a_lock_without_the_index(tmp_path: Path) -> N
     write_wheel(tmp_path / "wheels", "torchvision", "0.24.0")
     strange = msgspec.structs.replace(profile, requirements=(*profile.requirements, Pin("torchvision>=0.24")))
     assert resolve_published(strange, Target("aarch64", "2.28", ("3.12",)), sources) is None
+
+
+def test_a_torch_that_does_not_exist_gives_no_partial_lock(tmp_path: Path) -> None:
+    """A lock without torch is written only where the index of its builds cannot be reached."""
+    own = Own(tmp_path)
+    own.file.write_text(own.file.read_text().replace("torch==9.9.0+cpu", "torch==9.9.0+cu999"))
+    done = own.run("lock", "./mine.toml", "--format", "json")
+    assert [result["outcome"] for result in envelope(done)["data"]["results"]] == ["failed", "failed"]
+    assert not own.locks.exists()

@@ -377,3 +377,12 @@ def test_repeated_patterns_take_linear_time(unit: str) -> None:
     started = time.process_time()
     redact(text)
     assert time.process_time() - started < 6
+
+
+def test_large_numbers_in_fields_of_secrets_and_serials() -> None:
+    """Smaller numbers are counts, and other fields keep theirs."""
+    data = {"serial": 1_000_000, "password": -1_000_000, "serial_number": 999_999, "memory_total": 85_520_809_984}
+    redacted = Redactor(NO_IDENTITY).data(data)
+    assert redacted["serial"] != 1_000_000
+    assert redacted["password"] != -1_000_000
+    assert (redacted["serial_number"], redacted["memory_total"]) == (999_999, 85_520_809_984)
