@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.command import envdoctor, envelope, environment
 from support.paths import ROOT
-from support.stacks import forking, isolated_forking, stack_environment
+from support.stacks import forking, isolated_forking, run_code, stack_environment
 
 PNG = b"\x89PNG\r\n\x1a\n"
 HEADER = "step,reward,exact_match,reward_smooth,entropy,kl\r\n"
@@ -121,6 +121,31 @@ def test_trainer_draws_a_run(tmp_path: Path, stack_python: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=stack_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert (run / "curves.png").read_bytes().startswith(PNG)
+
+
+LEGEND = """
+from pathlib import Path
+import run.curves as curves
+drawn = []
+curves.plt.close = drawn.append
+rows = [{"step": float(step), "reward": 0.1 * step, "kl": 0.0} for step in range(5)]
+runs = [curves.Curves(f"run {number}", rows) for number in range(9)]
+for panels in ([("reward", [])], [("reward", []), ("kl", [])] * 3):
+    curves.draw_runs(runs, panels, "nine runs", Path(given[0]))
+overlaps = []
+for figure in drawn:
+    renderer = figure.canvas.get_renderer()
+    legend = figure.legends[0].get_window_extent(renderer)
+    overlaps += [bool(legend.overlaps(axis.get_tightbbox(renderer))) for axis in figure.axes]
+report(overlaps=overlaps, height=[axis.get_position().height for axis in drawn[0].axes])
+"""
+
+
+@pytest.mark.stack
+def test_the_legend_of_several_runs_covers_no_panel(tmp_path: Path, stack_python: Path) -> None:
+    found = run_code(stack_python, LEGEND, str(tmp_path / "curves.png"))
+    assert found["overlaps"] == [False] * 7
+    assert found["height"][0] > 0.4
 
 
 def test_python_without_matplotlib_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""The human output of every result, for records with a value in each field and for records without optional values.
+
+The values have no meaning: the field's name for each text, 3 for each number, 5 GB for each size. What is printed of
+them, in which order and unit, is compared with the last commit.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from support.recorded_results import assert_text_as_recorded
+
+from envdoctor.commands.registry import COMMANDS, result_types
+from envdoctor.core.records import Fact, Machine
+from envdoctor.machine.recorded import read_recorded
+from envdoctor.output.human import parts_of
+from envdoctor.output.layout import plain_text
+
+SIZE = re.compile(r"bytes|size|memory|free|download|total|stored|reclaimed")  # fields in bytes
+
+
+def example(kind: Any, name: str, *, full: bool) -> Any:
+    """A value of a type: with one element in each list if `full`, else as empty as the type permits."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        optional = type(None) in arguments and not full
+        return None if optional else example(arguments[0], name, full=full)
+    if origin is Literal:
+        return arguments[0 if full else -1]
+    if origin is Fact:
+        return Fact(value=example(arguments[0], name, full=True), source=f"{name} source")
+    if origin in (tuple, list, dict):
+        return collection(origin, arguments, name, full=full)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return struct(kind, full=full)
+    number = 5 * 10**9 if SIZE.search(name) else 3
+    return {str: name, int: number, float: 12.25, bool: full}.get(kind, name)
+
+
+def collection(kind: Any, arguments: tuple[Any, ...], name: str, *, full: bool) -> Any:
+    """A tuple, list or dictionary, with at most one element."""
+    if kind is tuple and arguments[1:] != (...,):
+        return tuple(example(each, name, full=full) for each in arguments)
+    values = [example(each, name, full=full) for each in arguments if each is not ...] if full else []
+    return dict([values] if full else []) if kind is dict else kind(values)
+
+
+def struct(kind: type[msgspec.Struct], *, full: bool) -> Any:
+    """A record. The machine is a recorded one: its rows have a meaning."""
+    if kind is Machine:
+        return read_recorded("h200")
+    hints = get_type_hints(kind)
+    fields = [field for field in msgspec.structs.fields(kind) if full or field.required]
+    return kind(**{field.name: example(hints[field.name], field.name, full=full) for field in fields})
+
+
+def records() -> list[type]:
+    """The result records of all commands."""
+    found = {record.__qualname__: record for command in COMMANDS for record in result_types(command.name)}
+    return [found[name] for name in sorted(found)]
+
+
+def screen(record: Any) -> str:
+    """The output in a pipe, or the exception for a record that must have a meaning, such as a memory plan."""
+    try:
+        return plain_text(parts_of(record))
+    except KeyError as error:
+        return f"{type(error).__name__}: {error}\n"
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "empty"])
+def test_output_is_as_recorded(full: bool) -> None:
+    screens = [f"# {kind.__qualname__}\n{screen(struct(kind, full=full))}" for kind in records()]
+    assert_text_as_recorded(f"screens/{'full' if full else 'empty'}-records.txt", "\n".join(screens))
