@@ -14,7 +14,7 @@ from run.alarms import NAMES
 from run.directory import RunDirectory
 from settings import BadInput, read_recipe, resolve_settings
 from support.verl_formats import Formats, make_formats, needs_verl
-from verl_engine.alarms import alarm_notes, reward_std_bound, task_alarms
+from verl_engine.alarms import VerlAlarms, alarm_notes, reward_std_bound, task_alarms
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.checkpoints import Checkpoints
 from verl_engine.recorder import Recorder
@@ -213,3 +213,20 @@ def test_skipped_updates_do_not_count_as_lost_weights(tmp_path: Path) -> None:
     (event,) = RunDirectory(tmp_path).read_events("alarm")
     assert (event["step"], event["name"]) == (5, "not-a-number")
     assert "such updates are skipped, 5 in a row" in event["message"]
+
+
+def test_a_resumed_run_continues_the_alarms_of_its_rows_and_evaluations() -> None:
+    """Two falls in a row are overfitting: one before the run was resumed, one after."""
+    settings = {"task": "grpo", "stop_on": ["overfitting"], "learning_rate": 3e-6}
+    evaluations = {step: {"sampled_reward": value} for step, value in ((0, 0.3), (10, 0.6), (20, 0.3))}
+    table = [{"step": str(step), "reward": str(step / 40), "reward_std": "0.2"} for step in range(1, 21)]
+    alarms = VerlAlarms(settings, 100)
+    alarms.replay(table, evaluations)
+    for step in range(21, 31):
+        assert alarms.check_step(step, {"reward": step / 40, "reward_std": 0.2}) == []
+    (alarm,) = alarms.check_evaluation("during", 30, {"sampled_reward": 0.3})
+    assert (alarm.name, alarm.step, alarms.stopped_by) == ("overfitting", 30, "overfitting")
+    assert "(step 10) to 0.3" in alarm.message
+    fresh = VerlAlarms(settings, 100)
+    fresh.replay(table, {0: evaluations[0]})
+    assert fresh.check_evaluation("during", 30, {"sampled_reward": 0.3}) == []
