@@ -79,6 +79,18 @@ def test_foreign_environment_is_retained_with_adopt_and_an_error_without(foreign
     assert foreign.packages() == FIRST
 
 
+def test_a_foreign_environment_is_replaced_from_a_directory_of_wheels(foreign: Place) -> None:
+    """The same consent is needed without a network."""
+    run(foreign, "lock", foreign.profile, **foreign.settings)
+    house = foreign.home / "house"
+    done = run(foreign, "fetch", foreign.profile, "--dest", house, **foreign.settings)
+    assert done.returncode == 0, done.stderr
+    assert "--adopt" in envelope(foreign.install("--from", str(house)))["error"]["hint"]
+    done = foreign.install("--from", str(house), "--adopt")
+    assert done.returncode == 0, done.stdout
+    assert foreign.packages() == FIRST
+
+
 def test_clean_and_uninstall_keep_the_adopted_environment_without_the_option(foreign: Place) -> None:
     foreign.install("--adopt")
     paths = EnvironmentPaths(foreign.venv)
