@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.lock_check import check_versions, drift
-from envdoctor.install.progress import DownloadTracker
+from envdoctor.install.progress import WINDOW_SECONDS, DownloadTracker
 
 
 def test_install_then_unchanged_install_then_newer_lock(place: Place) -> None:
@@ -340,6 +341,24 @@ def test_a_line_in_two_reads_counts_once() -> None:
     assert tracker.total == int(182.9 * 2**20) + int(1.5 * 2**30)
     assert tracker.done == int(182.9 * 2**20)
     assert tracker.current_line == "Downloaded torch"
+
+
+def test_the_rate_is_that_of_the_last_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    received, now = iter([1_000, 9_000, 4_000]), [100.0]
+    monkeypatch.setattr("envdoctor.install.progress.received_bytes", lambda: next(received))
+    monkeypatch.setattr("envdoctor.install.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    tracker = DownloadTracker()
+    assert tracker.rate() is None  # no download
+    tracker.read("Downloading torch (182.9MiB)\n")
+    assert tracker.rate() is None  # nothing measured yet
+    now[0] += 4
+    assert tracker.rate() == 2_000
+    now[0] += WINDOW_SECONDS / 2
+    assert tracker.rate() == 2_000
+    now[0] += WINDOW_SECONDS
+    assert tracker.rate() == 0  # a counter that was reset
+    tracker.read("Downloaded torch\n")
+    assert tracker.rate() is None
 
 
 def test_temporary_files_are_removed(place: Place) -> None:

@@ -78,8 +78,9 @@ def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path:
     variables = {variable["name"]: variable["value"] for variable in planned["launch"]["environment"]}
     with log.open("wb") as out:
         torchrun = subprocess.Popen(
-            planned["command"], stdout=out, stderr=subprocess.STDOUT, env=environment(tmp_path) | variables
-        )
+            planned["command"], stdout=out, stderr=subprocess.STDOUT,
+            env=environment(tmp_path, PYTHON_EXEC=str(isolated_forking(stack_python))) | variables,
+        )  # fmt: skip
         wait_for(lambda: last_step(run) >= 3 or torchrun.poll() is not None, "third step", 300)
         torchrun.send_signal(signal.SIGTERM)
         torchrun.wait(300)

@@ -11,12 +11,23 @@ import pytest
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
 
-from envdoctor.core.records import Fabric, Fact, Machine, RemappedRows, absent, known, unreadable
+from envdoctor.core.records import (
+    Fabric,
+    Fact,
+    Filesystem,
+    Machine,
+    RemappedRows,
+    Storage,
+    absent,
+    known,
+    unreadable,
+)
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.registry import Problem, Rule, rule, run_rule
 
 ENVIRONMENT = "environment={}"
+GIB = 1 << 30
 
 
 def healthy_machine() -> Machine:
@@ -162,3 +173,17 @@ def test_findings_are_as_recorded() -> None:
         for number, (rule, _, machine) in enumerate(machines_with_problems())
     }
     assert_as_recorded("rules", found)
+
+
+@each_case(
+    ("free", "status"),
+    [(5.0, ""), (4.99, "warning"), (1.0, "warning"), (0.99, "error")],
+    ids=str,
+)
+def test_free_disk_space(free: float, status: str) -> None:
+    place = Filesystem(path="/home/u", total=500 * GIB, free=int(free * GIB), kind="ext4")
+    storage = Storage(places=known({"home": place, "shm": place}, "statvfs"))
+    machine = msgspec.structs.replace(healthy_machine(), storage=storage)
+    found = [finding for finding in evaluate(machine) if finding.id == "HOST003"]
+    assert [finding.status for finding in found] == ([status] if status else [])
+    assert all(f"{free:.1f} GiB free for home (/home/u)" in finding.message for finding in found)
