@@ -47,8 +47,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         return None
     if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
         return 0
-    # One more than the cores: many tests wait for a process.
-    return min(len(os.sched_getaffinity(0)) + 1, MAX_WORKERS)
+    # More than the cores: many tests wait for a process.
+    return min(len(os.sched_getaffinity(0)) + 3, MAX_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
