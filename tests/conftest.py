@@ -7,6 +7,7 @@ quickstart installs the stack in the background while the other tests run.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import signal
 import sys
@@ -52,8 +53,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need a training stack last, and of both kinds the longest first."""
-    items.sort(key=lambda item: (bool(item.get_closest_marker("stack")), not item.get_closest_marker("early")))
+    """Put the tests that need a training stack last, and spread the longest of both kinds over the workers."""
+    kinds: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    for item in items:
+        kinds[item.get_closest_marker("stack") is not None].append(item)
+    items[:] = [item for kind in kinds for item in spread(kind)]
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items with those of the mark `early` at equal distances: neighbours run one after the other in a worker."""
+    early = [item for item in items if item.get_closest_marker("early")]
+    others = [item for item in items if not item.get_closest_marker("early")]
+    size = math.ceil(len(others) / max(1, len(early)))
+    parts = [[item, *others[size * number : size * (number + 1)]] for number, item in enumerate(early)]
+    return [item for part in parts for item in part] or others
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
