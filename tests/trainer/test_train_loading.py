@@ -437,3 +437,23 @@ def test_the_causes_of_failed_loading_are_as_recorded(monkeypatch: pytest.Monkey
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline = explain_failure(errors[kinds.index("LocalEntryNotFoundError")], settings)
     assert offline.message == "model = a/b: it is not in the cache, and HF_HUB_OFFLINE disables the Hub"
+
+
+class DigitTokenizer:
+    """Knows two numbers, and nothing else."""
+
+    words = ("12", "345")
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+    def __call__(self, text: str, **_: bool) -> dict[str, list[int]]:
+        return {"input_ids": [self.words.index(word) for word in text.split() if word in self.words]}
+
+    def decode(self, ids: list[int], **_: bool) -> str:
+        return " ".join(self.words[number] for number in ids)
+
+
+def test_words_of_a_vocabulary_without_letters_survive_encoding() -> None:
+    assert models.round_trips_words(DigitTokenizer())
+    assert not models.round_trips_words(type("Lossy", (DigitTokenizer,), {"decode": lambda *_, **__: "12"})())

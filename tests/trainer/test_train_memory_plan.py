@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from memory.config import parse_config
-from memory.config_sources import known_models, read_shape
+from memory.config_sources import MAX_CONFIG_BYTES, known_models, read_shape
 from memory.formulas import CUDA_CONTEXT, FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES
 from memory.shape import FAMILIES, count_parameters
 from memory.workload import Workload
@@ -622,3 +622,13 @@ def test_each_setting_changes_the_plan_as_recorded(kind: str) -> None:
         if changes := {key: value for key, value in now.items() if value != before.get(key)}:
             found[name] = changes
     assert_as_recorded(f"settings/memory-{kind}", found)
+
+
+def test_a_config_of_the_maximum_size_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    text = json.dumps(QWEN2_387M)
+    file.write_text(text + " " * (MAX_CONFIG_BYTES - len(text)))
+    assert read_shape(str(tmp_path))[0].vocab == 32000
+    file.write_text(text + " " * (MAX_CONFIG_BYTES + 1 - len(text)))
+    with pytest.raises(BadInput, match=f"has {MAX_CONFIG_BYTES + 1} bytes"):
+        read_shape(str(tmp_path))
