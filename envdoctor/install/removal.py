@@ -25,18 +25,18 @@ class RemovalResult(Record, frozen=True):
 
 
 def confirm_removal(planned: RemovalResult, reporter: Reporter, words: Sequence[str]) -> None:
-    """Ask whether to remove directories. `words`: the command line, for a pipe, where --yes must be given."""
+    """Request confirmation to remove directories. `words`: the command line, for the hint in a pipe."""
     if not planned.paths:
         return
     count = f"{len(planned.paths)} director{'y' if len(planned.paths) == 1 else 'ies'}"
-    answer = reporter.confirm(planned, f"Remove {count}?")
-    if answer is None:
+    confirmed = reporter.confirm(planned, f"Remove {count}?")
+    if confirmed is None:
         raise BadInput(
             f"not confirmed: {count} of {planned.size / MIB:,.0f} MiB would be removed: {', '.join(planned.paths)}",
             expected="--yes, or a terminal to confirm on",
             hint=shlex.join(["envdoctor", *words, "--yes"]),
         )
-    if not answer:
+    if not confirmed:
         raise Refused(
             "not confirmed: nothing was removed", expected="y to remove what is listed", hint="envdoctor envs"
         )

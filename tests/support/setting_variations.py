@@ -9,7 +9,7 @@ from settings import SETTINGS_FILE, setting_definitions
 
 
 def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A name and a setting with another value: each choice, or one number, text or list beside the default."""
+    """A name and a setting with another value: each choice, or one other number, text or list."""
     for name, setting in setting_definitions(file).items():
         values: list[Any] = [choice for choice in setting.choices if choice != setting.default]
         if not values:
@@ -18,7 +18,7 @@ def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[st
 
 
 def other_values(default: Any) -> list[Any]:
-    """A number or a truth value beside the default; nothing for a text or a list."""
+    """A number or a truth value other than the default; nothing for a text or a list."""
     if isinstance(default, bool):
         return [not default]
     if isinstance(default, int):
