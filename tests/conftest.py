@@ -7,6 +7,7 @@ quickstart installs the stack in the background while the other tests run.
 from __future__ import annotations
 
 import csv
+import gc
 import math
 import os
 import signal
@@ -52,8 +53,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return min(len(os.sched_getaffinity(0)) + 3, MAX_WORKERS)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import the test modules in another order.
+
+    In a fresh clone, a module is then rewritten for its assertions by one worker, and the others read its bytecode.
+    """
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    folders = [Path(argument) for argument in session.config.args]
+    if worker and all(folder.is_dir() for folder in folders):
+        files = sorted(str(file) for folder in folders for file in folder.rglob("test_*.py"))
+        first = len(files) * int(worker.removeprefix("gw")) // count
+        session.config.args = [*files[first:], *files[:first]]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that need a training stack last, and spread the longest of both kinds over the workers."""
+    items.sort(key=lambda item: item.path)
     kinds: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
     for item in items:
         kinds[item.get_closest_marker("stack") is not None].append(item)
@@ -71,6 +87,7 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start quickstart if a selected test needs it. One worker starts it for all."""
+    gc.freeze()  # the collector would go through 4,000 tests and their modules each time: 8 % of the unit tests' time
     SESSION["folder"] = shared_folder(session.config)
     needed = {"quickstart"} if os.environ.get("ENVDOCTOR_STACK_PYTHON") else {"quickstart", "stack_python"}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" or session.config.option.collectonly:
