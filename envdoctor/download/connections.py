@@ -10,6 +10,8 @@ import http.client
 import socket
 import ssl
 import urllib.request
+from collections.abc import Callable
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -41,37 +43,32 @@ class CachingResolver:
             return self._addresses[address]
 
 
-class HttpHandler(urllib.request.HTTPHandler):
-    """Handler for http:// with a caching resolver."""
+class ConnectionHandler(urllib.request.HTTPHandler):
+    """Handler for http:// and https:// with a caching resolver, directly or through a proxy.
 
-    def __init__(self, resolver: CachingResolver) -> None:
+    `context` is called for the first https:// request: reading the machine's certificates takes 40 ms.
+    """
+
+    https_request = urllib.request.HTTPHandler.http_request
+
+    def __init__(self, resolver: CachingResolver, context: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
         self._resolver = resolver
+        self._context = cache(context)
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Send one request."""
-
-        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
-            connection = http.client.HTTPConnection(host, **options)
-            connection._create_connection = self._resolver.connect  # type: ignore[attr-defined]  # noqa: SLF001  see HttpsHandler
-            return connection
-
-        return self.do_open(connect, req)
-
-
-class HttpsHandler(urllib.request.HTTPSHandler):
-    """Handler for https:// with a caching resolver, directly or through a proxy."""
-
-    def __init__(self, resolver: CachingResolver, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._resolver = resolver
-        self._tls = context
+        return self._send(req, http.client.HTTPConnection)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send one request."""
+        """Send one request over TLS."""
+        return self._send(req, partial(http.client.HTTPSConnection, context=self._context()))
 
-        def connect(host: str, **options: Any) -> http.client.HTTPSConnection:
-            connection = http.client.HTTPSConnection(host, context=self._tls, **options)
+    def _send(
+        self, req: urllib.request.Request, kind: Callable[..., http.client.HTTPConnection]
+    ) -> http.client.HTTPResponse:
+        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(host, **options)
             # An attribute of http.client for this purpose (CPython 2.7 to 3.14). Overriding connect() would require
             # the proxy's CONNECT and TLS here. Without the attribute urllib resolves hosts itself, which is slower.
             connection._create_connection = self._resolver.connect  # type: ignore[attr-defined]  # noqa: SLF001

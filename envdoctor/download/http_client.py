@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from email.message import Message
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import IO, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from envdoctor.core.errors import BadInput
-from envdoctor.download.connections import CachingResolver, HttpHandler, HttpsHandler
+from envdoctor.download.connections import CachingResolver, ConnectionHandler
 from envdoctor.download.sources import Sources
 from envdoctor.redact.variables import redact_variable
 
@@ -293,8 +294,7 @@ def _opener(sources: Sources, resolver: CachingResolver, *, trust: bool) -> urll
     opener = urllib.request.OpenerDirector()  # only http and https: an index may link to file: or ftp:
     handlers: list[urllib.request.BaseHandler] = [
         urllib.request.ProxyHandler(proxies),
-        HttpHandler(resolver),
-        HttpsHandler(resolver, _context(sources, trust=trust)),
+        ConnectionHandler(resolver, partial(_context, sources, trust=trust)),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),

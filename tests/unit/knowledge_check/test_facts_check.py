@@ -355,7 +355,7 @@ def test_default_index_is_that_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sources(no_index=True, origins={"no-index": "PIP_NO_INDEX"}), "no-index is set"),
         (Sources(index="file:///mirror/simple", origins={"index-url": "PIP_INDEX_URL"}), "not an http or https URL"),
         (Sources(index="http://h/simple", proxy="socks5://p:1080", origins={"proxy": "PIP_PROXY"}), "proxy socks5"),
-        (Sources(index="http://h/simple", cert="/nowhere.pem"), "cannot read certificates /nowhere.pem"),
+        (Sources(index="https://h/simple", cert="/nowhere.pem"), "cannot read certificates /nowhere.pem"),
     ],
 )
 def test_invalid_settings_are_reported(sources: Sources, message: str) -> None:
