@@ -68,6 +68,10 @@ class _Search:
     def done(self) -> bool:
         return len(self.hits) >= self.max_hits
 
+    def literals_in(self, words: str) -> list[str]:
+        """The literals whose words are all in the vocabulary of a text."""
+        return [literal for literal, parts in self.literals if all(map(words.__contains__, parts))]
+
     def match(self, text: str) -> dict[str, str] | None:
         """The named groups of a match in the text; None without a match."""
         found = _compiled(self.pattern).search(text)
@@ -98,10 +102,11 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         if "note: " in text:
             text = NOTE.sub("", text)
         words = vocabulary(text)
-        for search in unfinished:
-            _search_block(search, text, words, first_line)
+        candidates = [(search, literals) for search in unfinished if (literals := search.literals_in(words))]
+        for search, literals in candidates:
+            _search_block(search, literals, text, first_line)
         if size <= PASTE_BYTES:
-            _search_unwrapped([search for search in unfinished if not search.hits], text, words)
+            _search_unwrapped([each for each in candidates if not each[0].hits], text)
         unfinished = [search for search in unfinished if not search.done]
         first_line += text.count("\n")
     return Scan(
@@ -134,10 +139,8 @@ def vocabulary(text: str) -> str:
     return "\n".join(set(WORD.findall(text)))
 
 
-def _search_block(search: _Search, text: str, words: str, first_line: int) -> None:
-    for literal, parts in search.literals:
-        if not all(part in words for part in parts):
-            continue
+def _search_block(search: _Search, literals: list[str], text: str, first_line: int) -> None:
+    for literal in literals:
         position, tries = text.find(literal), 0
         while position >= 0 and not search.done and tries < TRIES_PER_BLOCK:
             tries += 1
@@ -149,14 +152,14 @@ def _search_block(search: _Search, text: str, words: str, first_line: int) -> No
             position = text.find(literal, end)
 
 
-def _search_unwrapped(searches: list[_Search], text: str, words: str) -> None:
+def _search_unwrapped(candidates: list[tuple[_Search, list[str]]], text: str) -> None:
     """Find messages with a line break inside a literal, as a narrow terminal or a box inserts it."""
     lines = [PREFIX.sub("", line, count=1).strip() for line in text.split("\n")]
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     joined = " ".join(lines)
-    for search in searches:
-        for literal, parts in search.literals:
-            position = joined.find(literal) if all(part in words for part in parts) else -1
+    for search, literals in candidates:
+        for literal in literals:
+            position = joined.find(literal)
             if position < 0 or search.hits:
                 continue
             groups = search.match(joined[max(position - WINDOW_LENGTH // 2, 0) : position + WINDOW_LENGTH // 2])
