@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
+from functools import cache
 from typing import NamedTuple
 
 from envdoctor.core.records import Machine, Stack
@@ -57,12 +59,20 @@ class CorrectedEnvironment(NamedTuple):
     all_pins: list[Substitution]
 
 
-def evaluate_version_rules(machine: Machine, stack: Stack) -> list[Violation]:
-    """The errors and warnings of the version rules, errors first."""
+@cache
+def version_rules() -> tuple[Rule, ...]:
+    """The rules about the releases of packages."""
+    return tuple(
+        rule
+        for rule in RULES.values()
+        if rule.id.startswith(_FAMILIES) and rule.id not in _EXCLUDED_RULES and rule.needs_environment
+    )
+
+
+def evaluate_version_rules(machine: Machine, stack: Stack, rules: Sequence[Rule]) -> list[Violation]:
+    """The errors and warnings of these rules, errors first."""
     violations: list[Violation] = []
-    for rule in RULES.values():
-        if not rule.id.startswith(_FAMILIES) or rule.id in _EXCLUDED_RULES or not rule.needs_environment:
-            continue
+    for rule in rules:
         try:
             violations += [Violation(rule, problem) for problem in rule.check(machine, stack)]
         except NotReadableError:
@@ -92,8 +102,8 @@ class _ReleaseSearch:
         self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
         self.resolve(state.packages, {})
 
-    def violations(self, packages: Packages) -> list[Violation]:
-        return evaluate_version_rules(self.machine, build_stack(self.state, packages))
+    def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
+        return evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
 
     def resolve(self, packages: Packages, pins: dict[str, str]) -> Packages:
         """Resolve all packages that the guide names, with `pins`; empty if that is impossible.
@@ -188,7 +198,7 @@ class _ReleaseSearch:
         return versions
 
     def _count(self, rule: Rule, packages: Packages) -> int:
-        return sum(violation.rule.id == rule.id for violation in self.violations(packages))
+        return len(self.violations(packages, [rule]))
 
 
 def _candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:
