@@ -40,6 +40,7 @@ def choose(wanted: str = "auto", environment: str = "", proven: Any = None, **fa
         (("auto", "", PROVEN), {"installed": BOTH, "dtype": "float32"}, "sdpa", "does not support float32"),
         (("auto", "", PROVEN), {"installed": BOTH, "device": "cpu"}, "sdpa", "does not train on a CPU"),
         (("auto", "", {"attention": ["eager"]}), {}, "eager", "verify did not pass it"),
+        (("auto", "", {"attention": ["eager"]}), {"device": "cpu", "dtype": "float32"}, "eager", ""),
         (("auto", "eager", PROVEN), {"installed": BOTH}, "eager", ""),
         (("auto", "flash_attention_2", None), {"installed": BOTH}, "flash_attention_2", ""),
         (("auto", "flash_attention_2", None), {}, "sdpa", "instead of flash_attention_2 of ATTN_IMPL: the module"),
