@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
+from support.fuzzing import EXAMPLES
 from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
@@ -31,9 +32,12 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PATH"] = without_shims(os.environ["PATH"])
-    # Hypothesis limits an example to 200 ms, which a busy machine exceeds.
-    settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("any-load")
+    # Hypothesis limits an example to 200 ms, which a busy machine exceeds. The examples are the same in each run.
+    settings.register_profile(
+        "tests", max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )  # fmt: skip
+    settings.load_profile("tests")
 
 
 def without_shims(path: str) -> str:

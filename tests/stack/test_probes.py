@@ -18,7 +18,7 @@ from envdoctor.verify.probe_scripts import PROBES_FOLDER, bundled_probes
 from envdoctor.verify.runner import verify_interpreter
 
 PYTHON = Path(sys.executable)
-CPU_PROBES = tuple(probe.name for probe in bundled_probes() if not probe.needs_gpu)
+CPU_PROBES = tuple(probe.name for probe in bundled_probes() if probe.quick and not probe.needs_gpu)
 GPU_PROBES = tuple(probe.name for probe in bundled_probes() if probe.needs_gpu)
 
 
@@ -71,7 +71,10 @@ def test_gpu_probe_is_unavailable_without_importing_torch(tmp_path: Path, name: 
 
 @pytest.mark.stack
 def test_cpu_probes_pass_in_a_real_stack(request: pytest.FixtureRequest, stack_python: Path) -> None:
-    """Each in a new interpreter: the results of quickstart, or of a verification of the stack that was given."""
+    """Each in a new interpreter: the results of quickstart, or of a verification of the stack that was given.
+
+    torch_compile, which is not quick, has tests of its own.
+    """
     if os.environ.get("ENVDOCTOR_STACK_PYTHON"):
         results = verify_interpreter(
             stack_python, CPU_PROBES, required=CPU_PROBES, driver="", gpus=(), lock=""

@@ -223,7 +223,7 @@ def test_real_environment_agrees_with_the_rules() -> None:
             assert set(each.missing_libraries) <= missing_names, each.path
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_give_a_result_or_an_error(data: st.DataObject, tmp_path: Path) -> None:
     path, damaged = tmp_path / "intact.so", tmp_path / "damaged.so"
@@ -241,13 +241,11 @@ def test_damaged_files_give_a_result_or_an_error(data: st.DataObject, tmp_path: 
             read()
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=60) | st.text("_ZNKSt0123456789abE", max_size=60).map("_ZN".__add__))
 def test_demangle_accepts_any_text(symbol: str) -> None:
     assert isinstance(demangle(symbol), str)
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=400))
 def test_parse_loader_cache_accepts_any_bytes(data: bytes) -> None:
     assert isinstance(parse_loader_cache(b"glibc-ld.so.cache1.1" + data), dict)

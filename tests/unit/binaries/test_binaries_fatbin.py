@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_environments import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
 
@@ -47,7 +47,6 @@ def test_library_without_gpu_code(tmp_path: Path) -> None:
     assert code_of(compile_with_fatbin(tmp_path / "empty.so", fatbin_container())) is None
 
 
-@settings(max_examples=300, deadline=2000)
 @given(st.lists(st.binary(max_size=120), max_size=20))
 def test_random_bytes_terminate(parts: list[bytes]) -> None:
     data = MAGIC.join(parts)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import Marker, default_environment
 from support.sample_environments import add_distribution, make_venv
@@ -106,7 +106,6 @@ def test_choose_home_page() -> None:
     assert not choose_home_page("UNKNOWN", [])
 
 
-@settings(max_examples=200)
 @given(st.binary(max_size=500), st.text(max_size=200))
 def test_parsers_accept_any_input(data: bytes, text: str) -> None:
     parse_head(b"Name: x\nRequires-Dist: " + data)

@@ -12,7 +12,7 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fuzzing import fuzz, mutate
+from support.fuzzing import mutate
 from support.guide_cases import FAULTS
 from support.paths import DATA
 
@@ -36,7 +36,6 @@ def mutate_guide(text: str, seed: int) -> str:
     return text
 
 
-@fuzz
 @given(
     st.builds(mutate_guide, st.sampled_from([*GUIDES, *(fault.text for fault in FAULTS)]), st.integers(0, 1 << 32))
 )

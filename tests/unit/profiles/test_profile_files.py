@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command import envdoctor
-from support.fuzzing import fuzz, mutate
+from support.fuzzing import mutate
 from support.local_packages import write_wheel
 from support.sample_environments import add_distribution, make_venv
 from support.user_profiles import BASE, SHA, WHEEL, Home, bundled_text, own
@@ -308,7 +308,6 @@ TEXTS = [bundled_text(name) for name in profile_names()] + [
 ]
 
 
-@fuzz
 @given(st.sampled_from(TEXTS), st.integers(0, 1 << 32), st.lists(st.sampled_from(PIECES), max_size=3))
 def test_a_mutated_profile_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, text: str, seed: int, pieces: list[str]

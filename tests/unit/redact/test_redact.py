@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import support.sensitive_samples as samples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import each_case
 
@@ -279,7 +279,6 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
 @given(
     st.lists(st.one_of(LINES, st.text(max_size=60)), max_size=6),
     st.lists(INSERTED, min_size=1, max_size=4),
@@ -296,7 +295,6 @@ def test_inserted_values_are_redacted_in_any_text(
         assert value not in redacted
 
 
-@settings(max_examples=200)
 @given(st.text())
 def test_any_text_is_accepted(text: str) -> None:
     redact(text)

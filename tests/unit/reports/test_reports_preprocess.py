@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import each_case
 from support.report_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
@@ -141,7 +141,6 @@ def assert_parses(text: str) -> None:
     assert len(report.errors) <= 2 * len(text)
 
 
-@settings(max_examples=250, deadline=None, database=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 80), st.text(max_size=40))
 def test_mutated_reports_raise_no_exception(rng: random.Random, count: int, insertion: str) -> None:
     """Lines are dropped, shuffled, cut, repeated, joined and split by unusual characters."""
@@ -164,19 +163,16 @@ def test_mutated_reports_raise_no_exception(rng: random.Random, count: int, inse
     assert_parses("".join(lines))
 
 
-@settings(max_examples=250, deadline=None, database=None)
 @given(st.integers(0, len(ALL_SAMPLES)), st.integers(0, len(ALL_SAMPLES)))
 def test_truncated_reports_raise_no_exception(start: int, end: int) -> None:
     assert_parses(ALL_SAMPLES[min(start, end) : max(start, end)])
 
 
-@settings(max_examples=250, deadline=None, database=None)
 @given(st.one_of(st.text(), st.binary().map(lambda data: data.decode("utf-8", "replace"))))
 def test_random_text_raises_no_exception(text: str) -> None:
     assert_parses(text)
 
 
-@settings(max_examples=200, deadline=None, database=None)
 @given(
     st.sampled_from([line.split(":")[0].split("  ")[0] for line in SAMPLE_LINES]),
     st.sampled_from([": ", " : ", "==", "  ", " ... "]),
@@ -187,6 +183,7 @@ def test_unusual_values_raise_no_exception(key: str, separator: str, value: str)
 
 
 MEGABYTES = 4 << 20
+REPEATED = 128 << 10
 ADVERSARIAL_UNITS = {
     "blank lines": "\n",
     "short lines": "a\n",
@@ -224,10 +221,10 @@ ADVERSARIAL_UNITS = {
 
 
 @each_case("name", ADVERSARIAL_UNITS)
-def test_half_a_megabyte_of_repeated_text_takes_seconds_at_most(name: str) -> None:
-    """A pattern with backtracking would take minutes."""
+def test_repeated_text_takes_seconds_at_most(name: str) -> None:
+    """A pattern with backtracking would take minutes for these 128 KiB."""
     unit = ADVERSARIAL_UNITS[name]
-    text = (unit * (MEGABYTES // 8 // len(unit) + 1))[: MEGABYTES // 8]
+    text = (unit * (REPEATED // len(unit) + 1))[:REPEATED]
     start_time = time.process_time()
     parse_report(text)
     assert time.process_time() - start_time < 10.0
