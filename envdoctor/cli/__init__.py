@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from envdoctor.cli.application import build_group
+from envdoctor.commands.registry import GROUPS
 from envdoctor.core.errors import EXIT_FAILED, BadInput, EnvdoctorError, as_envdoctor_error
 from envdoctor.core.paths import expand_home
 
@@ -48,7 +49,8 @@ def main() -> None:
 
     streams.prepare()
     words = [_expand_home(argument) for argument in sys.argv[1:]]
-    if words and words[0].startswith("-") and words[0] not in ROOT_OPTIONS:
+    option_first = words and words[0].startswith("-") and words[0] not in ROOT_OPTIONS
+    if option_first or (words[1:] and words[0] in GROUPS and words[1].startswith("-")):
         from envdoctor.cli.usage import common_options_last
 
         words = common_options_last(words)

@@ -120,12 +120,16 @@ def _merge(option: Option, positional: Any, value: Any) -> Any:
     return positional or value
 
 
+# The command that lists the values of an argument; its example names only one of them.
+LISTS = {"PROFILE": "envdoctor profiles", "RECIPE": "envdoctor recipes"}
+
+
 def _missing(record: type[Record], option: Option) -> BadInput:
     example = re.search(r"Example: (.+)", record.__doc__ or "")
     return BadInput(
         f"{option.argument} is missing",
         expected=f"{option.argument}, or {option.flag} {option.metavar}",
-        hint=example[1] if example else "",
+        hint=LISTS.get(option.argument, example[1] if example else ""),
     )
 
 

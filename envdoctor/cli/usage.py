@@ -59,15 +59,24 @@ def present_spelling(command: str, words: Sequence[str]) -> tuple[str, list[str]
 
 
 def common_options_last(words: Sequence[str]) -> list[str]:
-    """Move common options before the command behind it: `--format json check` is `check --format json`."""
+    """Move common options before the command behind it: `--format json fleet -q check` is `fleet check ...`."""
+    options, rest = _split_common_options(words)
+    name, rest = rest[:1], rest[1:]
+    if name and name[0] in GROUPS:
+        more, after = _split_common_options(rest)
+        if after and (name[0] not in BY_NAME or after[0] in child_names(f"{name[0]} ")):
+            return [*name, after[0], *options, *more, *after[1:]]
+    return [*name, *options, *rest]
+
+
+def _split_common_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The common options at the start of a command line, and the rest."""
     declarations = [get_args(field.type) for field in fields(CommonOptions)]
     takes_value = {name: kind is not bool for kind, option in declarations for name in (option.flag, option.short)}
     end = 0
     while words[end:] and words[end].partition("=")[0] in takes_value:
         end += 2 if takes_value[words[end].partition("=")[0]] and "=" not in words[end] else 1
-    is_group = words[end:] and words[end] in GROUPS and words[end] not in BY_NAME
-    command = end + (2 if is_group else len((command_of(words[end:]) or "command").split()))
-    return [*words[end:command], *words[:end], *words[command:]]
+    return list(words[:end]), list(words[end:])
 
 
 def command_of(words: Sequence[str]) -> str:

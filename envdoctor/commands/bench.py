@@ -7,8 +7,8 @@ from envdoctor.core.options import PythonOption, VenvArgument
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.verify.bench import run_bench
-from envdoctor.verify.status import resolve_interpreter
 
 
 class BenchRequest(Record, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from envdoctor.core.options import PythonOption, VenvArgument
 from envdoctor.core.records import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.verify import loading
-from envdoctor.verify.status import resolve_interpreter
 
 
 class LoadTestRequest(Record, frozen=True, kw_only=True):

@@ -163,7 +163,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
 def _interpreter(folders: Sequence[Path], venv: str, python: str) -> Path:
     """Return the requested interpreter, else that of run.json."""
     if venv or python:
-        from envdoctor.verify.status import resolve_interpreter
+        from envdoctor.install.known_environments import resolve_interpreter
 
         return resolve_interpreter(venv, python)
     recorded = [str(read_run_json(folder).get("python") or "") for folder in folders]

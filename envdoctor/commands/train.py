@@ -16,6 +16,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record
 from envdoctor.explain.log_causes import likely_causes_attached
+from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes, start
 from envdoctor.training.launchers.context import read_context
@@ -31,7 +32,7 @@ from envdoctor.training.runs.directory import (
     resume_hint,
 )
 from envdoctor.training.start import Run
-from envdoctor.verify.status import require_verified, resolve_interpreter, status_line
+from envdoctor.verify.status import require_verified, status_line
 from envdoctor.verify.stored_results import read_verification, verification_path
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import select_stack
 from envdoctor.explain.log_causes import likely_cause
+from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import read_profile
 from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
 from envdoctor.verify.runner import verify_interpreter
-from envdoctor.verify.status import read_driver_and_gpus, resolve_interpreter
+from envdoctor.verify.status import read_driver_and_gpus
 from envdoctor.verify.stored_results import verification_path, write_record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -30,8 +31,11 @@ def read_text(path: Path, *, expected: str, hint: str) -> str:
 
 
 def open_input(path: Path, *, expected: str, hint: str) -> BinaryIO:
-    """Open a file that the user named; raises BadInput if it cannot be opened."""
+    """Open a file or pipe that the user named. Raises BadInput for others: reading /dev/zero never ends."""
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not path.samefile("/dev/tty")):
+            raise BadInput(f"{path} is a device", expected=expected, hint=hint)
         return path.open("rb")
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error

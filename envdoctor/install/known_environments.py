@@ -10,7 +10,8 @@ from pathlib import Path
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.paths import exists, expand_home
-from envdoctor.environment.managed import EnvironmentPaths, environment_paths, read_install_record
+from envdoctor.environment.find import resolve_python_argument
+from envdoctor.environment.managed import EnvironmentPaths, environment_paths, interpreter_of, read_install_record
 from envdoctor.machine.storage import environments_directory
 
 
@@ -82,6 +83,26 @@ def find_environment(venv: str) -> EnvironmentPaths:
         f"{len(found) or 'no'} environments are known{names}",
         expected="--venv PATH to select one",
         hint="envdoctor envs" if found else "envdoctor install",
+    )
+
+
+def resolve_interpreter(venv: str, python: str) -> Path:
+    """The interpreter of --python or --venv, otherwise of the only environment that envdoctor installed."""
+    if python and venv:
+        raise BadInput("--venv cannot be combined with --python", expected="one of them", hint="envdoctor envs")
+    if python:
+        path = resolve_python_argument(python, os.environ, hint="envdoctor envs")
+        return interpreter_of(path) if path.is_dir() else path
+    if venv:
+        return interpreter_of(expand_home(venv).absolute())
+    installed = installed_environments()
+    if len(installed) == 1:
+        return interpreter_of(installed[0])
+    names = ": " + ", ".join(map(str, installed)) if installed else ""
+    raise BadInput(
+        f"envdoctor has installed {len(installed) or 'no'} environments{names}",
+        expected="--venv PATH or --python PATH to select one",
+        hint="envdoctor envs" if installed else "envdoctor install",
     )
 
 

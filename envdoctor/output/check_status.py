@@ -141,7 +141,7 @@ def _verification(status: VerificationStatus | None) -> Status:
         return Status("-", "verified", Text("no", style="dim"))
     text = describe_verification(status).removeprefix("verified ").removeprefix("verification ")
     mark = MARK_OF_STYLE[VERIFICATION_STYLES[status.state]]
-    return Status(mark, "verified", Text(text.removesuffix(": envdoctor verify")))
+    return Status(mark, "verified", Text(text))
 
 
 def _packages(stack: Stack) -> Status:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 from envdoctor.commands.envs import EnvironmentEntry, EnvironmentList
 from envdoctor.commands.install import InstallDryRun
 from envdoctor.commands.paths import PathList
 from envdoctor.commands.rollback import RollbackResult
 from envdoctor.install.install import InstallResult
 from envdoctor.install.removal import RemovalResult
-from envdoctor.output.text import Part, Text, indent, table
+from envdoctor.output.text import Part, Text, command, indent, table
 from envdoctor.output.verification_status import status_lines
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -42,8 +44,10 @@ def render_install(data: InstallResult) -> list[Part]:
     for finding in data.findings:
         parts.append(indent(Text.assemble(("! ", "warning"), f"{finding.id} {finding.message}"), 2))
     if data.previous:
-        parts.append(indent(Text(f"the previous environment is kept: envdoctor rollback --venv {data.venv}"), 2))
-    return [*parts, indent(Text(f"$ envdoctor verify --venv {data.venv}", style="command"), 2)]
+        parts.append(
+            indent(Text(f"the previous environment is kept: envdoctor rollback --venv {shlex.quote(data.venv)}"), 2)
+        )
+    return [*parts, indent(command(f"envdoctor verify --venv {shlex.quote(data.venv)}"), 2)]
 
 
 def render_environments(data: EnvironmentList) -> list[Part]:
@@ -69,6 +73,8 @@ def _environment(entry: EnvironmentEntry) -> list[Part]:
     parts.append(indent(Text("  ".join(filter(None, facts)), "dim"), 2))
     status = status_lines(entry.verification, entry.benchmark, managed=bool(entry.profile))
     parts += [indent(line, 2) for line in status]
+    if entry.state == "current" and entry.profile and entry.verified in ("no", "stale"):
+        parts.append(indent(command(f"envdoctor verify {shlex.quote(entry.path)}"), 2))
     return [*parts, indent(Text(entry.note, style="warning"), 2)] if entry.note else parts
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 from envdoctor.core.records import ProbeResult, Verification
 from envdoctor.output.console import err, out
-from envdoctor.output.text import Part, Text, indent
+from envdoctor.output.text import Part, Text, command, indent
 
 MARKS = {"passed": ("✓", "ok"), "unavailable": ("-", "dim")}  # all other outcomes are failures
 NAME_WIDTH = 22  # of the longest name of a probe
@@ -41,7 +43,7 @@ def render_verification(data: Verification) -> list[Part]:
             parts.append(indent(Text(f"{result.probe}: {result.cause}")))
     if len(data.attention) > 1:  # the last one is eager, which is always available
         parts.append(Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim"))
-    return [*parts, _verdict(data)]
+    return [*parts, _verdict(data), command(f"envdoctor check --python {shlex.quote(data.python)}")]
 
 
 def _verdict(data: Verification) -> Text:

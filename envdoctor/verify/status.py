@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from envdoctor.core.errors import BadInput, Refused
-from envdoctor.core.paths import expand_home
 from envdoctor.core.records import Record, Verification
-from envdoctor.environment.find import resolve_python_argument
-from envdoctor.environment.managed import interpreter_of, read_install_record
+from envdoctor.environment.managed import read_install_record
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import read_nvml
-from envdoctor.machine.storage import environments_directory
 from envdoctor.verify.stored_results import bench_path, read_bench, read_verification, stale_reason, verification_path
 
 ACCEPTED_OUTCOMES = ("passed", "unavailable")
@@ -46,29 +42,6 @@ class BenchmarkStatus(Record, frozen=True, kw_only=True):
     lock: str
     changed: str = ""  # for a stale result: the difference
     low: tuple[str, ...] = ()  # slow, failing or missing measurements
-
-
-def resolve_interpreter(venv: str, python: str) -> Path:
-    """The interpreter of --python or --venv, otherwise of the only environment that envdoctor manages."""
-    if python and venv:
-        raise BadInput(
-            "--venv cannot be combined with --python", expected="one of them", hint="envdoctor verify --help"
-        )
-    if python:
-        path = resolve_python_argument(python, os.environ, hint="envdoctor verify --python PATH")
-        return interpreter_of(path) if path.is_dir() else path
-    if venv:
-        return interpreter_of(expand_home(venv).absolute())
-    directory = environments_directory(os.environ)
-    managed = [path for path in sorted(directory.glob("[!.]*")) if read_install_record(path)]
-    if len(managed) == 1:
-        return interpreter_of(managed[0])
-    names = ": " + ", ".join(path.name for path in managed) if managed else ""
-    raise BadInput(
-        f"{directory} contains {len(managed) or 'no'} environments{names}",
-        expected="--venv PATH or --python PATH to select one",
-        hint="envdoctor install" if not managed else f"envdoctor verify --venv {managed[0]}",
-    )
 
 
 def read_verification_status(interpreter: Path, driver: str, gpus: Sequence[str]) -> VerificationStatus | None:
@@ -136,9 +109,9 @@ def verification_state(status: VerificationStatus | None) -> Literal["passed", "
 def describe_verification(status: VerificationStatus | None) -> str:
     """The status of a verification in one line."""
     if status is None:
-        return "not verified: envdoctor verify"
+        return "not verified"
     if status.state == "stale":
-        return f"verified {status.when[:10]}, out of date ({status.changed}): envdoctor verify"
+        return f"verified {status.when[:10]}, out of date ({status.changed})"
     when = f"{status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"
     if status.state == "failed":
         return f"verification failed {when}: {', '.join(status.failed)}"
@@ -153,7 +126,7 @@ def describe_benchmark(status: BenchmarkStatus | None) -> str:
     if status is None:
         return ""
     if status.state == "stale":
-        return f"benchmark of {status.when[:10]} out of date ({status.changed}): envdoctor bench"
+        return f"benchmark of {status.when[:10]} out of date ({status.changed})"
     low = f": {'; '.join(status.low)}" if status.low else ""
     grade = "not graded (no expected speeds for these GPUs)" if status.state == "unknown" else status.state
     return f"speed {grade}{low}, measured {status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"

@@ -123,3 +123,10 @@ def test_common_options_may_precede_the_command() -> None:
     assert common_options_last(["--format", "json", "fleet", "chek"]) == ["fleet", "chek", "--format", "json"]
     assert common_options_last(["check", "-v"]) == ["check", "-v"]
     assert common_options_last(["-q"]) == ["-q"]
+    assert common_options_last(["-v", "fleet", "-q", "check", "a"]) == ["fleet", "check", "-v", "-q", "a"]
+    assert common_options_last(["report", "-q", "--output", "x"]) == ["report", "-q", "--output", "x"]
+
+
+def test_common_options_may_follow_a_group(tmp_path: Path) -> None:
+    done = envdoctor("profiles", "--format", "json", "show", "cpu", home=tmp_path)
+    assert envelope(done)["data"]["profile"]["id"] == "cpu"

@@ -201,7 +201,7 @@ def test_status_line_before_training(venv: Path, fake_nvml: FakeNvml) -> None:
         arguments = [sys.executable, "-c", code, str(venv / "bin/python")]
         return subprocess.run(arguments, env=variables, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert line() == "not verified: envdoctor verify"
+    assert line() == "not verified"
     two = (GPUS[0], GPUS[0])
     store(venv, verification(gpus=two), bench(GOOD, gpus=two))
     assert line() == (
