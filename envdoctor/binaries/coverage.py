@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from envdoctor.core.records import KernelCode, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import KernelCode
 from envdoctor.knowledge.architectures import PTX_OF_CUDA, Capability, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda
 from envdoctor.knowledge.versions import major_minor

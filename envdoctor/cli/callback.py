@@ -18,7 +18,7 @@ from envdoctor.cli.usage import check_format
 from envdoctor.commands.registry import request_type
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 if TYPE_CHECKING:
     from envdoctor.core.results import CommandResult

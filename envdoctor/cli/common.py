@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 
 class Format(str, Enum):

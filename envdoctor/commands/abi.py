@@ -16,7 +16,8 @@ from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import VenvArgument
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Extension, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import Extension, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.select import read_environment

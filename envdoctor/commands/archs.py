@@ -13,7 +13,8 @@ from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Extension, KernelCode, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Extension, KernelCode
 from envdoctor.core.results import CommandResult
 from envdoctor.knowledge.architectures import PTX_SHARE
 from envdoctor.knowledge.cuda import cuda_of_driver

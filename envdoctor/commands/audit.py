@@ -13,7 +13,8 @@ from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option
 from envdoctor.core.paths import is_folder
-from envdoctor.core.records import Finding, Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.locking import lock_files as locks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envdoctor.core.errors import EXIT_NO, EXIT_OK
 from envdoctor.core.options import PythonOption, VenvArgument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.install.known_environments import resolve_interpreter

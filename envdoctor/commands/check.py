@@ -18,7 +18,9 @@ from envdoctor import __version__
 from envdoctor.core.decoding import open_input, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
-from envdoctor.core.records import Choice, Finding, Machine, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import Choice, Finding, Machine, Stack
+from envdoctor.core.remedies import for_environment
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
@@ -47,7 +49,6 @@ ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this confidence on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
 FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
-UV_PIP = r"\buv pip (?:install|uninstall|check|list)\b(?! --python)"
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -127,7 +128,7 @@ def run(request: CheckRequest) -> CommandResult:
     stack = read_environment(environment)
     if request.save:
         _save(machine, Path(request.save))
-    findings = commands_for_environment(evaluate(machine, stack), (stack.python.value or "") if stack else "")
+    findings = remedies_for_environment(evaluate(machine, stack), (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
 
@@ -138,20 +139,10 @@ def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     return CommandResult(data, EXIT_NO if failed else EXIT_OK)
 
 
-def commands_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
-    """Add the interpreter to commands of `uv pip`, which otherwise act on the active environment or ./.venv."""
-    if not interpreter:
-        return list(findings)
-    option = f" --python {shlex.quote(interpreter)}"
+def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
+    """Set the interpreter of installs, which otherwise act on the active environment or ./.venv."""
     return [
-        msgspec.structs.replace(
-            finding,
-            commands=tuple(
-                # `uv venv && uv pip install` acts on the new environment
-                command if "uv venv" in command else re.sub(UV_PIP, lambda found: found[0] + option, command)
-                for command in finding.commands
-            ),
-        )
+        msgspec.structs.replace(finding, remedies=for_environment(finding.remedies, interpreter))
         for finding in findings
     ]
 
@@ -286,7 +277,7 @@ def diagnose_report(report: Report) -> list[Finding]:
             _status_of_lines(cause),
             cause.lines[0],
             fix=cause.fix,
-            commands=cause.commands,
+            remedies=cause.remedies,
             url=cause.url,
         )
         for cause in causes

@@ -13,7 +13,7 @@ import msgspec
 from envdoctor.commands.pack import CHUNK, MANIFEST, Manifest, PackedFile
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 
 MAX_MANIFEST = 64 << 20  # bytes

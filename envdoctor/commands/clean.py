@@ -9,7 +9,7 @@ from typing import Annotated
 from envdoctor.core.directories import cache_directory
 from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign

@@ -10,7 +10,7 @@ from envdoctor.completion.scripts import SCRIPTS
 from envdoctor.core.directories import config_directory, data_directory
 from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.options import Argument, Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
 
 

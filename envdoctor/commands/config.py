@@ -6,7 +6,7 @@ from pathlib import Path
 
 from envdoctor.core.config import KEYS, PREFIX, ConfigValue, project_config_file, read_config, user_config_file
 from envdoctor.core.paths import exists
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 
 

@@ -11,7 +11,7 @@ from envdoctor.core.decoding import open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
 from envdoctor.core.paths import exists
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.explain import explain

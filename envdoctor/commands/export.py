@@ -8,7 +8,7 @@ from typing import Annotated
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import Refused, unknown_name
 from envdoctor.core.options import Option, OutputOption, ProfileArgument, PythonVersionOption
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
 from envdoctor.export import FORMS, export

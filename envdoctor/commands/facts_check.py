@@ -7,7 +7,7 @@ from typing import Annotated
 
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import read_sources

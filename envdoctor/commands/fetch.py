@@ -21,7 +21,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption
 from envdoctor.core.paths import exists, expand_home, is_folder
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.files import local_path

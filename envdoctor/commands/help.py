@@ -9,7 +9,7 @@ from typing import Annotated
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import unknown_name
 from envdoctor.core.options import Argument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 
 FOLDERS = ("tasks", "reference")

@@ -13,7 +13,8 @@ from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
 from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption, VenvOption, reject_combination
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Choice, Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Choice, Machine
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths, check_replaceable, read_install_record

@@ -9,7 +9,7 @@ import msgspec
 
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
 from envdoctor.core.options import Option, reject_combination
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources

@@ -17,7 +17,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, write_error
 from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.redact.run_files import RunFileRedactor
 from envdoctor.training.runs.directory import find_run, read_run_json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.paths import is_folder
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import size_on_disk
 from envdoctor.install.known_environments import known_environments

@@ -17,7 +17,8 @@ from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.processes import run as run_process
-from envdoctor.core.records import Gpu, Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine

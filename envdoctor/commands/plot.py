@@ -18,7 +18,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write
 from envdoctor.core.options import Argument, Option, PythonOption, VenvOption, reject_combination
 from envdoctor.core.paths import is_file, is_folder
 from envdoctor.core.processes import run as run_process
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.training.runs.directory import find_run, read_run_json, require_run_directory
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.targets import lock_targets

@@ -10,7 +10,7 @@ from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Option, OutputOption, VenvArgument
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
 from envdoctor.environment.managed import size_on_disk
 from envdoctor.environment.select import select_stack

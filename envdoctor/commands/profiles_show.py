@@ -7,7 +7,7 @@ from typing import Annotated
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.locking import lock_files as locks

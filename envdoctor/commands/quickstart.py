@@ -11,7 +11,8 @@ from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
 from envdoctor.core.errors import EXIT_NO
 from envdoctor.core.options import ProfileArgument, VenvOption
-from envdoctor.core.records import Record, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.install.install import InstallResult

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.training import recipes
 from envdoctor.training.recipes import Recipe

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import FactOption, Option, PythonVersionOption, reject_combination
-from envdoctor.core.records import Finding, Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources

@@ -8,7 +8,7 @@ from pathlib import Path
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import Refused
 from envdoctor.core.options import VenvArgument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
 from envdoctor.install.environment_lock import environment_lock

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.options import Argument, Option, PythonOption, SetOption, VenvOption
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record

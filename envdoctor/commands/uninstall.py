@@ -11,7 +11,7 @@ from typing import Annotated
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record

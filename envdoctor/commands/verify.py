@@ -9,7 +9,8 @@ import msgspec
 
 from envdoctor.core.errors import EXIT_NO, EXIT_OK
 from envdoctor.core.options import Option, PythonOption, VenvArgument
-from envdoctor.core.records import Record, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record

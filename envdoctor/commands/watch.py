@@ -11,7 +11,7 @@ import msgspec
 
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK
 from envdoctor.core.options import Option, RunArgument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.machine.gpu_usage import GpuUsage, read_gpu_usage

@@ -17,7 +17,7 @@ from envdoctor.core.decoding import parse_toml, read_toml_text
 from envdoctor.core.directories import config_directory
 from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.paths import exists, expand_home, resolve_links
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.toml_lines import find_line
 
 PREFIX = "ENVDOCTOR_"

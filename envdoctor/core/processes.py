@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 # Variables that would make a child's Python or uv use another interpreter or environment.
 REMOVED_VARIABLES = (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Generic, Literal, TypeVar
 
-import msgspec
+from envdoctor.core.record import Record
+from envdoctor.core.remedies import Remedy
 
 MACHINE_SCHEMA = 1
 STACK_SCHEMA = 1
@@ -17,10 +18,6 @@ T = TypeVar("T")
 
 State = Literal["known", "absent", "unreadable"]
 Status = Literal["ok", "info", "warning", "error", "unknown", "skipped", "crashed"]
-
-
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all records."""
 
 
 class Fact(Record, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
@@ -303,7 +300,7 @@ class Finding(Record, frozen=True):
     message: str
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
-    commands: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()  # several are alternatives
     url: str = ""
     line: int = 0  # line number in the examined file, 0 if there is none
     file: str = ""  # the examined file, if a command examined several

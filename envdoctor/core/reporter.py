@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from envdoctor.core.records import ProbeResult, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import ProbeResult
 
 
 class ResolveAttempt(Record, frozen=True):

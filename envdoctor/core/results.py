@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envdoctor.core.errors import EXIT_OK
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 
 class CommandResult(Record, frozen=True):

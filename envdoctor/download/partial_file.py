@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 PART_SUFFIX, IDENTITY_SUFFIX = ".part", ".part.json"
 CHUNK = 1 << 20

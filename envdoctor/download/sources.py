@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, expand_home, is_file
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.redact.variables import redact_variable
 
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy",

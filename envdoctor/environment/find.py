@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"

@@ -23,7 +23,7 @@ import msgspec
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_link
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"

@@ -6,8 +6,9 @@ import re
 
 from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.paths import exists
-from envdoctor.core.records import Record
-from envdoctor.explain.placeholders import fill_placeholders
+from envdoctor.core.record import Record
+from envdoctor.core.remedies import Remedy
+from envdoctor.explain.placeholders import fill_placeholders, fill_remedies
 
 RULE = re.compile(r"[A-Za-z]{2,6}\d{3}")
 CAUSE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
@@ -21,7 +22,7 @@ class Documentation(Record, frozen=True):
     cause: str
     text: str
     rules: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     check: str = ""
     url: str = ""
 
@@ -48,9 +49,9 @@ def find_documentation(name: str) -> Documentation | None:
     if key in causes():
         cause = causes()[key]
         related = tuple(rule.id for rule in RULES.values() if rule.cause == key)
-        commands = tuple(fill_placeholders(command, {}) for command in cause.commands)
+        remedies = fill_remedies(cause.remedies, {})
         text = f"{cause.definition}\n\n{fill_placeholders(cause.fix, {})}"
-        return Documentation(key, cause.title, key, text, related, commands, cause.check, cause.url)
+        return Documentation(key, cause.title, key, text, related, remedies, cause.check, cause.url)
     if key == name and is_rule_id and not exists(key):
         close = closest_match(key, [*RULES, *fleet_texts()])
         suggestion = f"; did you mean '{close}'?" if close else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.core.remedies import Notation, Remedy, either
 from envdoctor.knowledge.versions import major_minor
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
@@ -25,6 +26,12 @@ def fill_placeholders(text: str, values: dict[str, str]) -> str:
         lambda match: values.get(match[1]) or (match[2] if match[2] is not None else match[1].upper()), text
     )
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
+
+
+def fill_remedies(remedies: Notation, values: dict[str, str]) -> tuple[Remedy, ...]:
+    """The remedies of a table with their placeholders filled."""
+    lines = ((each,) if isinstance(each, str) else each for each in remedies)
+    return either(*([fill_placeholders(line, values) for line in each] for each in lines))
 
 
 def distribution_of(name: str) -> str:

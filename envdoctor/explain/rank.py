@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from envdoctor.core.records import Finding, Machine, Record, Stack
-from envdoctor.explain.placeholders import distribution_of, fill_placeholders, placeholder_values
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.remedies import Remedy
+from envdoctor.explain.placeholders import distribution_of, fill_placeholders, fill_remedies, placeholder_values
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
@@ -35,7 +37,7 @@ class Cause(Record, frozen=True, kw_only=True):
     findings: tuple[str, ...]  # findings on the machine or the environment with this cause
     against: str  # a fact that contradicts it
     fix: str
-    commands: tuple[str, ...]
+    remedies: tuple[Remedy, ...]  # several are alternatives
     check: str  # a command that verifies it
     url: str
 
@@ -118,7 +120,11 @@ def _cause(
     best = next((symptom for symptom in matching if symptom.fix), None)
     finding = agreeing[0] if agreeing and not best else None
     fix = best.fix if best else finding.fix if finding else text.fix
-    commands = (best.commands if best else finding.commands if finding else ()) or text.commands
+    remedies = (
+        finding.remedies
+        if finding and finding.remedies
+        else fill_remedies((best.remedies if best else ()) or text.remedies, known)
+    )
     outranked = any(slug in symptom.outranks for symptom in symptoms)
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
@@ -130,7 +136,7 @@ def _cause(
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
         against=against,
         fix=fill_placeholders(fix, known),
-        commands=tuple(fill_placeholders(command, known) for command in commands),
+        remedies=remedies,
         check=fill_placeholders((best.check if best else "") or text.check, known),
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
     )

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import accumulate
 from typing import BinaryIO
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.symptoms import SymptomTable, required_literals
 
 BLOCK_BYTES = 1 << 20

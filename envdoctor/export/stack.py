@@ -6,7 +6,7 @@ import re
 import shlex
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.export.text import one_line
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.locking.lock import Lock

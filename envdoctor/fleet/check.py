@@ -17,7 +17,7 @@ from envdoctor.core import processes as process
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.fleet import transport
 from envdoctor.fleet.comparison import FleetComparison

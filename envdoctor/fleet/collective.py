@@ -16,7 +16,7 @@ import msgspec
 from envdoctor.core import processes as process
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.fleet import transport
 from envdoctor.fleet.check import require_ssh_config, slurm_nodes, srun_options
 from envdoctor.fleet.host_list import parse_host_list

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from envdoctor.core.distribution import DISTRIBUTION
 from envdoctor.core.records import Evidence, Finding
+from envdoctor.core.remedies import steps
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
 from envdoctor.fleet.host_list import format_host_list
@@ -144,7 +145,7 @@ class FleetComparison:
         return Finding(
             "FLT002" if unreadable else "FLT001", "node-unreachable", "error", message,
             (Evidence("nodes", hosts, self.method), Evidence("failure", kind, self._failures[first][1])), fix,
-            (command.format(**names),),
+            steps(command.format(**names)),
         )  # fmt: skip
 
     def _missing_envdoctor(self) -> list[Finding]:
@@ -156,7 +157,7 @@ class FleetComparison:
         command = self._on_node(node, f"python3 -m pip install --user {DISTRIBUTION}")
         fix = "Install envdoctor on the node, or give the command that starts it with --command."
         evidence = (Evidence("nodes", nodes, reason),)
-        return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, (command,))]
+        return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, steps(command))]
 
     def _difference(self, fact: str, values: Mapping[str, list[str]]) -> Finding:
         row = find_compared_fact(fact)
@@ -174,7 +175,7 @@ class FleetComparison:
             if fact == "packages":
                 message += self._package_differences(majority_value, others[0][0])
         command = self._command(row, fact, others[0][1][0], majority_value)
-        return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, (command,))
+        return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, steps(command))
 
     def _package_differences(self, majority_value: str, odd: str) -> str:
         """Return the packages that differ between two sets, where both are kept."""
@@ -211,7 +212,7 @@ class FleetComparison:
         evidence = tuple(Evidence("clock", f"{clock.offset:+.3f} s", node) for node, clock in shown)
         command = self._on_node(ranked[0][0], "sudo chronyc makestep")
         fix = "Synchronise the clock with NTP."
-        return [Finding("FLT030", "clock-skew", "error", message, evidence, fix, (command,))]
+        return [Finding("FLT030", "clock-skew", "error", message, evidence, fix, steps(command))]
 
     def _merged_node_findings(self) -> list[Finding]:
         """Merge the findings of single nodes: one for all nodes with the same id and message."""
@@ -219,11 +220,18 @@ class FleetComparison:
         for finding, nodes in self._node_findings.values():
             hosts = format_host_list(nodes)
             evidence = (Evidence("nodes", hosts, "envdoctor check"), *finding.evidence[1:])
-            commands = tuple(finding.commands) or (self._on_node(nodes[0], "nvidia-smi -q"),)
+            remedies = finding.remedies or steps(self._on_node(nodes[0], "nvidia-smi -q"))
             message = f"{hosts}: {finding.message}"
             merged.append(
                 Finding(
-                    finding.id, finding.cause, finding.status, message, evidence, finding.fix, commands, finding.url
+                    finding.id,
+                    finding.cause,
+                    finding.status,
+                    message,
+                    evidence,
+                    finding.fix,
+                    remedies,
+                    finding.url,
                 )
             )
         return merged
@@ -238,7 +246,7 @@ class FleetComparison:
                 message = f"{fact}: {problem} on all of {_count(len(nodes))}"
                 evidence = (Evidence(fact, problem, format_host_list(nodes)),)
                 command = self._command(row, fact, nodes[0], None)
-                findings.append(Finding(row.id, row.cause, "info", message, evidence, row.fix, (command,)))
+                findings.append(Finding(row.id, row.cause, "info", message, evidence, row.fix, steps(command)))
         return findings
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from envdoctor.core.records import Finding, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding
 
 LINE = re.compile(r"envdoctor-fleet rank (\d{1,6}) (\{.*\})")
 SILENT_SECONDS = 4.0  # eight heartbeats

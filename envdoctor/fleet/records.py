@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from envdoctor.core.records import Finding, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding
 
 FLEET_SCHEMA = 1
 

@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor.core import processes as process
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.fleet.failures import classify_failure
 from envdoctor.fleet.node_output import NodeOutputParser
 from envdoctor.fleet.records import Failure, NodeReport

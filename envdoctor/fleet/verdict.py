@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from envdoctor.core.processes import CompletedProcess
-from envdoctor.core.records import Evidence, Finding, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Evidence, Finding
+from envdoctor.core.remedies import either, steps
 from envdoctor.fleet.failures import FIXES, classify_failure
 from envdoctor.fleet.host_list import format_host_list
 from envdoctor.fleet.ranks import (
@@ -97,7 +99,7 @@ def _dead_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[int,
         fix = "Check the node's kernel log: the OOM killer, a GPU that fell off the bus, or a kill by a user."
         command = f"ssh {node_of[rank]} sudo dmesg --level=err,warn --ctime"
         evidence = (Evidence("rank", str(rank), node_of[rank]), Evidence("end", cause, "torchrun"))
-        findings.append(Finding("FLT051", "node-unreachable", "error", message, evidence, fix, (command,)))
+        findings.append(Finding("FLT051", "node-unreachable", "error", message, evidence, fix, steps(command)))
     return findings
 
 
@@ -120,7 +122,7 @@ def _blocking_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[
         fix = "The ranks reach the rendezvous and not each other: check firewalls, MTU and the interface."
         command = "envdoctor fleet collective --interface NAME"
         evidence = (Evidence("phase", phase, "ranks"),)
-        return [Finding("FLT053", "nccl-interface", "error", message, evidence, fix, (command,))]
+        return [Finding("FLT053", "nccl-interface", "error", message, evidence, fix, steps(command))]
     findings = []
     last_step = max((state.step for state in states.values()), default=0)
     waiting = next((state.phase for state in states.values() if state.step == last_step), "")
@@ -132,7 +134,7 @@ def _blocking_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[
         target = f"--pid {state.pid}" if state else "--help"
         command = f"ssh {node_of[rank]} sudo py-spy dump {target}"
         facts = (Evidence("rank", str(rank), node_of[rank]), Evidence("phase", phase, "the rank's output"))
-        findings.append(Finding("FLT052", "node-unreachable", "error", message, facts, fix, (command,)))
+        findings.append(Finding("FLT052", "node-unreachable", "error", message, facts, fix, steps(command)))
     return findings
 
 
@@ -149,7 +151,7 @@ def _failed_nodes(ending: Ending) -> list[Finding]:
         message = f"{node} could not run its ranks, {kind}: {reason}"
         evidence = (Evidence("nodes", node, done.ending),)
         commands = (command.format(node=node, host=node.rpartition("@")[2], command="envdoctor"),)
-        findings.append(Finding("FLT050", "node-unreachable", "error", message, evidence, fix, commands))
+        findings.append(Finding("FLT050", "node-unreachable", "error", message, evidence, fix, either(*(commands))))
     return findings
 
 
@@ -164,7 +166,7 @@ def _slow_ranks(
         fix = "Check its clocks and the other processes on the node: every training step waits for this rank."
         command = f"ssh {node_of[rank]} nvidia-smi -q -d PERFORMANCE"
         evidence = (Evidence("computation", seconds, node_of[rank]),)
-        findings.append(Finding("FLT054", "gpu-throttled", "error", message, evidence, fix, (command,)))
+        findings.append(Finding("FLT054", "gpu-throttled", "error", message, evidence, fix, steps(command)))
     return findings
 
 
@@ -183,7 +185,7 @@ def _slow_links(states: Mapping[int, RankState], node_of: Mapping[int, str], end
         evidence = (Evidence("ring", speed, node_of[rank]),)
         fix = "Check the cable, the port and the MTU of both nodes."
         commands = (f"envdoctor fleet check --hosts {node_of[rank]},{node_of[other]}",)
-        findings.append(Finding("FLT055", "nccl-interface", "warning", message, evidence, fix, commands))
+        findings.append(Finding("FLT055", "nccl-interface", "warning", message, evidence, fix, either(*(commands))))
     return findings
 
 
@@ -196,7 +198,7 @@ def _wrong_values(states: list[RankState], node_of: Mapping[int, str]) -> list[F
     message = f"{count} elements have wrong values on {nodes}; expected exact sums"
     evidence = (Evidence("wrong elements", str(count), nodes),)
     fix = "Do not train on these nodes: memory or a link corrupts data."
-    return [Finding("FLT056", "silent-wrong-result", "error", message, evidence, fix, ("envdoctor verify",))]
+    return [Finding("FLT056", "silent-wrong-result", "error", message, evidence, fix, steps("envdoctor verify"))]
 
 
 def _grade_speeds(states: list[RankState], versions: Mapping[str, str], nodes: int) -> list[Speed]:
@@ -225,5 +227,5 @@ def _slow_collectives(speeds: list[Speed], versions: Mapping[str, str]) -> list[
         evidence = (Evidence("transport", transport, "NCCL_DEBUG=INFO"),)
         fix = "Check that NVLink is up and that peer access is permitted."
         commands = ("nvidia-smi nvlink --status",)
-        findings.append(Finding("FLT057", "silent-slow-path", status, message, evidence, fix, commands))
+        findings.append(Finding("FLT057", "silent-slow-path", status, message, evidence, fix, either(*(commands))))
     return findings

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
-from envdoctor.core.records import CudaToolkit, Memory, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import CudaToolkit, Memory
 from envdoctor.install.build_jobs import GIB, estimated_time, memory_for_builds
 from envdoctor.install.plan import Plan, Step
 from envdoctor.install.system_packages import MissingNeed, describe_needs, missing_needs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Machine, Memory, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Machine, Memory
 from envdoctor.profiles import Build
 
 GIB = 1 << 30

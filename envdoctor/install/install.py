@@ -15,7 +15,8 @@ import msgspec
 from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError, Interrupted
 from envdoctor.core.processes import sigterm_as_interrupt
-from envdoctor.core.records import Finding, Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine
 from envdoctor.core.reporter import InstallProgress
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.managed import (

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 INSTALL = "install"  # the step that contains all other steps of an install
 ROLLBACK = "rollback"  # the only step of a rollback

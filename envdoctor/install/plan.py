@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths
 from envdoctor.install.build_jobs import ONE_JOB, BuildJobs

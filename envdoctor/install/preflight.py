@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.processes import CompletedProcess
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.install.build_checks import survey_builds
 from envdoctor.install.plan import Plan
 from envdoctor.install.system_packages import (

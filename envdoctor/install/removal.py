@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput, Refused
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import EnvironmentPaths, size_on_disk
 from envdoctor.install.swap import remove_environment

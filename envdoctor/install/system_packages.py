@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.core.processes import run
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.system_packages import Indicator, system_packages
 
 INSTALL_SECONDS = 1800.0

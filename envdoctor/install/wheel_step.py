@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from envdoctor.core.errors import Refused
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.download.wheel_archive import find_wheel_problems
 from envdoctor.environment.managed import WheelUsed
 from envdoctor.environment.torch_build import read_torch_build

@@ -13,7 +13,7 @@ from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import expand_home
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.download.partial_file import disk_errors, is_partial, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources
 from envdoctor.download.wheel_archive import find_wheel_problems

@@ -19,7 +19,7 @@ from envdoctor.core.directories import PACKAGE
 from envdoctor.core.errors import EnvdoctorError, Interrupted
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.processes import run as run_process
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 INTERPRETER = sys.executable
 MAX_ARGUMENT_BYTES = 1 << 20

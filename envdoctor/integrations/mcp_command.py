@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from envdoctor.core.distribution import extra_command
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 
 REQUIREMENT = "mcp>=2.3,<3"  # as in pyproject.toml

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
+from envdoctor.core.remedies import Notation
 from envdoctor.knowledge.tables import load_table
 
 
 class CauseText(Record, frozen=True, kw_only=True):
     """One cause: its definition, and the fix if no rule or symptom has a more exact one.
 
-    `{name|default}` in the fix and the commands is replaced by a value of the text or the facts.
+    `{name|default}` in the fix and the remedies is replaced by a value of the text or the facts.
     """
 
     slug: str
     title: str
     definition: str
     fix: str
-    commands: tuple[str, ...]
+    remedies: Notation
     check: str
     url: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.versions import MajorMinor, dotted_numbers, major_minor
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Literal
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import load_table
 
 Kind = Literal["data-centre", "workstation", "consumer", "jetson"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import satisfies
 

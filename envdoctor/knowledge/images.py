@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import TableRow, load_table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, satisfies
 

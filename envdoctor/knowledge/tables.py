@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from envdoctor.core.bundled_toml import read_bundled_toml
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 OLD_DAYS = 180  # a row that the index cannot confirm should be reviewed after this age
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 BUILT_MARK = "# built: "  # starts the line of a package that is compiled on the machine, in the text of a lock
 

@@ -21,7 +21,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.records import Machine, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Machine
 from envdoctor.core.reporter import ResolveAttempt
 from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
 from envdoctor.locking.lock import Lock, Package, Target

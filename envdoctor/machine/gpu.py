@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import (
     Clocks,
     Fabric,
@@ -20,7 +21,6 @@ from envdoctor.core.records import (
     NvLink,
     PcieLink,
     Process,
-    Record,
     RemappedRows,
     absent,
     known,

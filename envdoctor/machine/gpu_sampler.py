@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Any, Self
 
-from envdoctor.core.records import Clocks, Gpu, PcieLink, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Clocks, Gpu, PcieLink
 from envdoctor.machine.gpu import Nvml, read_nvml, read_value
 
 INTERVAL_SECONDS = 0.1  # reading one GPU takes 1 to 5 ms on an H200

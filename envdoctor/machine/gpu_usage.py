@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.machine.gpu import Nvml, read_value
 from envdoctor.machine.timeout import call_with_timeout
 

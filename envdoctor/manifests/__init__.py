@@ -8,7 +8,8 @@ from typing import Any
 
 from envdoctor.core.decoding import MAX_FILE_BYTES
 from envdoctor.core.errors import BadInput
-from envdoctor.core.records import Finding, Machine, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.manifests.actions import (
     Action,
     Clone,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import (
     CudaToolkit,
     Distribution,
@@ -12,7 +13,6 @@ from envdoctor.core.records import (
     Limits,
     Machine,
     Memory,
-    Record,
     Stack,
     Storage,
     System,

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from envdoctor.core.records import Fact
+from envdoctor.output.findings import remedy_lines
 from envdoctor.output.text import Part, Text, facts_table, indent, table
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _cause(number: int, cause: Cause) -> list[Part]:
         parts.append(indent(Text(f"contradicted by: {cause.against}", style="warning")))
     parts.append(indent(Text(cause.fix)))
     if number == 1:
-        parts += [indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+        parts += remedy_lines(cause.remedies)
         parts.append(indent(Text.assemble(("verify: ", "dim"), cause.check)))
         parts.append(indent(Text(cause.url, style="dim")))
     return parts
@@ -67,7 +68,7 @@ def likely(causes: tuple[Cause, ...]) -> list[Part]:
         )
         parts += [indent(Text(line, style="dim")) for line in cause.lines[:2]]
         parts.append(indent(Text(cause.fix)))
-        parts += [indent(Text(f"$ {command}", style="command")) for command in cause.commands]
+        parts += remedy_lines(cause.remedies)
     return parts
 
 
@@ -86,7 +87,7 @@ def render_documentation(data: Documentation) -> list[Part]:
         Text.assemble((data.id, "title"), f"  {data.title}", (name, "dim")),
         Text(_unwrap(data.text)),
     ]
-    parts += [indent(Text(f"$ {command}", style="command")) for command in data.commands]
+    parts += remedy_lines(data.remedies)
     if data.check:
         parts.append(Text.assemble(("verify: ", "dim"), data.check))
     if data.rules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import Remedy, command_lines
 from envdoctor.output.text import Part, Text, indent
 
 MARKS = {"info": "i", "warning": "!", "error": "✗", "unknown": "?", "crashed": "✗"}
@@ -13,6 +14,14 @@ def findings_lines(findings: tuple[Finding, ...]) -> list[Part]:
     if not findings:
         return []
     return [Text("\nFindings", style="title"), *(part for finding in findings for part in finding_lines(finding))]
+
+
+def remedy_lines(remedies: tuple[Remedy, ...], width: int = 4) -> list[Part]:
+    """The commands of remedies, with `or:` between alternatives."""
+    styles = {True: "command", False: "dim"}
+    return [
+        indent(Text(line, style=styles[line.startswith("$")], wrap=False), width) for line in command_lines(remedies)
+    ]
 
 
 def finding_lines(finding: Finding, *, details: bool = True) -> list[Part]:
@@ -27,7 +36,7 @@ def finding_lines(finding: Finding, *, details: bool = True) -> list[Part]:
     parts: list[Part] = [head]
     if finding.fix:
         parts.append(indent(Text(finding.fix)))
-    parts += [indent(Text(f"$ {command}", style="command")) for command in finding.commands]
+    parts += remedy_lines(finding.remedies)
     if not details:
         return parts
     parts += [indent(Text(f"{item.fact}: {item.value} ({item.source})", style="dim")) for item in finding.evidence]

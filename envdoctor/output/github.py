@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import command_lines
 from envdoctor.core.results import CommandResult
 from envdoctor.output.problems import find_problems
 
@@ -69,7 +70,7 @@ def _finding(finding: Finding, location: str = "") -> str:
         finding.id if finding.id.endswith(name) else f"{finding.id} {name}",
         finding.message,
         finding.fix,
-        *(f"$ {command}" for command in finding.commands),
+        *command_lines(finding.remedies),
         *(f"{e.fact}: {e.value} ({e.source})" for e in finding.evidence),
         finding.url,
         location=location,
@@ -83,7 +84,7 @@ def _causes(data: Any) -> Iterator[str]:
 
 
 def _cause(level: Level, cause: Any) -> str:
-    commands = (f"$ {command}" for command in cause.commands)
+    commands = command_lines(cause.remedies)
     return annotation(level, f"{cause.cause} ({cause.confidence:.0%})", *cause.lines, cause.fix, *commands, cause.url)
 
 

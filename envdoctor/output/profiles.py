@@ -9,6 +9,7 @@ from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
 from envdoctor.locking.lock import Lock
+from envdoctor.output.findings import remedy_lines
 from envdoctor.output.text import Part, Rows, Text, facts_table, indent, table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
 
@@ -259,4 +260,4 @@ def _finding(finding: Finding) -> Parts:
     yield indent(Text.assemble((mark, style), (f"{finding.id} ", "title"), finding.message), 4)
     if finding.fix:
         yield indent(Text(finding.fix), 6)
-    yield from (indent(Text(f"$ {command}", style="command"), 6) for command in finding.commands)
+    yield from remedy_lines(finding.remedies, 6)

@@ -17,6 +17,7 @@ import msgspec
 from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import command_lines
 from envdoctor.core.results import CommandResult
 from envdoctor.output.envelope import exit_code, json_text
 from envdoctor.output.problems import KINDS, Problem, find_problems
@@ -129,7 +130,7 @@ def _finding_results(findings: tuple[Finding, ...], rules: list[str], file: str)
 
 
 def _finding_result(finding: Finding, rules: list[str], file: str, fingerprint: str) -> dict[str, Any]:
-    lines = [finding.message, finding.fix, *(f"$ {command}" for command in finding.commands)]
+    lines = [finding.message, finding.fix, *command_lines(finding.remedies)]
     result: dict[str, Any] = {
         "ruleId": finding.id,
         "level": LEVELS[finding.status],

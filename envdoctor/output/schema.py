@@ -10,7 +10,8 @@ import msgspec
 from envdoctor.commands.registry import COMMANDS, result_types
 from envdoctor.core.errors import unknown_name
 from envdoctor.core.options import Argument
-from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import MACHINE_SCHEMA, STACK_SCHEMA, Machine, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause
 from envdoctor.output.envelope import ENVELOPE_SCHEMA

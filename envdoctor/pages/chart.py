@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.pages.axes import number_text, step_range, tick_text, ticks, value_range
 from envdoctor.pages.document import details, escape, table
 from envdoctor.pages.thinning import KEPT, Point, segments

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from packaging.version import Version
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.profiles.records import Wheel
 
 

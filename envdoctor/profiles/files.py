@@ -30,7 +30,7 @@ from envdoctor.core.decoding import convert, parse_toml, read_toml_text
 from envdoctor.core.directories import bundled_directory, config_directory
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, closest_match, unknown_name
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.toml_lines import find_line
 from envdoctor.profiles.checks import ENTRY_CHECKS, NAME, Problem, check_profile, check_values, escaped
 from envdoctor.profiles.merging import FORMAT, HINT, Entries, LoadedFile, merge, problem_error

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.environment.managed import LOCK_FILE
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.machine.storage import storage_directories

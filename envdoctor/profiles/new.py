@@ -13,7 +13,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.errors import BadInput
-from envdoctor.core.records import Distribution, Machine, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import Distribution, Machine, Stack
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.profiles.checks import NAME, check_wheel

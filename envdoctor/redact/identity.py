@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.redact.field_names import is_secret_name
 from envdoctor.redact.word_lists import word_list
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from envdoctor.core.records import Machine, Record, Stack
+from envdoctor.core.record import Record
+from envdoctor.core.records import Machine, Stack
 from envdoctor.reports.assemble import build_machine, build_stack
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.command_output import (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.releases import bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
@@ -50,7 +51,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
         version_evidence(stack, "torch", "torchao"),
         f"Install torchao{wanted} for torch {torch}." if compatible else f"Install a torchao for torch {torch}.",
-        (f"uv pip install 'torchao{wanted}'",),
+        steps(f"uv pip install 'torchao{wanted}'"),
     )
 
 
@@ -90,7 +91,7 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
             f"{name} {versions[name]} does not match torch for {build}",
             version_evidence(stack, "torch", name),
             f"Reinstall {name} from torch's index.",
-            (f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}",),
+            steps(f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}"),
         )
 
 
@@ -122,7 +123,7 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
                 f"{name} {release} was built for {difference}; torch {torch} is installed",
                 (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
                 f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it.",
-                (f"uv pip install {name}=={release} --no-build-isolation --no-cache --reinstall",),
+                steps(f"uv pip install {name}=={release} --no-build-isolation --no-cache --reinstall"),
             )
 
 
@@ -172,7 +173,7 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
                     version_evidence(stack, "torch", "flash-attn"),
                     "Rebuild it, or install a release with a wheel, unless it was compiled for this torch.",
-                    ('python -c "import flash_attn_2_cuda"',),
+                    steps('python -c "import flash_attn_2_cuda"'),
                 )
             return
 
@@ -196,7 +197,7 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
             "flash-attn-3 0.0.0 is an empty placeholder",
             version_evidence(stack, "flash-attn-3"),
             "Remove it, and install a FlashAttention 3 wheel built for this torch if you need it.",
-            ("uv pip uninstall flash-attn-3",),
+            steps("uv pip uninstall flash-attn-3"),
         )
 
 
@@ -225,7 +226,7 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
             f"bitsandbytes {version} has no native library for CUDA; torch is built for CUDA {cuda}",
             (*version_evidence(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
             "Install the newest bitsandbytes, whose wheels contain one.",
-            ("uv pip install --upgrade --reinstall bitsandbytes",),
+            steps("uv pip install --upgrade --reinstall bitsandbytes"),
         )
         return
     available, source = _bitsandbytes_cuda(stack, version)
@@ -244,7 +245,7 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
             Evidence(*source),
         ),
         "Unset BNB_CUDA_VERSION." if selected else f"Install bitsandbytes {newest or 'in the newest release'}.",
-        ("unset BNB_CUDA_VERSION",) if selected else (f"uv pip install 'bitsandbytes>={newest}'",),
+        either(*(("unset BNB_CUDA_VERSION",) if selected else (f"uv pip install 'bitsandbytes>={newest}'",))),
     )
 
 
@@ -293,5 +294,5 @@ def bnb_cuda_version_overrides_torch(machine: Machine, stack: Stack) -> Iterator
             f"BNB_CUDA_VERSION={value}, but torch is built for CUDA {cuda}",
             (Evidence("BNB_CUDA_VERSION", value, machine.environment.source), evidence("torch", stack.torch)),
             "Unset it, so that bitsandbytes uses torch's CUDA version.",
-            ("unset BNB_CUDA_VERSION",),
+            steps("unset BNB_CUDA_VERSION"),
         )

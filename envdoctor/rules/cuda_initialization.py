@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
@@ -43,7 +44,7 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
         f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
         _shown(machine, stack),
         "Use a machine with an NVIDIA GPU, or install torch for the CPU. Install the driver if there is a GPU.",
-        ("lspci | grep -i nvidia", "uv pip install torch --torch-backend=cpu --reinstall-package torch"),
+        either("lspci | grep -i nvidia", "uv pip install torch --torch-backend=cpu --reinstall-package torch"),
     )
 
 
@@ -76,7 +77,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
         else "no GPU was found; if this is a container, it was started without access to the GPUs",
         (*_shown(machine, stack), evidence("system.container", container)),
         "Start the container with the NVIDIA runtime and a device request; check nvidia-smi inside it.",
-        (
+        either(
             "docker run --rm --gpus all nvidia/cuda:12.8.1-base-ubuntu22.04 nvidia-smi",
             "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
         ),
@@ -111,7 +112,7 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
             _shown(machine, stack),
             "Run nvidia-smi; load the module, rebuild it for this kernel, or reboot after an upgrade.",
-            ("nvidia-smi", "sudo modprobe nvidia nvidia_uvm", "sudo dkms autoinstall && sudo modprobe nvidia"),
+            either("nvidia-smi", "sudo modprobe nvidia nvidia_uvm", "sudo dkms autoinstall && sudo modprobe nvidia"),
         )
     elif _cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         yield Problem(
@@ -119,7 +120,7 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             f"nvidia-smi lists {gpu_labels(gpus_of(machine)) or 'a driver'}, but CUDA does not initialize in torch",
             _shown(machine, stack),
             "Load nvidia_uvm; if that does not help, reboot. Remove other libcuda files from LD_LIBRARY_PATH.",
-            (
+            either(
                 "sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm && ls -l /dev/nvidia*",
                 "python -c 'import torch; torch.cuda.init()'",
                 "ldconfig -p | grep libcuda; echo $LD_LIBRARY_PATH $CUDA_VISIBLE_DEVICES",
@@ -149,7 +150,7 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
         f"CUDA does not initialize on an NVSwitch board with {gpu_labels(gpus)}: check the fabric manager first",
         _shown(machine, stack),
         f"Start the fabric manager of the driver's version ({version or 'unknown'}).",
-        (
+        either(
             "systemctl status nvidia-fabricmanager",
             f"sudo apt-get install -y nvidia-fabricmanager-{branch}={version}*",
             "sudo systemctl enable --now nvidia-fabricmanager",
@@ -182,7 +183,7 @@ def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem
         + (", and CUDA does not initialize" if fails else ": CUDA may not initialize with more than three"),
         (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
         f"Make at most {WSL_GPUS} GPUs visible before Python starts, or use native Linux.",
-        ("export CUDA_VISIBLE_DEVICES=0,1",),
+        steps("export CUDA_VISIBLE_DEVICES=0,1"),
     )
 
 
@@ -207,7 +208,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
             f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
             (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
             "Place WSL's libcuda first, update the Windows driver and WSL, and remove Linux drivers from WSL.",
-            (
+            either(
                 "ls -l /usr/lib/wsl/lib/libcuda.so.1 && export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH",
                 "wsl --update && wsl --shutdown  # in Windows",
                 "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
@@ -237,7 +238,7 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
         f"with driver {machine.driver.version.value or 'unknown'} and {gpu_labels(gpus_of(machine)) or 'no GPU'}",
         _shown(machine, stack),
         "Remove the image's cuda-compat libraries from the path.",
-        (
+        either(
             "ldconfig -p | grep libcuda.so.1",
             "sudo mv /etc/ld.so.conf.d/00-compat*.conf /tmp/ ; sudo ldconfig",
             "export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep -v compat | paste -sd:)",

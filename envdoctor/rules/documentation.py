@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from envdoctor.core.remedies import command_lines, either
 from envdoctor.knowledge.causes import CauseText, causes
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.rules import RULES
@@ -64,7 +65,8 @@ def _cause_section(cause: CauseText) -> str:
     symptoms = Counter(symptom.cause for symptom in symptom_table().symptoms)[cause.slug]
     detected_by = [f"rules {', '.join(sorted(rules))}"] if rules else []
     detected_by += [f"{symptoms} symptom{'s' if symptoms > 1 else ''} in logs"] if symptoms else []
-    commands = "\n".join(cause.commands)
+    lines = [line.removeprefix("$ ").replace("or:", "# or") for line in command_lines(either(*cause.remedies))]
+    commands = "\n".join(lines)
     parts = [
         f"### {cause.slug}\n",
         f"**{cause.title}.** {cause.definition}\n",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from envdoctor.core.records import Machine
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.rules.facts import is_reported
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -33,7 +34,7 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
             f"kernel module {module.value or 'unknown'}, driver libraries {library.value or 'another version'}",
             (evidence("driver.version", module), evidence("driver.library", library), evidence("gpus", machine.gpus)),
             "Reload the kernel module to match the libraries; if it is in use, reboot.",
-            (
+            either(
                 "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm",
                 "sudo reboot",
             ),
@@ -58,7 +59,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
             "the NVIDIA libraries are installed, but the kernel module is not loaded",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
             "Load the module; if that fails, rebuild it for the running kernel.",
-            ("sudo modprobe nvidia", "sudo dkms autoinstall && sudo modprobe nvidia"),
+            either("sudo modprobe nvidia", "sudo dkms autoinstall && sudo modprobe nvidia"),
         )
 
 
@@ -77,7 +78,7 @@ def machine_has_no_gpu(machine: Machine) -> Iterator[Problem]:
             "no NVIDIA GPU",
             (evidence("gpus", machine.gpus),),
             "Use the CPU profile, or a machine with a GPU.",
-            ("envdoctor install cpu",),
+            steps("envdoctor install cpu"),
         )
 
 
@@ -100,7 +101,7 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
             f"(NVIDIA_VISIBLE_DEVICES={_requested_gpus(machine)}) and has none",
             (evidence("gpus", machine.gpus), evidence("system.container", machine.system.container)),
             "Start the container with the NVIDIA runtime, and configure the container toolkit on the host.",
-            (
+            either(
                 "docker run --gpus all IMAGE",
                 "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
             ),
@@ -130,7 +131,7 @@ def nvml_fails(machine: Machine) -> Iterator[Problem]:
             f"the GPUs cannot be read: {note}",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
             "Run nvidia-smi and read the kernel log; reboot if the driver hangs.",
-            ("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
+            either("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
         )
 
 
@@ -154,7 +155,7 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
             f"driver {driver.value}; CUDA 12 builds need {oldest} or newer",
             (evidence("driver.version", driver), evidence("driver.cuda", machine.driver.cuda)),
             "Install a newer driver; on a rented machine choose an image with one.",
-            ("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
+            either("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
         )
 
 
@@ -183,7 +184,9 @@ def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
         (evidence("gpus", machine.gpus), evidence("system.container", container)),
         "Restart the container. To prevent it, use CDI devices of the container toolkit on the host, or set Docker's "
         "cgroup driver to cgroupfs.",
-        ("docker restart CONTAINER", "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host"),
+        either(
+            "docker restart CONTAINER", "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host"
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Extension, Gpu, Machine, Stack
+from envdoctor.core.remedies import either
 from envdoctor.knowledge.architectures import (
     PTX_OF_CUDA,
     PTX_SHARE,
@@ -73,9 +74,9 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
         f"Upgrade the driver to {bundled} or newer"
         + (f", or place {package} (data-centre GPUs only) first on the path" if has_compat_package else "")
         + ", or install a build for an older CUDA.",
-        (f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
+        either(*((f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
         + ((f"sudo apt-get install -y {package}", f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat")
-           if has_compat_package else ()),
+           if has_compat_package else ()))),
     )  # fmt: skip
 
 

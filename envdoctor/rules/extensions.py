@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
@@ -57,7 +58,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             + f", which torch {torch_version(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
             f"Install the {name} built for torch {torch_version(stack)}, or the torch that it was built for.",
-            (f"uv pip install --reinstall {name} {options}",),
+            steps(f"uv pip install --reinstall {name} {options}"),
         )
 
 
@@ -88,7 +89,7 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
             else f"{file.path} needs {missing[0]}, which was not found",
             (Evidence(f"extensions.{file.path}", " ".join(symbols[:4] or missing), file.path),),
             "Install the NCCL that torch requires, and remove other libnccl files from LD_LIBRARY_PATH.",
-            (
+            either(
                 f"uv pip install --reinstall-package {package} torch=={torch}",
                 "ldconfig -p | grep nccl; echo $LD_LIBRARY_PATH",
             ),
@@ -121,7 +122,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
                 f"torch is built for {'CUDA ' + torch_cuda(stack) if torch_cuda(stack) else 'no CUDA'}",
                 (Evidence(f"extensions.{file.path}.missing_libraries", " ".join(missing), file.path),),
                 f"Install the build of {name} for torch's CUDA version, or the package that contains the library.",
-                (f"uv pip install {package_of_library(missing[0], torch_cuda(stack))}",),
+                steps(f"uv pip install {package_of_library(missing[0], torch_cuda(stack))}"),
             )
             break
 
@@ -188,7 +189,7 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                     f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {architectures}",
                     (Evidence(f"extensions.{files_with_code[0].path}.code", architectures, files_with_code[0].path),),
                     f"Rebuild {name} for compute capability {wanted}.",
-                    (rebuild,),
+                    steps(rebuild),
                 )
                 break
 
@@ -243,7 +244,7 @@ def _no_code_problem(stack: Stack, name: str, file: Extension, unsupported: list
         f"it has {has}",
         (Evidence(f"extensions.{file.path}.code", has, file.path),),
         f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",
-        (
+        either(
             f"uv pip install --upgrade {name}",
             f"TORCH_CUDA_ARCH_LIST='{wanted}' uv pip install --no-binary {name} --no-build-isolation {name}",
         ),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from envdoctor.core.records import Evidence, Fact, Gpu, Machine
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import gpus_of, is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -43,7 +44,7 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
                 f"GPU {gpu.index} is not available: {note}",
                 (_shown(gpu, "name"), _shown(gpu, "memory_total")),
                 "Stop its processes, then reset the GPU or power-cycle the machine; replace a rented machine.",
-                ("sudo dmesg | grep -i xid | tail", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+                either("sudo dmesg | grep -i xid | tail", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
             )
 
 
@@ -63,7 +64,9 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {gpu.ecc_uncorrected.value} uncorrectable ECC errors since the last reset",
                 (_shown(gpu, "ecc_uncorrected"),),
                 "Reset the GPU to remap the bad rows; replace it if errors return.",
-                (f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+                either(
+                    f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"
+                ),
             )
 
 
@@ -84,7 +87,7 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: row remapping failed because no spare rows are left",
                 (_shown(gpu, "remapped_rows"),),
                 "Replace the GPU.",
-                (f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.index}",),
+                steps(f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.index}"),
             )
         elif rows and rows.pending:
             yield Problem(
@@ -92,7 +95,7 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: row remapping is pending until a reset",
                 (_shown(gpu, "remapped_rows"),),
                 "Reset the GPU before a long run.",
-                (f"sudo nvidia-smi --gpu-reset -i {gpu.index}",),
+                steps(f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
             )
 
 
@@ -117,7 +120,7 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: MIG is enabled{shown}, a process can use one instance at most",
                 (_shown(gpu, "mig"),),
                 "Select an instance in CUDA_VISIBLE_DEVICES, or disable MIG to use the full GPU.",
-                ("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
+                either("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
             )
 
 
@@ -140,7 +143,7 @@ def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: compute mode is {mode}",
                 (_shown(gpu, "compute_mode"),),
                 "Set the compute mode to default.",
-                (f"sudo nvidia-smi -i {gpu.index} -c DEFAULT",),
+                steps(f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"),
             )
 
 
@@ -163,7 +166,7 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: clocks are reduced ({', '.join(reasons)}) at {gpu.temperature.value} °C",
                 (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
                 "Check cooling and power supply; replace a rented machine, because every training step will be slow.",
-                (f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}",),
+                steps(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}"),
             )
 
 
@@ -188,7 +191,7 @@ def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {users}",
                 (_shown(gpu, "memory_used"), _shown(gpu, "processes")),
                 "End leftover processes, or use another GPU.",
-                ("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in processes)}"),
+                either("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in processes)}"),
             )
 
 
@@ -212,7 +215,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: joining the NVSwitch fabric: {fabric.state}",
                 (_shown(gpu, "fabric"),),
                 f"Start the fabric manager of the driver's version ({machine.driver.version.value}).",
-                (
+                either(
                     "sudo systemctl status nvidia-fabricmanager",
                     f"sudo apt-get install nvidia-fabricmanager-{version}",
                     "sudo systemctl enable --now nvidia-fabricmanager",
@@ -224,7 +227,7 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: joining the NVSwitch fabric failed with NVML status {fabric.status}",
                 (_shown(gpu, "fabric"),),
                 "Restart the fabric manager and read its log.",
-                ("sudo systemctl restart nvidia-fabricmanager", "sudo tail -50 /var/log/fabricmanager.log"),
+                either("sudo systemctl restart nvidia-fabricmanager", "sudo tail -50 /var/log/fabricmanager.log"),
             )
 
 
@@ -245,7 +248,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {link.active} of {link.links} NVLinks are active",
                 (_shown(gpu, "nvlink"),),
                 "Check which links are down; reset the GPU, or check card and cable.",
-                (f"nvidia-smi nvlink --status -i {gpu.index}",),
+                steps(f"nvidia-smi nvlink --status -i {gpu.index}"),
             )
 
 
@@ -266,7 +269,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: PCIe runs x{link.width} of x{link.max_width}",
                 (_shown(gpu, "pcie"),),
                 "Loading and offloading are slower; check slot and riser.",
-                (f"nvidia-smi -q -i {gpu.index} | grep -A8 'Link Width'",),
+                steps(f"nvidia-smi -q -i {gpu.index} | grep -A8 'Link Width'"),
             )
 
 

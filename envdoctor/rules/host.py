@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -31,7 +32,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
             f"/dev/shm has {shm.total / (1 << 20):.0f} MiB; 1024 MiB are required",
             (evidence("storage.places", machine.storage.places),),
             "Start the container with more shared memory, or remount it.",
-            ("docker run --shm-size=16g ...", "sudo mount -o remount,size=16G /dev/shm"),
+            either("docker run --shm-size=16g ...", "sudo mount -o remount,size=16G /dev/shm"),
         )
 
 
@@ -51,7 +52,7 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
             f"{limit} open files are allowed (ulimit -n); {OPEN_FILES} or more are required",
             (evidence("limits.open_files", machine.limits.open_files),),
             "Raise the soft limit in the shell before a run.",
-            ("ulimit -n 65536",),
+            steps("ulimit -n 65536"),
         )
 
 
@@ -72,7 +73,7 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
             f"{place.free / GIB:.1f} GiB free for {role} ({place.path})",
             (evidence("storage.places", machine.storage.places),),
             "Free disk space, or move the cache to a larger disk.",
-            (
+            either(
                 "uv cache prune",
                 f"du -xh --max-depth=2 {place.path} | sort -h | tail",
                 "export HF_HOME=/large/disk/hf",
@@ -95,7 +96,7 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
             "no C compiler (cc, gcc or clang) on PATH",
             (evidence("cuda.compiler", machine.cuda.compiler),),
             "Install a C compiler.",
-            ("sudo apt-get install -y build-essential", "conda install -c conda-forge gcc gxx"),
+            either("sudo apt-get install -y build-essential", "conda install -c conda-forge gcc gxx"),
         )
 
 
@@ -116,7 +117,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
             "no installed Python has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
             (evidence("pythons", machine.pythons),),
             "Install the headers, or a Python from uv, which includes them.",
-            (f"sudo apt-get install -y python{version}-dev", f"uv python install {version}"),
+            either(f"sudo apt-get install -y python{version}-dev", f"uv python install {version}"),
         )
 
 
@@ -136,5 +137,5 @@ def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
             f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'not installed'}",
             (evidence("cuda.cuda_home", home), evidence("cuda.nvcc", nvcc)),
             "Set CUDA_HOME to the toolkit that contains nvcc, or unset it; wheels do not need it.",
-            ("unset CUDA_HOME", "ls -d /usr/local/cuda*"),
+            either("unset CUDA_HOME", "ls -d /usr/local/cuda*"),
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.core.remedies import Notation, either
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.rules.facts import first_in_use
@@ -31,7 +32,7 @@ class KnownBreak(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     problem: str
     why: str
     fix: str
-    commands: tuple[str, ...] = ()
+    remedies: Notation = ()
     url: str
 
 
@@ -62,7 +63,7 @@ def make_check(row: KnownBreak) -> Check:
         ):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
-        yield Problem(row.status, problem, version_evidence(stack, *names), fix, row.commands)
+        yield Problem(row.status, problem, version_evidence(stack, *names), fix, either(*row.remedies))
 
     check.__name__ = check.__qualname__ = row.name
     check.__doc__ = _documentation(row)
@@ -75,7 +76,8 @@ def _documentation(row: KnownBreak) -> str:
     )
     condition += f", with {', '.join(row.only_with[:-1])} or {row.only_with[-1]}" if row.only_with else ""
     condition += f", on Python {row.python}" if row.python else ""
-    fix = f"Fix: {row.fix}" if "{" not in row.fix else f"Fix: {' or '.join(row.commands)}"
+    commands = " or ".join(" && ".join(each.commands) for each in either(*row.remedies))
+    fix = f"Fix: {commands if '{' in row.fix else row.fix}"
     references = "\n".join(
         dict.fromkeys((row.url, *(part for part in row.source.split() if part.startswith("http"))))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Gpu, Machine, Stack
+from envdoctor.core.remedies import steps
 from envdoctor.rules.facts import first_in_use, gpu_label, gpu_labels, gpus_of, model_of
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -40,7 +41,7 @@ def consumer_gpus_have_no_peer_access(machine: Machine) -> Iterator[Problem]:
             f"{gpu_labels(gpus_without_peer_access)} have no peer access over PCIe; NCCL copies through host memory",
             (evidence("gpus", machine.gpus),),
             "Disable peer access only if a multi-GPU run hangs.",
-            ("export NCCL_P2P_DISABLE=1",),
+            steps("export NCCL_P2P_DISABLE=1"),
         )
 
 
@@ -66,7 +67,7 @@ def gpu_order_is_ambiguous(machine: Machine, stack: Stack) -> Iterator[Problem]:
         + (f": {engine} may use the wrong one" if engine else ""),
         (evidence("gpus", machine.gpus), evidence("environment", machine.environment)),
         "Make CUDA number the GPUs like nvidia-smi.",
-        ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",),
+        steps("export CUDA_DEVICE_ORDER=PCI_BUS_ID"),
     )
 
 
@@ -90,7 +91,7 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
                 f"{gpu_label(gpu)} is under load at PCIe generation {link.generation} of {link.max_generation}",
                 (evidence(f"gpus.{gpu.index}.pcie", gpu.pcie), evidence(f"gpus.{gpu.index}.power", gpu.power)),
                 "Check slot, riser and BIOS setting; replace a rented machine.",
-                (f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'",),
+                steps(f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'"),
             )
 
 
@@ -110,7 +111,7 @@ def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
             f"ECC is off on {gpu_labels(off)}",
             tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
             "Enable it to detect memory errors.",
-            ("sudo nvidia-smi -e 1 && sudo reboot",),
+            steps("sudo nvidia-smi -e 1 && sudo reboot"),
         )
 
 

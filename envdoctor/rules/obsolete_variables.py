@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import first_in_use, gpu_labels, gpus_of, installed_version, is_reported, parse_version
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -49,7 +50,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
             f"{name} selects PyTorch's CPU builds, but this machine has {gpu_labels(gpus)}",
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it, so that the next installation does not replace torch with a CPU build.",
-            (f"unset {name}", "uv pip install torch --torch-backend=auto"),
+            either(f"unset {name}", "uv pip install torch --torch-backend=auto"),
         )
     elif backend == "auto" and machine.gpus.state == "absent" and not is_reported(machine.gpus):
         yield Problem(
@@ -57,7 +58,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
             "UV_TORCH_BACKEND=auto selects CPU builds on this machine, because it has no driver",
             (Evidence("UV_TORCH_BACKEND", backend, machine.environment.source), evidence("gpus", machine.gpus)),
             "If the environment is for a machine with GPUs, set the CUDA version instead.",
-            ("export UV_TORCH_BACKEND=cu128",),
+            steps("export UV_TORCH_BACKEND=cu128"),
         )
 
 
@@ -82,7 +83,7 @@ def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
                 f"{name}={variables[name]}: {effect}",
                 (Evidence(name, variables[name], machine.environment.source),),
                 "Unset it, unless you are debugging.",
-                (f"unset {name}",),
+                steps(f"unset {name}"),
             )
 
 
@@ -107,7 +108,7 @@ def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Proble
                 f"{name}={variables[name]} has no effect: vLLM {vllm} does not read it, {instead}",
                 (Evidence(name, variables[name], machine.environment.source),),
                 "Unset it, and use the option if you need it.",
-                (f"unset {name}",),
+                steps(f"unset {name}"),
             )
 
 
@@ -139,5 +140,5 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
         f"{name} loads {value} instead of torch's library",
         (Evidence(name, variables[name], machine.environment.source),),
         "Unset it; torch's wheels load their own libraries.",
-        (f"unset {name}",),
+        steps(f"unset {name}"),
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import (
     first_in_use,
     gpus_of,
@@ -60,9 +61,13 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
         f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID, but {engine} expects numbers",
         (Evidence("CUDA_VISIBLE_DEVICES", value[:12] + "...", machine.environment.source),),
         "Give the container only this instance, with number 0." if mig else "Use the numbers of the GPUs.",
-        ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
-        if mig
-        else ("export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0",),
+        either(
+            *(
+                ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
+                if mig
+                else ("export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0",)
+            )
+        ),
     )
 
 
@@ -91,7 +96,7 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
         (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
          evidence("cuda_available", stack.cuda_available)),
         "Unset it, or use the numbers that the GPUs have in the process.",
-        ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
+        either("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
     )  # fmt: skip
 
 
@@ -129,7 +134,7 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
         (Evidence(name, _variables(machine)[name], machine.environment.source),),
         "Unset it for processes that use vLLM's sleep mode"
         + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if unseen else "."),
-        (f"unset {name}",),
+        steps(f"unset {name}"),
     )
 
 
@@ -162,7 +167,7 @@ def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
             + (", and this machine has InfiniBand" if harms and "IB" in name else ""),
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it unless this machine needs it.",
-            (f"unset {name}",),
+            steps(f"unset {name}"),
         )
 
 
@@ -199,7 +204,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
         + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
         "Remove it; torch's wheels load their own libraries.",
-        (f"export LD_LIBRARY_PATH={remaining}" if remaining else "unset LD_LIBRARY_PATH",),
+        steps(f"export LD_LIBRARY_PATH={remaining}" if remaining else "unset LD_LIBRARY_PATH"),
     )
 
 
@@ -223,7 +228,7 @@ def hub_is_offline(machine: Machine) -> Iterator[Problem]:
                 f"{name}={value}: only cached models and datasets can be loaded",
                 (Evidence(name, value, machine.environment.source),),
                 "Unset it to permit downloads.",
-                (f"unset {name}",),
+                steps(f"unset {name}"),
             )
             return
 
@@ -249,7 +254,7 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
             "HF_TOKEN is not set: gated models need a login",
             (evidence("environment", variables),),
             "Log in once if you use gated models.",
-            ("hf auth login",),
+            steps("hf auth login"),
         )
 
 
@@ -278,7 +283,7 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
         + (", and CUDA does not initialize" if fails else ""),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source), evidence("cuda", stack.cuda_available)),
         "Remove it unless the driver is older than the environment requires.",
-        (f"export LD_LIBRARY_PATH={':'.join(part for part in value.split(':') if part not in compat)}",),
+        steps(f"export LD_LIBRARY_PATH={':'.join(part for part in value.split(':') if part not in compat)}"),
     )
 
 

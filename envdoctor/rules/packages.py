@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.releases import optional_specifier
 from envdoctor.knowledge.versions import satisfies, version_key
 from envdoctor.rules.facts import is_from_report
@@ -116,7 +117,7 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
         f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
         if agree
         else f"No version of {name} satisfies all packages: install {users} in a separate environment.",
-        (f"uv pip install '{name}{wanted}'", "uv pip check") if agree else ("uv pip check",),
+        either(*((f"uv pip install '{name}{wanted}'", "uv pip check") if agree else ("uv pip check",))),
     )
 
 
@@ -155,7 +156,7 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
             f"{len(minor_violations)} declared ranges of less important packages are violated: {listed}",
             version_evidence(stack, *sorted({violation.name for violation in minor_violations})[:8]),
             "No action needed unless one of these packages fails.",
-            ("uv pip check",),
+            steps("uv pip check"),
         )
 
 
@@ -272,7 +273,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
             + ", ".join(sorted(names)[:6]),
             version_evidence(stack, requirer),
             "Install the missing packages.",
-            (f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}",),
+            steps(f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}"),
         )
 
 
@@ -297,7 +298,7 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
             f"triton {versions['triton']} imports setuptools, which is not installed",
             version_evidence(stack, "triton", "torch"),
             "Install setuptools.",
-            ("uv pip install setuptools",),
+            steps("uv pip install setuptools"),
         )
 
 
@@ -330,5 +331,5 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
                 f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed",
                 version_evidence(stack, user, name),
                 f"Upgrade {name}, or install an older {user}.",
-                (f"uv pip install '{name}{minimum}'",),
+                steps(f"uv pip install '{name}{minimum}'"),
             )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
+from envdoctor.core.remedies import either
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
@@ -53,7 +54,9 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
         (evidence("torch", stack.torch), evidence("python_version", stack.python_version)),
         "Use the interpreter of the environment with torch, or install torch into this one."
         + (" On Jetson use NVIDIA's wheel for this JetPack." if jetson else ""),
-        ("python -c 'import sys; print(sys.executable, sys.path)'", "uv pip install torch --torch-backend=auto"),
+        either(
+            "python -c 'import sys; print(sys.executable, sys.path)'", "uv pip install torch --torch-backend=auto"
+        ),
     )
 
 
@@ -81,7 +84,7 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
             f"{copy.name} {winner.version} in {winner.location} hides {copy.version} in {copy.location}",
             (evidence("shadowed", stack.shadowed),),
             "Remove one of the two" + ("; PYTHONNOUSERSITE=1 excludes ~/.local." if user_site else "."),
-            _removal(winner, copy, user_site=user_site),
+            either(*(_removal(winner, copy, user_site=user_site))),
         )
 
 
@@ -112,7 +115,7 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
             Evidence("pip", f"torch {pip.version}", pip.location or stack.distributions.source),
         ),
         "Remove conda's pytorch, then reinstall torch, because both use the same files.",
-        (
+        either(
             "conda remove --force pytorch",
             f"uv pip install --reinstall torch=={public_part(pip.version)} --torch-backend=auto",
         ),
@@ -152,7 +155,7 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
         names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
                           for distribution, pythons in list(unsupported.items())[:4])  # fmt: skip
         yield Problem("error", f"Python {python} is outside the declared ranges: {names}", shown,
-                      "Recreate the environment with a Python that they support.", fix)  # fmt: skip
+                      "Recreate the environment with a Python that they support.", either(*(fix)))  # fmt: skip
         return
     newest = list(torch_releases().values())[-1]
     if not newest.python:
@@ -165,7 +168,7 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
             f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
             shown,
             "Create an environment with a Python of that range.",
-            fix,
+            either(*(fix)),
         )
 
 
@@ -188,7 +191,7 @@ def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stac
         f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the environment'}) has no Python.h",
         (evidence("headers", stack.headers),),
         "Install the headers of this Python, or recreate the environment with a Python that includes them.",
-        (f"sudo apt-get install -y python{name}-dev", f"uv python install {name} && uv venv --python {name}"),
+        either(f"sudo apt-get install -y python{name}-dev", f"uv python install {name} && uv venv --python {name}"),
     )
 
 
@@ -216,7 +219,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
             return
         yield Problem("error", f"{library} has no wheels for {platform}", shown,
                       "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
-                      ("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())  # fmt: skip
+                      either(*(("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())))  # fmt: skip
         return
     if not is_jetson(machine):
         return
@@ -232,7 +235,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         + ": PyPI and the PyTorch index have no wheels of vLLM, flash-attn and torch for its CUDA",
         (*shown, evidence("torch", stack.torch)) if stack.torch.value is None else shown,
         "Use JetPack 6 or newer and containers for Jetson, or NVIDIA's wheels for this JetPack.",
-        ("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
+        either("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import (
     Distribution,
     Evidence,
@@ -21,10 +22,10 @@ from envdoctor.core.records import (
     Gpu,
     Interpreter,
     Machine,
-    Record,
     Stack,
     Status,
 )
+from envdoctor.core.remedies import Remedy
 
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide.
 Kind = Literal["machine", "environment", "guide"]
@@ -49,7 +50,7 @@ class Problem(Record, frozen=True):
     message: str
     evidence: tuple[Evidence, ...]
     fix: str
-    commands: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()  # several are alternatives
     line: int = 0
     cause: str = ""
     url: str = ""
@@ -192,7 +193,7 @@ def _finding(rule: Rule, problem: Problem) -> Finding:
         problem.message,
         problem.evidence,
         problem.fix,
-        problem.commands,
+        problem.remedies,
         problem.url or rule.url,
         problem.line,
     )

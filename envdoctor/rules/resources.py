@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import first_in_use, gpus_of
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -36,7 +37,7 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
         f"{limit.value >> 10} KiB of locked memory are allowed (ulimit -l); {', '.join(links[:4])} need it unlimited",
         (evidence("limits.locked_memory", limit), evidence("interfaces", machine.interfaces)),
         "Raise the limit for the process that starts the job.",
-        ("docker run --ulimit memlock=-1 ...", "ulimit -l unlimited"),
+        either("docker run --ulimit memlock=-1 ...", "ulimit -l unlimited"),
     )
 
 
@@ -58,7 +59,7 @@ def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
             f"{limit.value} processes and threads are allowed (ulimit -u); {PROCESSES} or more are required",
             (evidence("limits.processes", limit),),
             "Raise the limit before a run.",
-            (f"ulimit -u {PROCESSES * 16}", "docker run --pids-limit=-1 ..."),
+            either(f"ulimit -u {PROCESSES * 16}", "docker run --pids-limit=-1 ..."),
         )
 
 
@@ -85,7 +86,7 @@ def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
             "Limit the number of jobs before a source build.",
-            (f"export MAX_JOBS={jobs} NVCC_THREADS=1",),
+            steps(f"export MAX_JOBS={jobs} NVCC_THREADS=1"),
         )
 
 
@@ -112,7 +113,7 @@ def host_memory_is_smaller_than_the_gpus(machine: Machine, stack: Stack) -> Iter
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
             "If vLLM uses sleep mode, use level 2, which keeps no weights in host memory.",
-            ("free -g",),
+            steps("free -g"),
         )
 
 
@@ -138,7 +139,7 @@ def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Ite
             f"models are cached in {place.path}, which is on {place.kind}",
             (evidence("storage.places", machine.storage.places),),
             "If loading is slow, move the cache to a local disk.",
-            ("export HF_HOME=/local/disk/hf",),
+            steps("export HF_HOME=/local/disk/hf"),
         )
 
 

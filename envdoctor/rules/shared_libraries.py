@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.releases import numpy2_releases, required_specifier
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.rules.facts import is_from_report, torch_cuda
@@ -53,7 +54,7 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
             f"numpy {numpy} is installed with packages built for NumPy 1: {listed}",
             version_evidence(stack, "numpy", *[name for name, _ in old]),
             "Install numpy below 2, or releases of these packages that support NumPy 2.",
-            ("uv pip install 'numpy<2'",),
+            steps("uv pip install 'numpy<2'"),
         )
 
 
@@ -86,7 +87,7 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
             "it was built for MKL below 2024.1",
             version_evidence(stack, torch.name, "mkl"),
             "Install MKL below 2024.1.",
-            ("conda install 'mkl<2024.1'",),
+            steps("conda install 'mkl<2024.1'"),
         )
 
 
@@ -121,7 +122,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"torch {versions['torch']} needs {fix}",
             version_evidence(stack, "torch", *names),
             f"Remove {', '.join(wrong)} and reinstall {fix}.",
-            (f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
+            either(f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
         )
     elif pin and names == [right] and _older(versions[right], pin):
         yield Problem(
@@ -129,7 +130,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"{right} {versions[right]} is older than the {pin} that torch {versions['torch']} was built with",
             version_evidence(stack, "torch", right),
             f"Install the NCCL that torch requires: {pin}.",
-            (f"uv pip install --no-deps {fix}",),
+            steps(f"uv pip install --no-deps {fix}"),
         )
 
 
@@ -173,7 +174,7 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
            else "is installed instead of nvidia-ml-py"),
         version_evidence(stack, "pynvml", "nvidia-ml-py", *users[:1]),
         "Remove pynvml and reinstall nvidia-ml-py.",
-        ("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
+        either("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
     )  # fmt: skip
 
 
@@ -201,5 +202,7 @@ def libraries_of_two_cuda_versions_share_one_directory(machine: Machine, stack: 
                 f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same directory",
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
-                (f"uv pip uninstall {wrong}", f"uv pip install --reinstall --no-deps {right}=={versions[right]}"),
+                either(
+                    f"uv pip uninstall {wrong}", f"uv pip install --reinstall --no-deps {right}=={versions[right]}"
+                ),
             )

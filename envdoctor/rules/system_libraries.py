@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Extension, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.kernel_files import is_optional
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import first_in_use, installed_version, parse_major_minor
@@ -50,8 +51,8 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
             f"glibc {machine.system.glibc.value}; {what}",
             shown,
             "Use a container with a newer system, or a newer distribution; do not replace glibc.",
-            ("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
-             else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04",),
+            steps("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
+             else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04"),
         )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
             + (f"; {len(incompatible) - 1} more files need it as well" if len(incompatible) > 1 else ""),
             (evidence("stack.libstdcxx", stack.libstdcxx),),
             "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
-            ("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
+            either("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
         )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack, Status
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import first_toolkit, toolkit
 from envdoctor.rules.facts import (
@@ -48,7 +49,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
         f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}",
         (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
         f"Install the CUDA {cuda} toolkit and set CUDA_HOME to it before a source build, or install wheels.",
-        (f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
+        either(f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
     )
 
 
@@ -82,10 +83,9 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
             (evidence("cuda.nvcc_version", nvcc), evidence(f"gpus.{gpu.index}.compute_capability",
                                                            gpu.compute_capability)),
             f"Install the toolkit of CUDA {first.cuda} or newer and set CUDA_HOME to it; wheels do not need it.",
-            (
+            either(
                 f"sudo apt-get install -y cuda-toolkit-{first.cuda.replace('.', '-')}",
-                f"export CUDA_HOME=/usr/local/cuda-{first.cuda}",
-            ),
+                f"export CUDA_HOME=/usr/local/cuda-{first.cuda}"),
         )  # fmt: skip
         return
 
@@ -111,7 +111,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
         f"gcc {gcc} is newer than nvcc {nvcc.value} supports (up to gcc {row.gcc})",
         (evidence("cuda.compiler", compiler), evidence("cuda.nvcc_version", nvcc)),
         f"Configure nvcc to use gcc {row.gcc}, or install a newer toolkit.",
-        (
+        either(
             f"sudo apt-get install -y gcc-{row.gcc} g++-{row.gcc}",
             f"export CC=gcc-{row.gcc} CXX=g++-{row.gcc} NVCC_PREPEND_FLAGS='-ccbin g++-{row.gcc}'",
         ),
@@ -141,7 +141,7 @@ def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterat
             f"nvcc is not installed; {library} needs it only to compile kernels at run time",
             (evidence("cuda.nvcc", nvcc),),
             f"If a build requires CUDA_HOME, install the CUDA {cuda} toolkit.",
-            (
+            either(
                 f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",
                 f"export CUDA_HOME=/usr/local/cuda-{cuda}",
             ),
@@ -174,7 +174,7 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
                 f"TRITON_PTXAS_PATH={path} is from CUDA {version.value}, which does not support {gpu_label(gpu)}",
                 (evidence("cuda.ptxas_version", version), Evidence("TRITON_PTXAS_PATH", path or "", "environment")),
                 f"Unset it, or set it to the ptxas of CUDA {first.cuda} or newer.",
-                ("unset TRITON_PTXAS_PATH",),
+                steps("unset TRITON_PTXAS_PATH"),
             )
             return
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
 from envdoctor.knowledge.torch_builds import (
@@ -113,9 +114,13 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         else f"{name} finds no CUDA, but this machine has {hardware}: it is not a CUDA build, or the driver fails",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {build_name(advice)}." if advice else "Reinstall torch from a CUDA index.",
-        (f"{install_command(advice)} --reinstall-package torch",)
-        if advice
-        else ("uv pip install torch torchvision torchaudio --torch-backend=auto --reinstall",),
+        either(
+            *(
+                (f"{install_command(advice)} --reinstall-package torch",)
+                if advice
+                else ("uv pip install torch torchvision torchaudio --torch-backend=auto --reinstall",)
+            )
+        ),
     )
 
 
@@ -148,7 +153,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
             f"driver {driver} is older than CUDA {cuda} requires ({minimum}); CUDA works by forward compatibility",
             shown,
             "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
-            ("ls /usr/local/cuda/compat",),
+            steps("ls /usr/local/cuda/compat"),
         )
         return
     advice = _best(machine, stack)
@@ -159,8 +164,12 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         f"Install a driver of branch {max(needed[0], 535)} or newer"
         + (f", or {build_name(advice)}, which this driver supports" if advice else "")
         + _forward_advice(machine, cuda),
-        (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
-        + ((install_command(advice),) if advice else ()),
+        either(
+            *(
+                (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
+                + ((install_command(advice),) if advice else ())
+            )
+        ),
     )
 
 
@@ -284,7 +293,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}",
         shown,
         fix,
-        (install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={visible}",),
+        either(*((install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={visible}",))),
     )
 
 

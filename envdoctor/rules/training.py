@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import optional_specifier, releases_of, releases_that_accept, version_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
@@ -56,7 +57,7 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
         version_evidence(stack, "trl", "vllm"),
         f"Install vLLM {specifier}" + (f" (newest: {vllm_releases[0]})" if vllm_releases else "") + f"{trl_fix}.",
-        tuple(commands),
+        either(*(tuple(commands))),
     )
 
 
@@ -98,7 +99,7 @@ def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> It
         f"Install kernels {accepted}"
         + (f", or transformers {version_range(releases)} for kernels {kernels}" if releases else "")
         + ".",
-        (
+        either(
             f"uv pip install 'kernels{accepted}'",
             *((f"uv pip install transformers=={releases[0]}",) if releases else ()),
         ),
@@ -162,7 +163,7 @@ def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Prob
         f"the vllm extra of verl {verl} requires vLLM {specifier}; {vllm} is installed",
         version_evidence(stack, "verl", "vllm"),
         f"Install vLLM {specifier}, or a newer verl.",
-        (f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto",),
+        steps(f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto"),
     )
 
 
@@ -188,7 +189,7 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
                 f"{name} {versions[name]} does not match flashinfer-python {base}",
                 version_evidence(stack, "flashinfer-python", name),
                 "Install both in one version.",
-                (f"uv pip install flashinfer-python=={base} {name}=={base}",),
+                steps(f"uv pip install flashinfer-python=={base} {name}=={base}"),
             )
 
 
@@ -223,5 +224,5 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
             f"{' and '.join(f'{name} {versions[name]}' for name in names)} both contain the module triton",
             version_evidence(stack, "torch", *names),
             f"Remove them and reinstall {keep}, which torch {versions.get('torch', '')} requires.",
-            (f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),
+            either(f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),
         )

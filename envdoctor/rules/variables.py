@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine
+from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -38,7 +39,7 @@ def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
             f"CUDA_VISIBLE_DEVICES={value!r} hides all {len(gpus)} GPUs",
             (_shown("CUDA_VISIBLE_DEVICES", value), evidence("gpus", machine.gpus)),
             "Unset it, or name existing GPUs.",
-            ("unset CUDA_VISIBLE_DEVICES", "export CUDA_VISIBLE_DEVICES=0"),
+            either("unset CUDA_VISIBLE_DEVICES", "export CUDA_VISIBLE_DEVICES=0"),
         )
 
 
@@ -60,7 +61,7 @@ def rocr_visible_devices_is_set(machine: Machine) -> Iterator[Problem]:
             f"ROCR_VISIBLE_DEVICES={value!r} is set on a machine with NVIDIA GPUs",
             (_shown("ROCR_VISIBLE_DEVICES", value),),
             "Unset it before Ray starts.",
-            ("unset ROCR_VISIBLE_DEVICES",),
+            steps("unset ROCR_VISIBLE_DEVICES"),
         )
 
 
@@ -89,7 +90,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
                 f"{name}={value}, but the interfaces are {', '.join(interfaces)}",
                 (_shown(name, value), evidence("interfaces", machine.interfaces)),
                 "Set it to an existing interface, or unset it.",
-                (f"unset {name}", "ip -br addr"),
+                either(f"unset {name}", "ip -br addr"),
             )
 
 
@@ -113,7 +114,7 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
             f"LD_LIBRARY_PATH contains {', '.join(compat)}, whose libcuda is found before the driver's",
             (_shown("LD_LIBRARY_PATH", value),),
             "Remove it unless the driver is older than the environment requires.",
-            (f"export LD_LIBRARY_PATH={remaining}",),
+            steps(f"export LD_LIBRARY_PATH={remaining}"),
         )
 
 
@@ -136,5 +137,5 @@ def python_variables_change_the_import_path(machine: Machine) -> Iterator[Proble
                 f"{name}={value}",
                 (_shown(name, value),),
                 "Unset it for the programs of this environment.",
-                (f"unset {name}",),
+                steps(f"unset {name}"),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier, version_range
 from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
@@ -55,7 +56,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         if vllm_releases:
             commands.append(f"uv pip install vllm=={vllm_releases[0]}{_backend_of(stack)}")
         fix = f"Install torch{pin}, which vLLM {vllm_violation.requirer_version} is compiled for{instead}."
-        yield Problem(problem.status, problem.message, problem.evidence, fix, tuple(commands))
+        yield Problem(problem.status, problem.message, problem.evidence, fix, either(*(tuple(commands))))
         return
     users = ", ".join(sorted({violation.requirer for violation in found}))
     fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and change {users} to releases that accept it"
@@ -64,7 +65,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         problem.message + f"; vLLM {_vllm(stack)} requires torch{specifiers_for(stack, 'torch').get('vllm', '')}",
         problem.evidence,
         f"{fix}, or to a separate environment.",
-        (f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
+        either(f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
     )
 
 
@@ -97,7 +98,7 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
         + (f"; it requires torch{pin}" if pin else ""),
         (evidence("torch", stack.torch), *version_evidence(stack, "vllm")),
         "Install vLLM in a new environment with the torch that it requires, or build it for this torch.",
-        ("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto",),
+        steps("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto"),
     )
 
 
@@ -152,7 +153,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
             found,
             "On a machine with an NVIDIA GPU reinstall torch for CUDA; otherwise install vLLM's CPU build "
             "(the +cpu wheel of its release, or VLLM_TARGET_DEVICE=cpu from source).",
-            ("uv pip install --reinstall vllm torch --torch-backend=auto",),
+            steps("uv pip install --reinstall vllm torch --torch-backend=auto"),
         )
     elif vllm and cuda and vllm != cuda.partition(".")[0]:
         vllm_releases = releases_that_pin("vllm", "torch", public_part(torch))
@@ -165,7 +166,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
             + (
                 f" PyPI's {version_range(vllm_releases)} are for torch {public_part(torch)}." if vllm_releases else ""
             ),
-            (f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto",),
+            steps(f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto"),
         )
 
 
@@ -197,7 +198,7 @@ def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterato
         f"vLLM {vllm.version} is from PyPI, but torch {torch.version} is from {torch.source}",
         version_evidence(stack, "vllm", torch.name),
         "Create a new environment and install torch and vLLM from PyPI together.",
-        (f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto",),
+        steps(f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto"),
     )
 
 
@@ -244,7 +245,7 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
             ),
             "Upgrade vLLM to 0.10.2 or newer with its torch, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
             "reinstalling torch does not help.",
-            ("uv pip install 'vllm>=0.10.2' --torch-backend=auto",),
+            steps("uv pip install 'vllm>=0.10.2' --torch-backend=auto"),
         )
 
 
@@ -300,7 +301,7 @@ def _too_old(
             *version_evidence(stack, "vllm", "flash-attn"),
         ),
         fix,
-        ("nvidia-smi --query-gpu=index,name,compute_cap --format=csv",),
+        steps("nvidia-smi --query-gpu=index,name,compute_cap --format=csv"),
     )
 
 
@@ -352,5 +353,5 @@ def triton_kernels_is_an_unrelated_package(machine: Machine, stack: Stack) -> It
             + (f" (its home page is {package.home})" if package.home else ""),
             version_evidence(stack, "triton-kernels", "vllm"),
             "Remove it; vLLM 0.12 and newer includes it, older releases need that of the Triton repository.",
-            ("uv pip uninstall triton-kernels",),
+            steps("uv pip uninstall triton-kernels"),
         )

@@ -15,7 +15,7 @@ from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.core.paths import exists, expand_home
 from envdoctor.core.processes import run
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.training.launchers.records import LaunchOptions
 from envdoctor.training.runs.directory import Engine
 

@@ -13,7 +13,7 @@ from envdoctor import __version__
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.processes import CompletedProcess, run
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.training.launchers import node
 from envdoctor.training.launchers.plan import plan_launch
 from envdoctor.training.launchers.records import Launch, LaunchContext, LaunchOptions, RunSpec

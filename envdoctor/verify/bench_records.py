@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from envdoctor.core.records import Gpu, ProbeResult, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Gpu, ProbeResult
 from envdoctor.knowledge.gpu_speeds import ExpectedSpeed, Measure, gpu_speeds, pcie_speed
 from envdoctor.machine.gpu_sampler import GpuSample
 

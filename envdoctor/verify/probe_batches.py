@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from envdoctor.core.records import ProbeResult, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import ProbeResult
 from envdoctor.machine.memory import read_memory
 from envdoctor.verify.probe_process import run_probe
 from envdoctor.verify.probe_scripts import Probe

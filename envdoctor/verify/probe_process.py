@@ -13,7 +13,8 @@ from typing import Literal
 import msgspec
 
 from envdoctor.core import processes as process
-from envdoctor.core.records import Outcome, ProbeResult, Record
+from envdoctor.core.record import Record
+from envdoctor.core.records import Outcome, ProbeResult
 from envdoctor.verify import process_memory
 from envdoctor.verify.probe_scripts import Probe
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from envdoctor.core.directories import PACKAGE
 from envdoctor.core.errors import BadInput, unknown_name
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 PROBES_FOLDER = PACKAGE / "probes"
 DEFAULT_MEMORY_GB = 8

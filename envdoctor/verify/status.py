@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from envdoctor.core.errors import BadInput, Refused
-from envdoctor.core.records import Record, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Verification
 from envdoctor.environment.managed import read_install_record
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import read_nvml

@@ -11,7 +11,8 @@ import msgspec
 
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.records import Record, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Verification
 from envdoctor.environment.managed import VERIFICATION, read_install_record
 
 if TYPE_CHECKING:

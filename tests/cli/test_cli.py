@@ -57,7 +57,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
     ]
     assert list(data["data"]) == keys
     finding = data["data"]["findings"][0]
-    assert {"id", "cause", "status", "message", "evidence", "fix", "commands"} <= finding.keys()
+    assert {"id", "cause", "status", "message", "evidence", "fix", "remedies"} <= finding.keys()
 
 
 def test_an_error_has_the_same_envelope(home: Path) -> None:

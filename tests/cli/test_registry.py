@@ -27,7 +27,7 @@ from envdoctor.commands.registry import (
 )
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import Argument, Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 MAX_SUMMARY = 50
 

@@ -10,6 +10,7 @@ KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": 
 KNOWN = {
     "$schema", "$defs", "$ref", "title", "description", "default", "type", "enum", "const", "anyOf", "properties",
     "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "minimum", "maximum",
+    "discriminator",
 }  # fmt: skip
 
 

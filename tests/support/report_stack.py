@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
+from support.remedies import commands_of
 
 from envdoctor.core.records import (
     CudaToolkit,
@@ -175,9 +176,9 @@ class Case(NamedTuple):
         assert finding.message
         assert finding.evidence
         assert finding.fix
-        assert "None" not in f"{finding.message} {finding.fix} {finding.commands}"
+        assert "None" not in f"{finding.message} {finding.fix} {commands_of(finding)}"
         if self.status != "info":
-            assert finding.commands
+            assert commands_of(finding)
         assert [each.message for each in silent] == []
 
 

@@ -11,7 +11,7 @@ from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import state_directory
 from envdoctor.core.options import OutputOption, PythonOption, VenvArgument
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.select import read_environment

@@ -15,7 +15,7 @@ from envdoctor.commands.report.gather import collect, redact_data
 from envdoctor.commands.report.records import IssueReport
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.pages.chart import Chart, Key
 from envdoctor.redact.identity import Identity, read_identity
 from envdoctor.training.runs.curves import default_metrics, legend, make_charts

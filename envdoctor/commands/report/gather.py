@@ -14,7 +14,8 @@ import msgspec
 from envdoctor import __version__
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.records import Finding, Machine, Record, Stack, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack, Verification
 from envdoctor.redact.identity import Identity, read_identity
 from envdoctor.redact.redactor import Redactor, summarize_removed
 

@@ -10,6 +10,7 @@ import msgspec
 
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.records import Finding, Stack, Verification
+from envdoctor.core.remedies import command_lines
 
 
 def to_markdown(report: IssueReport) -> str:
@@ -72,7 +73,7 @@ def _findings(findings: tuple[Finding, ...]) -> str:
         lines = [
             finding.message,
             finding.fix,
-            *(f"$ {command}" for command in finding.commands),
+            *command_lines(finding.remedies),
             *evidence,
             finding.url,
         ]

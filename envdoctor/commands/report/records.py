@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from envdoctor.core.records import Finding, Machine, Record, Stack, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack, Verification
 
 REPORT_SCHEMA = 1
 

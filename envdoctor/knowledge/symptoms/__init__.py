@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
+from envdoctor.core.remedies import Notation
 from envdoctor.knowledge.tables import FOLDER, load_table
 
 MINIMUM_LITERAL = 4  # characters; shorter texts are in every block of a log
@@ -26,7 +27,7 @@ class Symptom(Record, frozen=True, kw_only=True):
 
     `weight`: the percentage of texts with this line (and `when`, and none of `unless`) that have this cause.
     `outranks`: causes that are only consequences if this line is present. Named groups of the pattern fill `fix` and
-    `commands`; if these are empty, the fix and the commands of the cause apply.
+    `remedies`; if these are empty, those of the cause apply.
     """
 
     id: str
@@ -38,7 +39,7 @@ class Symptom(Record, frozen=True, kw_only=True):
     unless: tuple[str, ...] = ()  # signals that must all be missing
     outranks: tuple[str, ...] = ()
     fix: str = ""
-    commands: tuple[str, ...] = ()
+    remedies: Notation = ()
     check: str = ""
     url: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -77,7 +78,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
                 table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
             ),
             "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
-            (
+            either(
                 "uv pip install setuptools wheel packaging psutil ninja",
                 f"uv pip install '{requirement.text}' --no-build-isolation",
             ),
@@ -96,7 +97,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
                 f"--no-build-isolation for {requirement.name}: {', '.join(missing)} not installed before this step",
                 (guide_evidence(context, "command", install.action.command, line),),
                 "Install them first, in a separate step.",
-                (f"uv pip install {' '.join(missing)}",),
+                steps(f"uv pip install {' '.join(missing)}"),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
@@ -173,7 +174,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 f"{requirement.name} is compiled from source, but {reason}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Use a -devel image, or install the toolkit of torch's CUDA version and set CUDA_HOME.",
-                ("export CUDA_HOME=/usr/local/cuda-12.8",),
+                steps("export CUDA_HOME=/usr/local/cuda-12.8"),
                 line=line,
             )
 
@@ -190,7 +191,7 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
                 f"{requirement.name} is compiled without MAX_JOBS: one job for each CPU, about 5 GB each",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Set MAX_JOBS to the memory in GB divided by 5.",
-                (f"MAX_JOBS=4 {install.action.command}",),
+                steps(f"MAX_JOBS=4 {install.action.command}"),
                 line=line,
             )
 
@@ -241,6 +242,6 @@ def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Pro
                 f"{requirement.name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 f"Use a toolkit of CUDA {torch.cuda}.",
-                (f"export CUDA_HOME=/usr/local/cuda-{torch.cuda}",),
+                steps(f"export CUDA_HOME=/usr/local/cuda-{torch.cuda}"),
                 line=line,
             )

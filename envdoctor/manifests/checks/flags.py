@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.manifests.actions import SetVariables
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -43,7 +44,7 @@ def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
                         ),
                     ),
                     f"Use the uv option --torch-backend={backend}.",
-                    (f"uv pip install {requirement_arguments(install)} --torch-backend={backend}",),
+                    steps(f"uv pip install {requirement_arguments(install)} --torch-backend={backend}"),
                     line=line,
                 )
 
@@ -67,7 +68,7 @@ def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[P
                     table_evidence("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
                 ),
                 "Select the build for the driver of the target machine, such as --torch-backend=cu128.",
-                (install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128"),),
+                steps(install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128")),
                 line=line,
             )
 
@@ -132,6 +133,6 @@ def shell_interprets_a_version_bound_as_redirection(context: GuideContext) -> It
                 f"{word} is not quoted: the shell {effect}",
                 (guide_evidence(context, "argument", word, line),),
                 f"Quote it: '{word}'.",
-                (f"uv pip install '{word}'",),
+                steps(f"uv pip install '{word}'"),
                 line=line,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
@@ -102,7 +103,7 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         f"Use {action.name}:{replacement}-py3 or newer."
         if replacement
         else "Use the tag whose release notes name this CUDA version.",
-        (f"docker pull {action.name}:{replacement}-py3",) if replacement else (),
+        either(*((f"docker pull {action.name}:{replacement}-py3",) if replacement else ())),
         line=line,
     )
 
@@ -219,7 +220,7 @@ def distribution_toolkit_has_a_different_cuda_version(context: GuideContext) -> 
                     table_evidence("nvidia-cuda-toolkit", versions, "packages.ubuntu.com", "2026-11-21"),
                 ),
                 f"Wheels need no toolkit. To compile, install cuda-toolkit-{cuda.replace('.', '-')} of NVIDIA.",
-                (f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",),
+                steps(f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}"),
                 line=line,
             )
 
@@ -246,7 +247,7 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
                     table_evidence(f"torch {version}", available, TORCH_MATRIX, "2026-11-21"),
                 ),
                 f"Use --torch-backend={backends[-1]}." if backends else "Use a torch release that has a build.",
-                (f"uv pip install 'torch=={version}' --torch-backend={backends[-1]}",) if backends else (),
+                either(*((f"uv pip install 'torch=={version}' --torch-backend={backends[-1]}",) if backends else ())),
                 line=line,
             )
 
@@ -281,7 +282,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
                 f"--index-url replaces PyPI by {source}, which does not have {', '.join(not_on_index[:5])}",
                 (guide_evidence(context, "--index-url", str(source), line),),
                 "Install torch in a separate step, or use --extra-index-url (uv: --torch-backend).",
-                (f"uv pip install {requirement_arguments(install)} --torch-backend={source.backend}",),
+                steps(f"uv pip install {requirement_arguments(install)} --torch-backend={source.backend}"),
                 line=line,
             )
 
@@ -301,7 +302,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
                     (guide_evidence(context, "package", requirement.text, line),),
                     "Install torch with uv or pip. Its wheels contain CUDA.",
-                    ("uv pip install torch==2.5.1 --torch-backend=cu124",),
+                    steps("uv pip install torch==2.5.1 --torch-backend=cu124"),
                     line=line,
                 )
             excludes_last = (
@@ -319,7 +320,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                         table_evidence("channel pytorch", "ended with 2.5.1", CONDA, "2026-11-21"),
                     ),
                     "Install torch with uv or pip, or install pytorch-gpu of conda-forge.",
-                    (f"uv pip install 'torch{requirement.specifier}' --torch-backend=auto",),
+                    steps(f"uv pip install 'torch{requirement.specifier}' --torch-backend=auto"),
                     line=line,
                 )
 

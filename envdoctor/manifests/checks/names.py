@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
@@ -90,7 +91,7 @@ def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Pr
                     table_evidence(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
                 ),
                 row.fix,
-                (row.command,) if row.command else (),
+                either(*((row.command,) if row.command else ())),
                 line=line,
                 cause=row.cause,
             )
@@ -123,7 +124,7 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
                 table_evidence("huggingface-cli", "removed in 1.x", HUB_CLI, "2026-11-21"),
             ),
             f"Use {_TOKEN.sub('$HF_TOKEN', new)}.",
-            (_TOKEN.sub("$HF_TOKEN", new),),
+            steps(_TOKEN.sub("$HF_TOKEN", new)),
             line=line,
         )
 
@@ -150,7 +151,7 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
             "a token is on the command line, where it is visible in the shell history and in process lists",
             (guide_evidence(context, "command", _TOKEN.sub("(token)", command.name), line),),
             "Log in with `hf auth login`, which prompts for it, or read HF_TOKEN from a file with mode 600.",
-            ("hf auth login",),
+            steps("hf auth login"),
             line=line,
         )
 
@@ -204,7 +205,7 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
                     table_evidence(row.name, row.present, row.source, row.date),
                 ),
                 f"Use {row.instead}, or pin {row.package}{row.present}.",
-                (f"uv pip install '{row.package}{row.present}'",),
+                steps(f"uv pip install '{row.package}{row.present}'"),
                 line=line,
                 cause="library-too-old" if row.present.startswith(">") else "dependency-pin-violated",
             )
@@ -219,8 +220,8 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
                     table_evidence("examples/", "not in the wheels", "files of verl's wheels on PyPI", "2026-11-21"),
                 ),
                 "Clone the repository at the tag of the installed release.",
-                (
-                    f"git clone --branch v{context.version('verl') or 'X.Y.Z'} --depth 1 https://github.com/volcengine/verl",
+                steps(
+                    f"git clone --branch v{context.version('verl') or 'X.Y.Z'} --depth 1 https://github.com/volcengine/verl"
                 ),
                 line=line,
             )
@@ -269,6 +270,6 @@ def sanity_check_is_ineffective(context: GuideContext) -> Iterator[Problem]:
                     f"`{command}` does not verify the installation: {reason}",
                     (guide_evidence(context, "check", action.command, line),),
                     "Call a kernel, or run `envdoctor verify`.",
-                    (replacement,),
+                    steps(replacement),
                     line=line,
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
@@ -66,7 +67,7 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
             guide_evidence(context, new.name, install.action.command, install.action.line),
         ),
         f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step.",
-        (f"uv pip install {requirement_arguments(install)} '{pin}'",) if can_pin else (),
+        either(*((f"uv pip install {requirement_arguments(install)} '{pin}'",) if can_pin else ())),
         line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if breaks_vllm else "",
     )
@@ -116,7 +117,7 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
             "Install torch from the PyTorch index first"
             + (f" (CUDA {build.cuda})" if build else "")
             + ", and pin it in every later step. Or use torch 2.11 or newer, whose wheel on PyPI has CUDA.",
-            (command,),
+            steps(command),
             line=line,
         )
 
@@ -146,6 +147,6 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
             f"Use a release: torch {stable} has a build for this CPU architecture and CUDA version."
             if stable
             else "Use a release.",
-            (install_command(builds[-1]),) if builds else (),
+            either(*((install_command(builds[-1]),) if builds else ())),
             line=line,
         )

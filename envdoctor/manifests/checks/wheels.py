@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.remedies import either
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Download
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -50,7 +51,7 @@ def _invalid_name(context: GuideContext, file: str, line: int, fix: str, url: st
         f"{file} is not a valid wheel name: pip rejects it, because version and tags are missing",
         (guide_evidence(context, "file", file, line),),
         fix,
-        (f"wget {url}",) if url else (),
+        either(*((f"wget {url}",) if url else ())),
         line=line,
         cause="flash-attn-no-wheel" if "flash" in file else "",
     )

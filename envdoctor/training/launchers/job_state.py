@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import run
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 from envdoctor.training.launchers.slurm import JOB_FILE, NUMBER_FILE
 
 QUERY_SECONDS = 10.0  # a controller under load responds late

@@ -6,7 +6,7 @@ import shlex
 from typing import Annotated, Literal
 
 from envdoctor.core.options import Option
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 Launcher = Literal["local", "torchrun", "accelerate", "ray", "slurm"]
 LAUNCHERS: tuple[Launcher, ...] = ("local", "torchrun", "accelerate", "ray", "slurm")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 Event = Mapping[str, Any]
 Ending = Literal["", "done", "failed", "interrupted"]

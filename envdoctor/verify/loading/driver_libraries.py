@@ -13,7 +13,7 @@ from shutil import which
 from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.core import processes as process
 from envdoctor.core.errors import EnvdoctorError
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 COMPILE_SECONDS = 60
 # Library -> pattern of its functions and their return value: CUDA_ERROR_NO_DEVICE (cuda.h) and

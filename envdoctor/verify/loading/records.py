@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from envdoctor.core.records import Record
+from envdoctor.core.record import Record
 
 Outcome = Literal[
     "loaded", "missing-symbol", "missing-library", "missing-version", "aborted", "timed-out", "failed", "skipped"

@@ -11,6 +11,7 @@ import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope, environment, interpreter
 from support.paths import ROOT
+from support.remedies import commands_of
 
 from envdoctor.explain import explain
 from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, scan
@@ -79,7 +80,7 @@ def test_notes_of_the_trainer_are_not_symptoms() -> None:
     )
     found = explain(io.BytesIO(log), None, None)
     assert [cause.cause for cause in found.causes] == ["program-not-executable"]
-    assert found.causes[0].commands[1] == "uv pip install --reinstall ray"
+    assert commands_of(found.causes[0])[1] == "uv pip install --reinstall ray"
     assert "gcs_server" in found.causes[0].lines[0]
     assert explain(io.BytesIO(log.splitlines()[0]), None, None).causes == ()
 
@@ -101,7 +102,7 @@ def test_facts_of_the_machine_lower_the_confidence() -> None:
 def test_fix_contains_installed_versions() -> None:
     first = explain(io.BytesIO(OLD_DRIVER.encode())).causes[0]
     assert first.cause == "driver-too-old"
-    assert "{" not in first.fix + "".join(first.commands)
+    assert "{" not in first.fix + "".join(commands_of(first))
 
 
 def test_large_log_needs_bounded_memory(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_input_sources_of_the_command(source: str, tmp_path: Path) -> None:
     assert done.returncode == 0
     first = data["data"]["causes"][0]
     assert first["cause"] == "driver-too-old"
-    assert {"cause", "confidence", "lines", "fix", "commands", "url"} <= first.keys()
+    assert {"cause", "confidence", "lines", "fix", "remedies", "url"} <= first.keys()
 
 
 def test_output_without_known_error(tmp_path: Path) -> None:
@@ -195,6 +196,6 @@ def test_failed_run_prints_its_likely_cause(tmp_path: Path) -> None:
     error = envelope(done)["error"]
     assert done.returncode == 3
     assert error["causes"][0]["cause"] == "gpu-oom"
-    assert error["causes"][0]["commands"]
+    assert error["causes"][0]["remedies"]
     shown = envdoctor("train", "sort", "--python", python, "--unverified", "--run", "second", home=tmp_path)
     assert "likely cause: Not enough GPU memory" in shown.stderr

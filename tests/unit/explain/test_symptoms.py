@@ -14,6 +14,7 @@ import pytest
 from support.cases import each_case
 from support.paths import DATA
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 from support.report_stack import make_machine, torch_stack
 
 from envdoctor.explain import explain
@@ -83,7 +84,7 @@ def test_real_error_texts_are_explained_as_recorded(path: Path) -> None:
     for case in cases:
         explanation = explain(io.BytesIO(case["text"].encode()))
         causes = explanation.causes
-        first = [[each.lines, each.findings, each.commands, each.check] for each in causes[:1]]
+        first = [[each.lines, each.findings, commands_of(each), each.check] for each in causes[:1]]
         others = [[each.cause, each.confidence, each.line_numbers, each.against] for each in causes]
         found[str(case["id"])] = [first, others, explanation.facts]
         if not case["cause"]:
@@ -119,7 +120,7 @@ def test_explanations_of_samples_are_as_recorded() -> None:
     for symptom in {symptom.cause: symptom for symptom in TABLE.symptoms}.values():
         explanation = explain(io.BytesIO(symptom.sample.encode()), machine, stack)
         found[symptom.id] = [
-            [each.confidence, each.line_numbers, each.against, each.fix, each.commands, each.check]
+            [each.confidence, each.line_numbers, each.against, each.fix, commands_of(each), each.check]
             for each in explanation.causes
             if each.cause == symptom.cause
         ]

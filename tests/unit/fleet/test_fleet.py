@@ -16,6 +16,7 @@ from support.cases import each_case
 from support.command import envdoctor, envelope, environment
 from support.paths import ROOT
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import STACK_SCHEMA
@@ -170,7 +171,7 @@ def test_differing_node_is_reported(odd: NodeReport, identifier: str, message: s
     others = [node(name, clock=Clock(0.1, 0.2)) for name in "abc"]
     findings = {finding.id: finding for finding in compare(*others, odd).findings()}
     assert message in findings[identifier].message
-    assert findings[identifier].commands
+    assert commands_of(findings[identifier])
     assert " x" in findings[identifier].message or findings[identifier].message.startswith("x")
 
 

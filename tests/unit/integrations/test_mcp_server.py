@@ -149,8 +149,9 @@ def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
     assert "machine" not in data["check"]  # only with details
     assert results["check"].structured_content["exit_code"] == 1
     (remedies,) = data["remedies"]["remedies"]
-    assert remedies["commands"][0]["needs_root"] is True
-    assert remedies["commands"][0]["command"] in results["remedies"].content[0].text
+    first = remedies["remedies"][0]
+    assert first["steps"][0]["type"] == "root"
+    assert first["commands"][0] in results["remedies"].content[0].text
     assert data["explain"]["causes"][0]["cause"] == "cudart-missing"
     assert data["audit"]["findings"]
     assert data["plan"]["fits"] is True

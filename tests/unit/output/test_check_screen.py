@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from support.cases import each_case
 from support.collect_env_reports import torch_report
+from support.remedies import commands_of
 from support.sample_environments import add_distribution, add_torch, make_venv
 
 from envdoctor.commands.check import (
@@ -15,10 +16,11 @@ from envdoctor.commands.check import (
     CheckResult,
     ManagedEnvironment,
     choose_next_command,
-    commands_for_environment,
+    remedies_for_environment,
     run,
 )
 from envdoctor.core.records import Finding, unreadable
+from envdoctor.core.remedies import steps
 from envdoctor.environment.find import EnvironmentSelection
 from envdoctor.machine.recorded import machine_names
 from envdoctor.output import display
@@ -147,15 +149,10 @@ def test_commands_name_the_interpreter_of_the_environment(venv: Path) -> None:
     commands = [line for line in screen(machine="h200", venv=str(venv)) if "uv pip" in line]
     assert commands
     assert all(f"uv pip install --python {venv}/bin/python " in line for line in commands)
-    commands = ["uv pip check", "uv venv && uv pip install vllm", "uv pip list | grep nccl"]
-    finding = Finding("PKG001", "x", "error", "", commands=tuple(commands))
-    (changed,) = commands_for_environment([finding], "/my venv/bin/python")
-    assert changed.commands == (
-        "uv pip check --python '/my venv/bin/python'",
-        "uv venv && uv pip install vllm",
-        "uv pip list --python '/my venv/bin/python' | grep nccl",
-    )
-    assert commands_for_environment([finding], "") == [finding]
+    finding = Finding("PKG001", "x", "error", "", remedies=steps("uv pip uninstall trl", "unset A"))
+    (changed,) = remedies_for_environment([finding], "/my venv/bin/python")
+    assert commands_of(changed) == ("uv pip uninstall --python '/my venv/bin/python' trl", "unset A")
+    assert remedies_for_environment([finding], "") == [finding]
 
 
 def test_parts_without_a_selected_check_have_no_mark(venv: Path) -> None:

@@ -15,7 +15,9 @@ from envdoctor.commands.install import InstallDryRun
 from envdoctor.commands.profiles import ProfileList
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Record, Verification
+from envdoctor.core.record import Record
+from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Verification
+from envdoctor.core.remedies import steps
 from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause, Explanation
 from envdoctor.locking.lock import Lock
@@ -30,7 +32,7 @@ WORST = Finding(
     "module 570.26, library 575.51: 100% wrong\nsecond line",
     (Evidence("driver.version", "570.26", "/proc"),),
     "Reboot.",
-    ("sudo reboot",),
+    steps("sudo reboot"),
     "https://docs.nvidia.com/x",
 )
 FINDINGS = (
@@ -140,7 +142,7 @@ def cause(slug: str, confidence: float) -> Cause:
         findings=(),
         against="",
         fix="Reboot.",
-        commands=("sudo reboot",),
+        remedies=steps("sudo reboot"),
         check="",
         url="",
     )

@@ -41,6 +41,7 @@ def test_the_verdict_repeats_no_probe_that_passed() -> None:
         "    sdpa: last line",
         "    sdpa: use eager attention",
         verdict,
+        "$ envdoctor check --python /p",
     ]
 
 

@@ -30,6 +30,7 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
+from envdoctor.core.remedies import steps
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.redact.identity import Identity
 from envdoctor.rules import evaluate
@@ -136,7 +137,7 @@ def test_report_contains_the_latest_install_run_and_verification(tmp_path: Path)
     )
     write_record(tmp_path / "verification.json", verification("off by 0.5"))
     found = Finding(
-        "DRV001", "x", "error", "too old", (Evidence("driver.version", "535", "nvml"),), "Upgrade.", ("sudo x",)
+        "DRV001", "x", "error", "too old", (Evidence("driver.version", "535", "nvml"),), "Upgrade.", steps("sudo x")
     )
     report = report_of(tmp_path, None, stack(), found)
     assert report.install is not None
@@ -220,7 +221,7 @@ def test_sensitive_text_is_redacted_in_every_field(text: str, tmp_path: Path) ->
         extension=text,
     )
     found = Finding(
-        "DRV001", "x", "error", line, (Evidence("environment", line, text),), line, (text,), "https://x.y/"
+        "DRV001", "x", "error", line, (Evidence("environment", line, text),), line, steps(text), "https://x.y/"
     )
     write_log(tmp_path / "logs", "install-cpu-2.log", line, 2000)
     write_run(

@@ -17,6 +17,7 @@ from support.sample_environments import add_torch, make_venv
 from envdoctor.commands.check import CheckResult
 from envdoctor.commands.report.contents import page_contents
 from envdoctor.core.records import Distribution, Evidence, Finding, known
+from envdoctor.core.remedies import steps
 from envdoctor.output.check import verdict
 from envdoctor.output.check_status import status_lines
 from envdoctor.output.html import to_html
@@ -46,7 +47,7 @@ def full_page(python: Path, tmp_path: Path, text: str = "") -> str:
     """A page with every part, and `text` in all of them."""
     stack = make_stack(python, Distribution(name="mine", version="1.0", source=text))
     finding = Finding(
-        "GPU999", "x", "error", f"found {text}", (Evidence("gpus", text, text),), f"Fix {text}", (text,)
+        "GPU999", "x", "error", f"found {text}", (Evidence("gpus", text, text),), f"Fix {text}", steps(text)
     )
     check = make_check(stack, finding)
     store_results(python, check, f"measured {text}")
@@ -137,7 +138,7 @@ def test_the_home_directory_is_a_tilde_that_the_shell_expands(python: Path, tmp_
         "ls /data/home/mira /home/mira",
     )  # fmt: skip
     finding = Finding(
-        "GPU999", "x", "error", "in /home/mira/.cache", (Evidence("a", "'/home/mira/x'", "b"),), "", commands
+        "GPU999", "x", "error", "in /home/mira/.cache", (Evidence("a", "'/home/mira/x'", "b"),), "", steps(*commands)
     )
     stack = msgspec.structs.replace(
         make_stack(python), python=known("/home/mira/venv/bin/python", "/home/mira/x.cfg")

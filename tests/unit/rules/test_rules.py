@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 
 from envdoctor.core.records import (
     Fabric,
@@ -113,7 +114,7 @@ def test_rule_reports_its_problem(rule: str, status: str, machine: Machine) -> N
     assert finding.message
     if status != "unknown":
         assert finding.fix
-        assert finding.commands
+        assert commands_of(finding)
 
 
 def test_every_rule_has_a_test() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 from support.report_stack import (
     UNREPORTED,
     Case,
@@ -361,7 +362,7 @@ def test_fix_names_the_package_of_a_missing_library(library: str, package: str) 
     """The version of a library can differ from CUDA's: libcusolver.so.11 is part of CUDA 12."""
     stack = extension_stack(extension_file("mine.so", "mine", missing_libraries=(library,)), mine="1.0")
     (finding,) = (each for each in evaluate(local_machine([RTX5090]), stack) if each.id == "EXT003")
-    assert finding.commands == (f"uv pip install {package}",)
+    assert commands_of(finding) == (f"uv pip install {package}",)
 
 
 def test_findings_are_as_recorded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 from support.report_stack import error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
@@ -166,12 +167,12 @@ def test_every_problem_has_a_fix_and_commands(name: str) -> None:
             assert finding.message
             assert finding.evidence
             assert finding.fix
-            assert "None" not in f"{finding.message} {finding.fix} {finding.commands}"
+            assert "None" not in f"{finding.message} {finding.fix} {commands_of(finding)}"
 
 
 def finding(machine: Machine, stack: Stack, identifier: str) -> tuple[str, str, str]:
     (found,) = [each for each in evaluate(machine, stack) if each.id == identifier]
-    return found.status, found.message, " | ".join((found.fix, *found.commands))
+    return found.status, found.message, " | ".join((found.fix, *commands_of(found)))
 
 
 @each_case(
@@ -189,7 +190,7 @@ def test_the_fix_names_a_build_for_gpus_and_driver(
 ) -> None:
     machine, stack = make_machine(gpus, driver=driver), make_stack(torch, cuda=cuda)
     (found,) = [each for each in evaluate(machine, stack) if each.id in ("TORCH001", "TORCH002")]
-    assert advice in " ".join(found.commands)
+    assert advice in " ".join(commands_of(found))
 
 
 def test_finding_names_the_unsupported_gpu_of_several() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack
 
 from envdoctor.core.records import (
@@ -115,7 +116,7 @@ def test_rule_reports_its_problem(rule: str, status: str, machine: Machine, stac
     assert finding.message
     assert finding.evidence
     assert finding.fix
-    assert finding.commands
+    assert commands_of(finding)
 
 
 def machines_without_problem() -> Iterator[tuple[str, str, Machine]]:

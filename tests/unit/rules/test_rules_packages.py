@@ -8,6 +8,7 @@ import time
 from packaging.specifiers import SpecifierSet
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
+from support.remedies import commands_of
 from support.report_stack import error_causes, make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
@@ -154,8 +155,8 @@ def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
     assert finding.fix
     assert finding.url.startswith("https://")
     if status != "info":
-        assert finding.commands
-    assert "{" not in finding.message + finding.fix + "".join(finding.commands)
+        assert commands_of(finding)
+    assert "{" not in finding.message + finding.fix + "".join(commands_of(finding))
 
 
 def test_fix_names_compatible_releases() -> None:
@@ -163,7 +164,7 @@ def test_fix_names_compatible_releases() -> None:
     finding = findings_by_id(make_machine([H100]), stack_of("torch 2.9.0+cu128, vllm 0.10.2"))["VLLM001"]
     assert "torch==2.8.0" in finding.fix
     assert "0.11.1 to 0.13.0" in finding.fix
-    assert finding.commands[0] == "uv pip install 'torch==2.8.0' 'vllm==0.10.2' --torch-backend=cu128"
+    assert commands_of(finding)[0] == "uv pip install torch==2.8.0 vllm==0.10.2 --torch-backend=cu128"
     trl = findings_by_id(make_machine([H100]), stack_of("torch 2.9.0+cu128, trl 0.25.0, vllm 0.12.0"))["TRL001"]
     assert "==0.10.2" in trl.message
     assert "0.27.0" in trl.fix
@@ -289,7 +290,7 @@ def test_contradicting_pins_suggest_no_install_command() -> None:
     stack = make_stack("2.6.0+cu124", cuda="12.4", packages=held, distributions=(one, other))
     finding = findings_by_id(make_machine([H100]), stack)["PKG004"]
     assert "separate environment" in finding.fix
-    assert finding.commands == ("uv pip check",)
+    assert commands_of(finding) == ("uv pip check",)
 
 
 @each_case("row", known_breaks(), ids=lambda row: row.id)
