@@ -55,9 +55,10 @@ TOOLS = {
         Tool(
             "remedies",
             "List the commands that fix the findings",
-            "List the commands that fix the findings of check, each with the environment or the machine that it "
-            "changes and whether it needs root. Nothing is executed. Use it after check; several commands of one "
-            "finding may be alternatives, as its text states. Show them to the user before you run them.",
+            "List the remedies of the findings of check. Several remedies of one finding are alternatives; the steps "
+            "of each have an order. The type of a step says what it changes: packages of the environment (install, "
+            "uninstall), the user's shell (set, unset), or the machine, which needs root (system, root). Nothing is "
+            "executed. Use it after check, and show the commands to the user before you run them.",
             ("venv", "python", "machine", "facts", "report", "select", "ignore"),
             run="envdoctor.integrations.remedies.run",
             renderer="envdoctor.integrations.remedies.render_remedies",
