@@ -11,7 +11,7 @@ from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.torch_install import is_windows
 
 # With four or more, cuInit fails with error 2: github.com/microsoft/WSL/issues/12467 and
 # github.com/mlcommons/ck/issues/916.

@@ -29,7 +29,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.torch_install import is_windows
 
 # From vLLM 0.7.2 (torch 2.5.1) on its FlashAttention 2 contains only sm_80 code and compute_80 PTX, which the driver
 # compiles for sm_90 and newer. github.com/vllm-project/vllm/issues/28030; measured.
