@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import msgspec
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
+from envdoctor.rules.driver_remedies import upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -25,7 +26,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import best_torch, covers, driver_for, install_driver, is_windows, platform_of
+from envdoctor.rules.torch_install import best_torch, covers, driver_for, is_windows, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 OTHER_GPU = re.compile(r"\b(amd|radeon|instinct|gfx\w+|intel|arc)\b", re.IGNORECASE)
@@ -114,7 +115,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         else f"{name} finds no CUDA, but this machine has {hardware}: it is not a CUDA build, or the driver fails",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {advice}." if advice else without[0],
-        steps(*(advice.steps if advice else without[1] or ("nvidia-smi",))),
+        steps(*advice.steps) if advice else without[1] or steps("nvidia-smi"),
     )
 
 
@@ -151,15 +152,14 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         )
         return
     advice = best_torch(machine, stack)
-    branch = max(needed[0], 535)
+    upgrade, remedies = upgrade_driver(machine, minimum)
     yield Problem(
         "error",
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
-        (f"Install {advice}, which this driver supports, or a" if advice else "Install a")
-        + f" driver of branch {branch} or newer"
+        (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
         + _forward_advice(machine, cuda),
-        either(*([advice.steps] if advice else []), install_driver(machine, branch)),
+        (*(steps(*advice.steps) if advice else ()), *remedies),
     )
 
 
@@ -280,33 +280,31 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         return Problem(
             "error", message, shown, f"Install {advice}, which has code for {others}.", steps(*advice.steps)
         )
-    fix, lines = _without_build(machine, stack, others)
+    fix, remedies = _without_build(machine, stack, others)
     if len(gpus_of(machine)) > 1:
         visible = ",".join(str(other.index) for other in gpus_of(machine) if other != gpu)
         fix += " Or hide this GPU from CUDA."
-        hide = ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={visible}")
-        return Problem("error", message, shown, fix, either(*([lines] if lines else []), hide))
-    return Problem("error", message, shown, fix, steps(*lines))
+        remedies += steps("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={visible}")
+    return Problem("error", message, shown, fix, remedies)
 
 
-def _without_build(machine: Machine, stack: Stack, gpus: str) -> tuple[str, tuple[str, ...]]:
-    """The fix where no build has code for the GPUs and runs on the driver, and its steps."""
+def _without_build(machine: Machine, stack: Stack, gpus: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix and the remedies where no build has code for the GPUs and runs on the driver."""
     needed, driver = driver_for(machine), dotted_numbers(machine.driver.version.value or "")
     if not needed or not driver or driver >= needed:
         return f"No build of torch fits {gpus}, this Python and the installed packages.", ()
-    branch = ".".join(map(str, needed))
-    upgraded = msgspec.structs.replace(machine.driver, version=known(branch, "after the upgrade"))
+    oldest = ".".join(f"{part:02}" for part in needed)
+    upgraded = msgspec.structs.replace(machine.driver, version=known(oldest, "after the upgrade"))
     after = best_torch(msgspec.structs.replace(machine, driver=upgraded), stack)
-    fix = (
-        f"Driver {machine.driver.version.value} is too old for every build of torch with code for {gpus}: "
-        f"install driver {branch} or newer" + (f", then {after}." if after else ".")
-    )
-    return fix, (*install_driver(machine, needed[0]), *(after.steps if after else ()))
+    upgrade, remedies = upgrade_driver(machine, oldest)
+    fix = f"Driver {machine.driver.version.value} is too old for every build of torch with code for {gpus}. {upgrade}"
+    then = after.steps if after else ()
+    return fix + (f" Then install {after}." if after else ""), either(*((*row.commands, *then) for row in remedies))
 
 
 def _forward_advice(machine: Machine, cuda: str) -> str:
     kinds = {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))}
     if kinds != {"data-centre"} or major_minor(cuda)[0] < 12:
-        return "."
+        return ""
     package = f"cuda-compat-{cuda.replace('.', '-')}"
-    return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
+    return f" On these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."

@@ -22,18 +22,13 @@ from envdoctor.knowledge.releases import (
 )
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
-from envdoctor.rules.facts import gpus_of, model_of, parse_major_minor, torch_cuda, torch_version
+from envdoctor.rules.facts import gpus_of, parse_major_minor, torch_cuda, torch_version
 from envdoctor.rules.requirements import versions_of
 
 COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
 # Libraries whose packages for CUDA 12 and 13 have the same files; torch needs those of its own CUDA version.
 SHARED = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
 BLACKWELL = (10, 0)
-OLDEST_OF_OPEN_MODULES = (
-    7,
-    5,
-)  # the open kernel modules support Turing and later, and are required from Blackwell on
-BRANCHES = (535, 580)  # of drivers with long-term support
 FIRST_VLLM_FOR_CUDA_13 = "0.20"  # of the wheels on PyPI
 
 
@@ -98,19 +93,6 @@ def _driver_of_gpus(machine: Machine) -> tuple[int, ...]:
     capabilities = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     kits = [first_toolkit(capability) for capability in capabilities if capability >= BLACKWELL]
     return max((dotted_numbers(driver_of_cuda(kit.cuda)) for kit in kits if kit), default=())
-
-
-def install_driver(machine: Machine, oldest: int) -> tuple[str, ...]:
-    """The steps that install a driver of this branch or newer from Ubuntu; empty for other systems."""
-    if is_windows(machine) or "ubuntu" not in (machine.system.os.value or "").lower():
-        return ()
-    gpus = gpus_of(machine)
-    models = [model for gpu in gpus if (model := model_of(gpu))]
-    server = bool(models) and all(model.kind == "data-centre" for model in models)
-    opened = bool(gpus) and all((capability_of(gpu) or (0, 0)) >= OLDEST_OF_OPEN_MODULES for gpu in gpus)
-    branch = next((branch for branch in BRANCHES if branch >= oldest), oldest)
-    package = f"nvidia-driver-{branch}{'-server' if server else ''}{'-open' if opened else ''}"
-    return (f"sudo apt-get install -y {package}", "sudo reboot")
 
 
 def backend_of(cuda: str) -> str:

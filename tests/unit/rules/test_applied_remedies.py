@@ -114,11 +114,12 @@ def torch_finding(gpus: list[str], driver: str, version: str, **fields: Any) -> 
          "uv pip install torch==2.9.0 --torch-backend=cu128 --reinstall-package torch"),
         # A driver that is too old for every build with code for the GPU.
         ([RTX5090], "550.54.14", "2.6.0+cu124", {},
-         ("sudo apt-get install -y nvidia-driver-580-open\nsudo reboot\n"
+         ("dpkg -l 'nvidia-driver-*'\nsudo apt-get install -y nvidia-driver-570-open\nsudo reboot\n"
          "uv pip install torch==2.7.1 --torch-backend=cu128")),
         ([V100], "450.80.02", "2.1.0+cu121", {"torchvision": "0.16.0"},
          ("uv pip install torch==2.1.0 torchvision==0.16.0 --torch-backend=cu118 --reinstall-package torch "
-         "--reinstall-package torchvision\nsudo apt-get install -y nvidia-driver-535-server\nsudo reboot")),
+         "--reinstall-package torchvision\ndpkg -l 'nvidia-driver-*'\n"
+         "sudo apt-get install -y nvidia-driver-535-server\nsudo reboot")),
     ],
 )  # fmt: skip
 def test_torch_moves_with_its_companions(
@@ -130,9 +131,7 @@ def test_torch_moves_with_its_companions(
 
 def test_a_driver_that_is_too_old_for_the_gpu_is_named() -> None:
     *_, found = torch_finding([RTX5090], "550.54.14", "2.6.0+cu124")
-    assert found.fix.startswith(
-        "Driver 550.54.14 is too old for every build of torch with code for this GPU: install"
-    )
+    assert found.fix.startswith("Driver 550.54.14 is too old for every build of torch with code for this GPU.")
 
 
 def test_gpus_without_a_common_build() -> None:
