@@ -12,6 +12,7 @@ from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.rules.driver_remedies import (
     container_of,
     load_driver,
+    on_host,
     reload_driver,
     restart_container,
     start_container_with_gpus,
@@ -69,9 +70,7 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
             "error",
             "the NVIDIA libraries are installed, but the kernel module is not loaded",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
-            "Load the module"
-            + (" on the host" if container_of(machine) else "")
-            + "; if that fails, build it for the running kernel.",
+            "Load the module" + (on_host(machine)) + "; if that fails, build it for the running kernel.",
             load_driver(),
         )
 

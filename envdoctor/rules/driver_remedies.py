@@ -38,6 +38,11 @@ def container_of(machine: Machine) -> str:
     return machine.system.container.value or ""
 
 
+def on_host(machine: Machine) -> str:
+    """Where to run the commands of a container's remedy; empty outside of containers."""
+    return " on the host" if container_of(machine) else ""
+
+
 def reload_driver() -> tuple[Remedy, ...]:
     """Load the installed kernel module in place of the loaded one."""
     return either(
@@ -87,7 +92,7 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
 def start_fabric_manager(machine: Machine) -> tuple[str, tuple[Remedy, ...]]:
     """The fix and the remedies for a fabric manager that is not running or not of the driver's version."""
     version, status = machine.driver.version.value or "", "systemctl status nvidia-fabricmanager"
-    place = " on the host" if container_of(machine) else ""
+    place = on_host(machine)
     fix = f"Start the fabric manager{place}; its version must be equal to the driver's ({version or 'unknown'})."
     if place or not version:
         return fix, steps(MODULE_VERSION, status)
