@@ -262,7 +262,7 @@ def verification_part() -> str:
 COMPLETED_VALUES: dict[str, str | list[str]] = {
     "NAME|FILE": "profiles", "PROFILE": "profiles", "FILE|NAME": "machines", "FILE|NAME|all": "machines",
     "PROBE": "probes", "ID": "rules", "TEXT|FILE|-|RULE|CAUSE": "rules", "RECIPE": "recipes", "SHELL": list(SCRIPTS),
-    "TOPIC": "topics",
+    "TOPIC": "topics", "VENV|RULE": "rules",
     "--set": "settings", "--launcher": list(LAUNCHERS), "--arch": ["x86_64", "aarch64"], "--as": list(FORMS),
     "schema": list(SCHEMA_NAMES),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -34,6 +34,7 @@ class Command(TyperCommand):
     """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set, and earlier spellings."""
 
     full_name = ""
+    rest_option = ""  # the option whose values are the words after `--`
 
     def get_help(self, ctx: Any) -> str:
         """The page of --help."""
@@ -44,6 +45,9 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises BadInput."""
         _reject_old_spelling(self.full_name, args)
+        if self.rest_option and "--" in args:
+            end = args.index("--")
+            args = [*args[:end], *(f"{self.rest_option}={word}" for word in args[end + 1 :])]
         with _usage_errors(ctx):
             rest = super().parse_args(ctx, list(args))
             self._reject_empty_values(ctx)
@@ -152,7 +156,15 @@ def build(name: str) -> Command | Group:
     command = get_command(application)
     assert isinstance(command, Command)
     command.full_name = name
+    command.rest_option = _rest_option(run)
     return command
+
+
+def _rest_option(run: Callable[..., Any]) -> str:
+    from msgspec.structs import fields
+
+    declarations = [get_args(field.type)[1] for field in fields(request_type(run)) if get_args(field.type)]
+    return next((each.flag for each in declarations if getattr(each, "rest", False)), "")
 
 
 def build_group(name: str, callback: Callable[..., None], prefix: str = "", **options: Any) -> Group:

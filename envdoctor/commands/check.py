@@ -26,6 +26,7 @@ from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import read_environment
 from envdoctor.install.known_environments import installed_environments
+from envdoctor.install.remedy_plan import is_automatic
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import choose, read_candidates
@@ -202,13 +203,16 @@ def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
 
 
 def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
-    """Check again after the fixes; otherwise install, verify or train, whichever is the first one to be done."""
+    """Fix problems, or check again after the user did; otherwise install, verify or train, in this order."""
     problem = next((finding for finding in data.findings if finding.status in ("error", "warning")), None)
     if data.report or (problem and request.machine):
         return f"envdoctor explain {problem.id.removeprefix('TEXT-')}" if problem else ""
     place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
     if problem:
-        return shlex.join(["envdoctor", "check", *(place if request.venv or request.python else [])])
+        named = place if request.venv or request.python else []
+        is_venv = data.stack is not None and data.stack.kind.value == "venv"
+        command = "fix" if is_venv and any(map(is_automatic, data.findings)) else "check"
+        return shlex.join(["envdoctor", command, *named])
     if data.stack is None or data.stack.torch.state == "absent":
         return f"envdoctor install {data.choice.profile}" if data.choice.profile else ""
     if request.machine:

@@ -52,6 +52,9 @@ COMMANDS = (
     Command("check", "Diagnose this machine and its environment", {
         "check.CheckResult": "check.render_check",
     }, has_findings=True),
+    Command("fix", "Apply remedies to a copy of an environment", {
+        "envdoctor.install.fix_records.FixResult": "fix.render_fix",
+    }),
     Command("explain", "Explain an error text, a log, a rule or a cause", {
         "envdoctor.explain.rank.Explanation": "diagnosis.render_explanation",
         "envdoctor.explain.documentation.Documentation": "diagnosis.render_documentation",
@@ -148,7 +151,7 @@ COMMANDS = (
 # The sections of `envdoctor --help` and their commands and groups of commands, in this order.
 HELP_SECTIONS = {
     "Start": ("quickstart",),
-    "Diagnose": ("check", "explain", "audit", "report", "archs", "abi", "rules"),
+    "Diagnose": ("check", "fix", "explain", "audit", "report", "archs", "abi", "rules"),
     "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "export", "fetch"),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),

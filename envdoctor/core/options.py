@@ -27,6 +27,7 @@ class Option(NamedTuple):
     minimum: int | None = None
     maximum: int | None = None
     argument: str = ""  # metavar of the positional argument
+    rest: bool = False  # its values are also the words after `--`
 
 
 class Argument(NamedTuple):

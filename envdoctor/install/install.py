@@ -26,7 +26,6 @@ from envdoctor.environment.managed import (
     WheelUsed,
     check_replaceable,
     installed_size,
-    is_foreign,
     read_install_record,
     write_install_record,
 )
@@ -42,9 +41,8 @@ from envdoctor.install.swap import (
     flush_file_system,
     recover_swap,
     remove_unfinished,
-    retain_previous,
+    replace_environment,
     reuse_finished_build,
-    swap_in,
 )
 from envdoctor.install.system_packages import install_command, package_manager
 from envdoctor.install.wheel_step import WheelOutcome, add_wheel
@@ -229,16 +227,12 @@ def _build_and_swap(context: InstallContext) -> InstallResult:
             remove_unfinished(paths)
             raise
     with context.journal.step("swap"):
-        if is_foreign(paths.venv):
-            _record_adoption(paths)
-        replaces = paths.venv.exists()
-        swap_in(paths)
-        retain_previous(paths)
+        replaced = replace_environment(paths)
     installed = read_install_record(paths.venv)
     assert installed, "it was written a moment ago"
     return InstallResult(
         str(paths.venv), str(paths.venv / "bin/python"), installed, tuple(records), 0.0, "",
-        previous=str(paths.previous) if replaces and paths.previous.exists() else "",
+        previous=str(paths.previous) if replaced else "",
         wheels=tuple(outcomes), findings=findings,
     )  # fmt: skip
 
@@ -249,16 +243,6 @@ def _with_interpreter(step: Step, interpreter: str) -> Step:
         return step
     at = step.arguments.index("--python") + 1
     return msgspec.structs.replace(step, arguments=(*step.arguments[:at], interpreter, *step.arguments[at + 1 :]))
-
-
-def _record_adoption(paths: EnvironmentPaths) -> None:
-    """Record the packages of an environment that envdoctor did not create, before it is replaced."""
-    packages = sorted(
-        info.name.removesuffix(".dist-info").replace("-", "==", 1)
-        for info in paths.venv.glob("lib/python*/site-packages/*.dist-info")
-    )
-    paths.adopted_packages.write_text("".join(f"{package}\n" for package in packages))
-    paths.adoption_marker.write_text("the directory `building` may contain the adopted environment\n")
 
 
 def _run_step(context: InstallContext, number: int, step: Step, outcomes: list[WheelOutcome]) -> StepRecord:

@@ -71,6 +71,26 @@ def retain_previous(paths: EnvironmentPaths) -> None:
     paths.adoption_marker.unlink(missing_ok=True)
 
 
+def replace_environment(paths: EnvironmentPaths) -> bool:
+    """Make the environment in `building` the current one. Whether it replaced one, which is kept for rollback."""
+    if is_foreign(paths.venv):
+        _record_adoption(paths)
+    replaces = paths.venv.exists()
+    swap_in(paths)
+    retain_previous(paths)
+    return replaces and paths.previous.exists()
+
+
+def _record_adoption(paths: EnvironmentPaths) -> None:
+    """Record the packages of an environment that envdoctor did not create, before it is replaced."""
+    packages = sorted(
+        info.name.removesuffix(".dist-info").replace("-", "==", 1)
+        for info in paths.venv.glob("lib/python*/site-packages/*.dist-info")
+    )
+    paths.adopted_packages.write_text("".join(f"{package}\n" for package in packages))
+    paths.adoption_marker.write_text("the directory `building` may contain the adopted environment\n")
+
+
 def swap_back(paths: EnvironmentPaths) -> None:
     """Exchange the previous and the current environment."""
     if not paths.venv.exists():

@@ -42,11 +42,11 @@ from support.local_packages import write_wheel
 
 Fault = Callable[[Campaign], FaultResult]
 
-INSTALL = "import os, envdoctor.install.install as i\n"
+INSTALL = "import os, envdoctor.install.install as i, envdoctor.install.swap as s\n"
 # Code that kills the install during the swap. The last case simulates a system without an atomic exchange.
 KILL_IN_SWAP = {
-    "before the exchange": f"{INSTALL}i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after the exchange": f"{INSTALL}i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "before the exchange": f"{INSTALL}s.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after the exchange": f"{INSTALL}s.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between two renames": (
         "import os, pathlib, envdoctor.install.swap as s\ns.exchange = lambda *a: False\n"
         "rename = pathlib.Path.rename\n"

@@ -143,8 +143,8 @@ def test_other_folders_are_not_adopted(place: Place) -> None:
 
 
 KILLS = {
-    "before the swap": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after the swap": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "before the swap": "s.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after the swap": "s.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between the renames": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
         "def kill(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"

@@ -99,8 +99,8 @@ def test_after_a_kill_in_any_step_the_next_install_completes(step: int, place: P
 
 # A kill before the swap, between the two renames without an atomic exchange, and after the swap.
 KILLED = {
-    "before": "i.swap_in = lambda *a: os.kill(os.getpid(), 9)",
-    "after": "i.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
+    "before": "s.swap_in = lambda *a: os.kill(os.getpid(), 9)",
+    "after": "s.retain_previous = lambda *a: os.kill(os.getpid(), 9)",
     "between": (
         "s.exchange = lambda *a: False\nrename = pathlib.Path.rename\n"
         "def kill(self, to): rename(self, to); str(to).endswith('outgoing') and os.kill(os.getpid(), 9)\n"

@@ -216,7 +216,7 @@ def test_index_credentials_are_not_written(place: Place) -> None:
     assert [path for path in written if b"s3cr3t" in path.read_bytes()] == []
 
 
-KILL = "import os, envdoctor.install.install as i\ni.retain_previous = lambda *a: os.kill(os.getpid(), 9)"
+KILL = "import os, envdoctor.install.swap as s\ns.retain_previous = lambda *a: os.kill(os.getpid(), 9)"
 
 
 def test_a_killed_install_is_reported_once(place: Place) -> None:

@@ -1,0 +1,174 @@
+"""`envdoctor fix`: apply the remedies of findings to a copy of an environment, and swap it in if it is better."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from envdoctor.commands.check import remedies_for_environment
+from envdoctor.core.directories import log_file
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
+from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
+from envdoctor.core.paths import exists
+from envdoctor.core.record import Record
+from envdoctor.core.remedies import command_of
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.environment.find import find_environment
+from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, read_install_record
+from envdoctor.environment.select import read_environment
+from envdoctor.install.fix import apply_fix, plan_changes
+from envdoctor.install.fix_records import Fix, FixResult
+from envdoctor.install.known_environments import installed_environments, register_environment
+from envdoctor.install.remedy_plan import Application, Fixable, combined_steps, fixable_findings
+from envdoctor.machine.select import select_machine
+from envdoctor.rules import RULES, evaluate
+
+RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
+SUFFIX = "-fixed"  # of the new environment next to one that envdoctor did not create
+
+
+class FixRequest(Record, frozen=True, kw_only=True):
+    """The remedies are applied together to a copy of the environment. The copy takes its place only if check finds
+    no new problem, every quick probe that passed before still passes, and COMMAND, after --, exits with code 0.
+    An environment not created by envdoctor stays as it is; the copy is a new one next to it, unless --adopt is given.
+
+    Example: envdoctor fix ./venv TRL002 -- python -c "import trl"
+    """
+
+    targets: Annotated[
+        tuple[str, ...], Argument("The environment, and rule ids of the problems to fix.", "[VENV|RULE]...")
+    ] = ()
+    venv: VenvOption = ""
+    python: PythonOption = ""
+    machine: MachineOption = ""
+    facts: FactOption = ()
+    command: Annotated[
+        tuple[str, ...],
+        Option(
+            "--command", "A word of the command that must succeed; COMMAND after -- is the same.", "WORD", rest=True
+        ),
+    ] = ()
+    dry_run: Annotated[bool, Option("--dry-run", "Print the plan; change nothing.")] = False
+    yes: YesOption = False
+    adopt: Annotated[bool, Option("--adopt", "Replace a venv not created by envdoctor; rollback can restore it.")] = (
+        False
+    )
+    no_verify: Annotated[bool, Option("--no-verify", "Do not run the probes.")] = False
+
+
+def run(request: FixRequest, reporter: Reporter) -> CommandResult:
+    """Examine the environment, print the plan, and apply it after a confirmation."""
+    request = _with_targets(request)
+    machine = select_machine(request.machine, request.facts)
+    selection = find_environment(request.venv, request.python, os.environ, installed=installed_environments)
+    stack = read_environment(selection)
+    if stack is None:
+        raise BadInput(
+            f"no environment to fix: {selection.reason}",
+            expected="an active environment, ./.venv, or --venv PATH",
+            hint="envdoctor fix --venv PATH",
+        )
+    source = Path(selection.path)
+    found = remedies_for_environment(evaluate(machine, stack), stack.python.value or "")
+    fixables = fixable_findings(found, request.targets)
+    chosen = [each for each in fixables if each.alternatives]
+    if chosen and stack.kind.value != "venv":
+        raise Refused(
+            f"{source} is not a virtual environment ({stack.kind.value or 'unknown'})",
+            expected="a virtual environment, which can be copied",
+            hint="envdoctor check prints the commands",
+        )
+    paths = EnvironmentPaths(_target(source, request) if chosen else source)
+    planned = _plan(source, paths.venv, fixables, chosen)
+    if request.dry_run or not chosen:
+        return CommandResult(planned, _exit_code(planned))
+    _confirm(request, planned, source, reporter)
+    fix = Fix(
+        source, paths, machine, stack, found, chosen, request.command, not request.no_verify,
+        log_file("fix", source.name), reporter,
+    )  # fmt: skip
+    result = apply_fix(fix)
+    if result.applied:
+        register_environment(paths.venv)
+    manual = tuple(each for each in planned.findings if each.state == "manual")
+    result = msgspec.structs.replace(
+        result, findings=(*result.findings, *manual), commands=planned.commands,
+        changes=result.changes if result.applied else planned.changes,
+    )  # fmt: skip
+    return CommandResult(result, _exit_code(result))
+
+
+def _with_targets(request: FixRequest) -> FixRequest:
+    """The request with the environment among the arguments as `venv`, and only rule ids as arguments."""
+    ids = [word for word in request.targets if RULE_ID.fullmatch(word) and not exists(word)]
+    others = [word for word in request.targets if word not in ids]
+    others += [request.venv] if request.venv and request.venv not in others else []
+    for word in ids:
+        if word not in RULES:
+            raise unknown_name("rule", word, list(RULES), hint="envdoctor check")
+    if len(others) > 1:
+        raise BadInput(
+            f"several environments: {', '.join(others)}",
+            expected="one environment, and rule ids such as TRL002",
+            hint="a command to run comes after --: envdoctor fix VENV -- COMMAND",
+        )
+    return msgspec.structs.replace(request, targets=tuple(ids), venv=others[0] if others else "")
+
+
+def _target(source: Path, request: FixRequest) -> Path:
+    """The path of the repaired environment."""
+    if read_install_record(source):
+        return source
+    if request.adopt:
+        check_replaceable(source, adopt=True)
+        return source
+    target = source.with_name(source.name + SUFFIX)
+    if target.exists():
+        raise BadInput(
+            f"{target} exists already, and envdoctor did not create {source}",
+            expected="a path for the repaired copy, or --adopt to replace the environment",
+            hint=f"envdoctor uninstall {shlex.quote(str(target))}",
+        )
+    return target
+
+
+def _plan(source: Path, target: Path, fixables: Sequence[Fixable], chosen: Sequence[Fixable]) -> FixResult:
+    first: list[Application] = [each.alternatives[0] for each in chosen]
+    changes, failure = plan_changes(source, first) if chosen else ((), "")
+    return FixResult(
+        venv=str(source), target=str(target), applied=False, dry_run=True,
+        findings=tuple(each.entry("planned" if each.alternatives else "manual") for each in fixables),
+        commands=tuple(map(command_of, combined_steps(first, f"{source}/bin/python"))),
+        changes=changes, failure=failure,
+    )  # fmt: skip
+
+
+def _confirm(request: FixRequest, planned: FixResult, source: Path, reporter: Reporter) -> None:
+    if request.yes:
+        return
+    confirmed = reporter.confirm(planned, f"Apply this to a copy of {source}?")
+    if confirmed is None:
+        fixed = dict.fromkeys(each.finding for each in planned.findings if each.state == "planned")
+        raise BadInput(
+            f"not confirmed: the remedies of {', '.join(fixed)} would be applied to a copy of {source}",
+            expected="--yes, or a terminal to confirm on",
+            hint=shlex.join(["envdoctor", "fix", str(source), *request.targets, "--yes"]),
+        )
+    if not confirmed:
+        raise Refused(
+            "not confirmed: nothing was changed", expected="y to apply the plan", hint="envdoctor fix --dry-run"
+        )
+
+
+def _exit_code(result: FixResult) -> int:
+    """1 if an error of the selected findings is left."""
+    left = any(each.status == "error" and each.state != "fixed" for each in result.findings)
+    failed = bool(result.failure) and not result.applied
+    return EXIT_NO if left or failed else EXIT_OK

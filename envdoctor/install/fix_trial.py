@@ -1,0 +1,87 @@
+"""Tests of a repaired copy of an environment: the quick probes, and the user's command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from envdoctor.core.processes import run
+from envdoctor.core.record import Record
+from envdoctor.core.records import Machine, Verification
+from envdoctor.core.reporter import Reporter
+from envdoctor.environment.managed import InstallRecord
+from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
+from envdoctor.profiles import read_profile
+from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
+from envdoctor.verify.runner import verify_interpreter
+
+COMMAND_SECONDS = 3600.0
+
+
+class CommandRun(Record, frozen=True):
+    """The user's command in the repaired environment."""
+
+    command: str
+    exit_code: int
+    ending: str
+    last_line: str
+    seconds: float
+
+
+def run_command(words: Sequence[str], venv: Path, log: Path) -> CommandRun:
+    """Run a command in this directory with the environment activated."""
+    path = f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+    variables = {"VIRTUAL_ENV": str(venv), "PATH": path}
+    done = run(words, timeout=COMMAND_SECONDS, env=variables, log=log)
+    lines = [line.strip() for line in done.output.splitlines() if line.strip()]
+    return CommandRun(shlex.join(words), done.returncode or int(done.timed_out), done.ending,
+                      lines[-1] if lines else "it printed nothing", done.seconds)  # fmt: skip
+
+
+def run_probes(
+    venv: Path, verify: bool, machine: Machine, record: InstallRecord | None, reporter: Reporter
+) -> Verification | str:
+    """The results of the quick probes, or why none were run."""
+    if not verify:
+        return "the probes were not run: --no-verify"
+    if machine.name:
+        return f"the probes were not run: {machine.name} is a recorded machine"
+    if not any(venv.glob("lib/python*/site-packages/torch/lib/libtorch*.so")):
+        return "the probes were not run: torch is not installed, or has no libraries"
+    required = record.required if record else read_profile("cpu").verify.required
+    usable = [probe for probe in bundled_probes() if machine.gpus.value or not probe.needs_gpu]
+    names = choose_probes(usable, quick=True, required=required)
+    reporter.phase(f"Running {len(names)} probes")
+    return _verify(venv, names, machine, record, reporter)
+
+
+def compare_probes(
+    found: Verification, original: Path, machine: Machine, record: InstallRecord | None, reporter: Reporter
+) -> str:
+    """Which probes fail in the copy and pass in the original; empty if there is none."""
+    failed = {each.probe: each for each in found.results if each.outcome != "passed"}
+    if not failed:
+        return ""
+    reporter.phase("Running the probes that did not pass in the original environment")
+    before = {
+        each.probe: each.outcome for each in _verify(original, tuple(failed), machine, record, reporter).results
+    }
+    worse = [each for name, each in failed.items() if before.get(name) == "passed"]
+    texts = [f"{each.probe} {each.outcome}: {each.message}" for each in worse]
+    return f"probes that passed before do not pass: {'; '.join(texts)}" if texts else ""
+
+
+def _verify(
+    venv: Path, names: Sequence[str], machine: Machine, record: InstallRecord | None, reporter: Reporter
+) -> Verification:
+    gpus = tuple(gpu.name.value or "unreadable" for gpu in machine.gpus.value or ())
+    required = record.required if record else read_profile("cpu").verify.required
+    return verify_interpreter(
+        venv / "bin/python", names,
+        required=tuple(name for name in required if name in names),
+        driver=machine.driver.version.value or "", gpus=gpus, lock=record.lock if record else "",
+        gpu_memory=smallest_free_gpu_memory() if gpus else 0,
+        on_start=reporter.probe_started, on_result=reporter.probe_ended,
+    )  # fmt: skip

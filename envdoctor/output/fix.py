@@ -1,0 +1,104 @@
+"""Human output of `fix`: the plan, or what was changed, and what is left."""
+
+from __future__ import annotations
+
+import shlex
+
+from envdoctor.core.records import Finding
+from envdoctor.install.fix_records import FixResult
+from envdoctor.install.remedy_plan import FixedFinding
+from envdoctor.output.findings import MARKS, finding_lines
+from envdoctor.output.text import Part, Text, command, indent
+
+CHANGES_SHOWN = 12
+MARK = {"planned": ("• ", "info"), "fixed": ("✓ ", "ok"), "failed": ("✗ ", "error")}
+
+
+def render_fix(data: FixResult) -> list[Part]:
+    """The verdict, each problem, the changed packages, and the next command."""
+    done = [each for each in data.findings if each.state != "manual"]
+    manual = [each for each in data.findings if each.state == "manual"]
+    if not done:
+        return [_nothing(data, manual), *_manual(manual)]
+    parts: list[Part] = [_title(data, len(done)), *(part for each in done for part in _finding(each))]
+    parts += _changes(data)
+    parts += [Text(f"  {note}", style="dim") for note in data.notes]
+    if data.command:
+        parts.append(Text(f"  {data.command.command} {data.command.ending}"))
+    parts += _manual(manual)
+    if data.applied:
+        parts += [part for finding in _other(data) for part in finding_lines(finding, details=False)]
+    return [*parts, *_next(data)]
+
+
+def _nothing(data: FixResult, manual: list[FixedFinding]) -> Text:
+    if manual:
+        return Text.assemble(("! ", "warning"), f"no remedy for {data.venv} that envdoctor can apply")
+    return Text.assemble(("✓ ", "ok"), f"nothing to fix in {data.venv}")
+
+
+def _title(data: FixResult, count: int) -> Text:
+    problems = f"{count} problem" if count == 1 else f"{count} problems"
+    if data.dry_run:
+        return Text.assemble(("plan", "title"), f" for {problems} of {data.venv}")
+    if data.applied:
+        return Text.assemble(("✓ ", "ok"), (data.target, "title"), f"  {problems} fixed in {data.seconds:.1f} s")
+    return Text.assemble(("✗ ", "error"), (data.venv, "title"), f"  not changed: {data.failure}")
+
+
+def _finding(each: FixedFinding) -> list[Part]:
+    parts: list[Part] = [Text.assemble("  ", MARK[each.state], (f"{each.finding} ", "title"), each.problem)]
+    parts += [indent(command(line)) for line in each.commands]
+    if each.reason:
+        parts.append(indent(Text(each.reason, style="warning")))
+    if each.manual:
+        parts.append(indent(Text("for you:", style="dim")))
+        parts += [indent(command(line)) for line in each.manual]
+    return parts
+
+
+def _changes(data: FixResult) -> list[Part]:
+    """The changed packages, and where the repaired environment is."""
+    parts: list[Part] = []
+    if data.dry_run and len([each for each in data.findings if each.state == "planned"]) > 1:
+        parts += [Text("  together:"), *(indent(command(line)) for line in data.commands)]
+    if data.dry_run and data.failure:
+        parts.append(Text(f"  these remedies cannot be applied together: {data.failure}", style="error"))
+    if data.changes and (data.applied or data.dry_run):
+        parts.append(Text("  changed packages:" if data.applied else "  packages that would change:"))
+        parts += [indent(Text(change)) for change in data.changes[:CHANGES_SHOWN]]
+        more = len(data.changes) - CHANGES_SHOWN
+        parts += [indent(Text(f"and {more} more", style="dim"))] if more > 0 else []
+    if data.target != data.venv and (data.applied or data.dry_run):
+        verb = "is" if data.applied else "would be"
+        parts.append(Text(f"  {data.venv} stays as it is; the repaired copy {verb} {data.target}"))
+    return parts
+
+
+def _manual(manual: list[FixedFinding]) -> list[Part]:
+    """The problems that envdoctor cannot fix, with their commands."""
+    parts: list[Part] = [Text("for you, since envdoctor does not run these:", style="title")] if manual else []
+    for each in manual:
+        mark = (f"{MARKS[each.status]} ", each.status)
+        parts.append(Text.assemble("  ", mark, (f"{each.finding} ", "title"), each.problem))
+        parts += [indent(Text(each.fix))] if each.fix else []
+        parts += [indent(command(line)) for line in each.manual]
+    return parts
+
+
+def _other(data: FixResult) -> list[Finding]:
+    """The problems of the repaired environment that are not listed as those for the user."""
+    listed = {each.finding for each in data.findings if each.state == "manual"}
+    return [finding for finding in data.remaining if finding.id not in listed]
+
+
+def _next(data: FixResult) -> list[Part]:
+    place = shlex.quote(data.target)
+    if data.applied:
+        lines = [f"envdoctor verify --venv {place}"]
+        lines += [f"envdoctor rollback --venv {place}"] if data.previous else []
+    elif data.possible:
+        lines = [f"envdoctor fix {shlex.quote(data.venv)} {' '.join(data.possible)}"]
+    else:
+        lines = []
+    return [Text("\nnext:"), *(indent(command(line), 2) for line in lines)] if lines else []
