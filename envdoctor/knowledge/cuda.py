@@ -17,6 +17,9 @@ CUDA_11_DRIVERS = {
     "11.0": "450.36.06", "11.1": "455.23", "11.2": "460.27.03", "11.3": "465.19.01", "11.4": "470.42.01",
     "11.5": "495.29.05", "11.6": "510.39.01", "11.7": "515.43.04",
 }  # fmt: skip
+# The first release whose package cuda-compat supports a driver branch; other branches have none:
+# docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html, read 2026-11-21.
+FIRST_COMPAT = {535: "12.3", 570: "12.9", 580: "13.1"}
 
 
 class CudaRelease(Record, frozen=True):
@@ -62,6 +65,12 @@ def cuda_of_driver(driver: str) -> str:
     drivers = CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
     supported = [name for name, bundled in drivers.items() if dotted_numbers(bundled) <= dotted_numbers(driver)]
     return max(supported, key=major_minor, default="")
+
+
+def accepts_compat(driver: str, cuda: str) -> bool:
+    """Whether the forward-compatibility package of a CUDA release supports a driver, on a data-centre GPU."""
+    first = FIRST_COMPAT.get(dotted_numbers(driver)[0], "")
+    return bool(first) and major_minor(cuda) >= major_minor(first)
 
 
 def toolkits() -> tuple[Toolkit, ...]:

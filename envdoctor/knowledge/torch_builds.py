@@ -5,12 +5,9 @@ Tables: torch_builds.toml and torch_wheels.toml.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 
-from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
 from envdoctor.knowledge.tables import TableRow, load_table
-from envdoctor.knowledge.versions import MajorMinor, dotted_numbers, major_minor
 
 
 class TorchRelease(TableRow, frozen=True, kw_only=True):
@@ -48,37 +45,10 @@ def known_build(torch: str, cuda: str, platform: str) -> KnownBuild | None:
     return next(rows, None)
 
 
-def rank_builds(
-    builds: Iterable[KnownBuild], *, driver: str = "", near: str = "", windows: bool = False
-) -> list[KnownBuild]:
-    """The builds that run on this driver, best first.
-
-    Builds that the driver fully supports come before those that need minor-version compatibility. Among them the
-    torch release nearest to `near` comes first, newer before older, then the newest CUDA.
-    """
-    installed = dotted_numbers(driver)
-    supported = [row for row in builds if not installed or installed >= oldest_driver(row.cuda, windows=windows)]
-    wanted = major_minor(near) if near else (99, 0)
-
-    def rank(row: KnownBuild) -> tuple[bool, bool, int, MajorMinor]:
-        fully_supported = not installed or dotted_numbers(driver_of_cuda(row.cuda)) <= installed
-        release = major_minor(row.torch)
-        distance = abs((release[0] - wanted[0]) * 100 + release[1] - wanted[1])
-        newest = major_minor(row.cuda)
-        return (not fully_supported, release < wanted, distance, (-newest[0], -newest[1]))
-
-    return sorted(supported, key=rank)
-
-
 def install_command(build: KnownBuild) -> str:
-    """The command that installs a build: `uv pip install torch==2.9.1 --torch-backend=cu128`."""
+    """The command for a new environment: `uv pip install torch==2.9.1 --torch-backend=cu128`."""
     latest = torch_releases()[build.torch].latest
     return f"uv pip install torch=={latest} --torch-backend=cu{build.cuda.replace('.', '')}"
-
-
-def build_name(build: KnownBuild) -> str:
-    """The name of a build: `torch 2.9.1 for CUDA 12.8`."""
-    return f"torch {torch_releases()[build.torch].latest} for CUDA {build.cuda}"
 
 
 class TorchWheel(TableRow, frozen=True, kw_only=True):

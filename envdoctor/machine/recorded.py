@@ -15,6 +15,8 @@ from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
+from envdoctor.knowledge.cuda import cuda_of_driver
+from envdoctor.knowledge.gpus import compute_capability
 
 FILE_DESCRIPTION = "a machine file written by `envdoctor check --save FILE`"
 HINT = "envdoctor check --save machine.json"
@@ -81,8 +83,10 @@ def override(machine: Machine, settings: list[str]) -> Machine:
     """The machine with single facts replaced, such as `driver.version=570.26` or `gpus.0.memory_total=...`.
 
     A value is parsed as JSON if possible, otherwise it is text. A number is text for a text fact: driver.version=550.
+    Facts that depend on a replaced one follow it, unless they are replaced as well.
     """
     data = msgspec.to_builtins(machine)
+    replaced = {setting.partition("=")[0] for setting in settings}
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator:
@@ -100,10 +104,29 @@ def override(machine: Machine, settings: list[str]) -> Machine:
         convert(
             data, Machine, source=f"--fact {setting}", expected="a fact's name and a value of its type", hint=HINT
         )
+        _replace_dependents(data, path, replaced)
     return msgspec.convert(data, Machine)
 
 
-def _replace(data: Any, path: str, value: object) -> None:
+def _replace_dependents(data: Any, path: str, replaced: set[str]) -> None:
+    """Replace the facts that depend on the one at `path`: a driver's library and CUDA, a GPU's compute capability."""
+    dependents: dict[str, str | None] = {}
+    if path == "driver.version":
+        version = data["driver"]["version"]["value"]
+        dependents = {"driver.library": version, "driver.cuda": cuda_of_driver(version)}
+    elif match := re.fullmatch(r"(gpus\.(\d+))\.name", path):
+        gpu = data["gpus"]["value"][int(match[2])]["name"]["value"]
+        dependents = {f"{match[1]}.compute_capability": compute_capability(gpu)}
+    for name, value in dependents.items():
+        if name not in replaced:
+            fact = _replace(data, name, value)
+            fact["source"] = f"override of {path}"
+            if not value:
+                fact |= {"state": "unreadable", "note": f"unknown for {path}"}
+                del fact["value"]
+
+
+def _replace(data: Any, path: str, value: object) -> dict[str, Any]:
     *parents, last = path.split(".")
     for part in parents:
         data = _child(data, part, path)
@@ -112,6 +135,7 @@ def _replace(data: Any, path: str, value: object) -> None:
         raise BadInput(f"--fact {path} is not a single fact", expected="a fact such as driver.version", hint=HINT)
     fact.clear()
     fact.update({"value": value, "source": "override"})
+    return fact
 
 
 def _child(data: Any, part: str, path: str) -> Any:

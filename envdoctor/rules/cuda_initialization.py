@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.rules.driver_remedies import (
+    container_of,
+    load_driver,
+    on_host,
+    start_container_with_gpus,
+    start_fabric_manager,
+)
 from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
+from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.torch_install import is_windows
 
 # With four or more, cuInit fails with error 2: github.com/microsoft/WSL/issues/12467 and
 # github.com/mlcommons/ck/issues/916.
@@ -76,11 +85,9 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
         if container_name
         else "no GPU was found; if this is a container, it was started without access to the GPUs",
         (*_shown(machine, stack), evidence("system.container", container)),
-        "Start the container with the NVIDIA runtime and a device request; check nvidia-smi inside it.",
-        either(
-            "docker run --rm --gpus all nvidia/cuda:12.8.1-base-ubuntu22.04 nvidia-smi",
-            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-        ),
+        "Start the container with GPUs. If that fails, configure the container toolkit on the host; a restart of "
+        "Docker stops its containers.",
+        start_container_with_gpus(container_of(machine)),
     )
 
 
@@ -111,19 +118,22 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             f"CUDA toolkit {machine.cuda.nvcc_version.value} and torch for CUDA {torch_cuda(stack)} are installed, "
             "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
             _shown(machine, stack),
-            "Run nvidia-smi; load the module, rebuild it for this kernel, or reboot after an upgrade.",
-            either("nvidia-smi", "sudo modprobe nvidia nvidia_uvm", "sudo dkms autoinstall && sudo modprobe nvidia"),
+            "Run nvidia-smi, which prints the reason; load the module or build it for this kernel"
+            + (" on the host." if container else "."),
+            load_driver(),
         )
     elif _cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         yield Problem(
             "error",
             f"nvidia-smi lists {gpu_labels(gpus_of(machine)) or 'a driver'}, but CUDA does not initialize in torch",
             _shown(machine, stack),
-            "Load nvidia_uvm; if that does not help, reboot. Remove other libcuda files from LD_LIBRARY_PATH.",
-            either(
-                "sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm && ls -l /dev/nvidia*",
-                "python -c 'import torch; torch.cuda.init()'",
+            f"Load nvidia_uvm again{on_host(machine)}; if it is in use or that does not help, reboot. Remove other "
+            "libcuda files from LD_LIBRARY_PATH.",
+            steps(
                 "ldconfig -p | grep libcuda; echo $LD_LIBRARY_PATH $CUDA_VISIBLE_DEVICES",
+                f"{shlex.quote(stack.python.value or 'python')} -c 'import torch; torch.cuda.init()'",
+                "sudo lsof /dev/nvidia-uvm",
+                "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm",
             ),
         )
 
@@ -143,18 +153,13 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     gpus = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
     if not _cuda_fails(machine, stack) or len(gpus) < HGX_GPUS or _driver_is_too_old(machine, stack):
         return
-    version = machine.driver.version.value or ""
-    branch = version.split(".")[0] or "VERSION"
+    fix, remedies = start_fabric_manager(machine)
     yield Problem(
         "error",
         f"CUDA does not initialize on an NVSwitch board with {gpu_labels(gpus)}: check the fabric manager first",
         _shown(machine, stack),
-        f"Start the fabric manager of the driver's version ({version or 'unknown'}).",
-        either(
-            "systemctl status nvidia-fabricmanager",
-            f"sudo apt-get install -y nvidia-fabricmanager-{branch}={version}*",
-            "sudo systemctl enable --now nvidia-fabricmanager",
-        ),
+        fix,
+        remedies,
     )
 
 
@@ -207,11 +212,15 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
             "warning",
             f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
             (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
-            "Place WSL's libcuda first, update the Windows driver and WSL, and remove Linux drivers from WSL.",
+            "Remove Linux drivers from WSL and place WSL's libcuda first; if it is missing, update the Windows "
+            "driver and WSL, which ends its sessions.",
             either(
-                "ls -l /usr/lib/wsl/lib/libcuda.so.1 && export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH",
+                [
+                    "ls -l /usr/lib/wsl/lib/libcuda.so.1",
+                    "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
+                    "export LD_LIBRARY_PATH=/usr/lib/wsl/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}",
+                ],
                 "wsl --update && wsl --shutdown  # in Windows",
-                "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
             ),
         )
 
@@ -230,6 +239,8 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     container = machine.system.container.value or _foreign_kernel(machine)
+    path = (machine.environment.value or {}).get("LD_LIBRARY_PATH", "")
+    compat = [part for part in path.split(":") if re.search(r"/compat(/|$)", part)]
     if not container or not _cuda_fails(machine, stack) or _driver_is_too_old(machine, stack):
         return
     yield Problem(
@@ -237,11 +248,12 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
         f"CUDA does not initialize in a container ({container}) "
         f"with driver {machine.driver.version.value or 'unknown'} and {gpu_labels(gpus_of(machine)) or 'no GPU'}",
         _shown(machine, stack),
-        "Remove the image's cuda-compat libraries from the path.",
-        either(
+        "If ldconfig lists a libcuda.so.1 in a compat directory first, move the file that grep lists away, and run "
+        "ldconfig. Remove such directories from LD_LIBRARY_PATH.",
+        steps(
             "ldconfig -p | grep libcuda.so.1",
-            "sudo mv /etc/ld.so.conf.d/00-compat*.conf /tmp/ ; sudo ldconfig",
-            "export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr ':' '\\n' | grep -v compat | paste -sd:)",
+            "grep -l 'cuda.*/compat' /etc/ld.so.conf.d/*.conf",
+            *([set_path("LD_LIBRARY_PATH", path, compat)] if compat else []),
         ),
     )
 

@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from envdoctor.core.records import Machine
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.rules.driver_remedies import (
+    container_of,
+    load_driver,
+    on_host,
+    reload_driver,
+    restart_container,
+    start_container_with_gpus,
+    upgrade_driver,
+)
 from envdoctor.rules.facts import is_reported
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -22,22 +31,25 @@ def driver_and_library_differ(machine: Machine) -> Iterator[Problem]:
     The driver was upgraded while the old module stayed loaded (NVML error 18, CUDA error 803). Every CUDA program
     fails until the new module is loaded.
 
-    Fix: reboot, or unload and load the modules while no process uses the GPUs.
+    Fix: unload and load the modules while no process uses the GPUs, or reboot. In a container the module is that of
+    the host: restart the container, and remove driver libraries from its image.
 
     References:
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
     """
-    module, library = machine.driver.version, machine.driver.library
+    module, library, container = machine.driver.version, machine.driver.library, container_of(machine)
     if _differ(module.value, library.value) or "NVML error 18" in machine.gpus.note:
         yield Problem(
             "error",
             f"kernel module {module.value or 'unknown'}, driver libraries {library.value or 'another version'}",
             (evidence("driver.version", module), evidence("driver.library", library), evidence("gpus", machine.gpus)),
-            "Reload the kernel module to match the libraries; if it is in use, reboot.",
-            either(
-                "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm",
-                "sudo reboot",
-            ),
+            "Remove driver libraries from the image and restart the container: it mounts those of the host."
+            if container
+            else "Stop the programs that use the driver (also a desktop session and nvidia-persistenced), then load "
+            f"the installed module; modinfo must print {library.value or 'the version of the libraries'}.",
+            restart_container(container, "ldconfig -p | grep -E 'libcuda|libnvidia-ml'")
+            if container
+            else reload_driver(),
         )
 
 
@@ -58,8 +70,8 @@ def driver_is_not_loaded(machine: Machine) -> Iterator[Problem]:
             "error",
             "the NVIDIA libraries are installed, but the kernel module is not loaded",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
-            "Load the module; if that fails, rebuild it for the running kernel.",
-            either("sudo modprobe nvidia", "sudo dkms autoinstall && sudo modprobe nvidia"),
+            "Load the module" + (on_host(machine)) + "; if that fails, build it for the running kernel.",
+            load_driver(),
         )
 
 
@@ -100,11 +112,9 @@ def container_lost_its_gpu(machine: Machine) -> Iterator[Problem]:
             f"this container ({machine.system.container.value}) requests GPUs "
             f"(NVIDIA_VISIBLE_DEVICES={_requested_gpus(machine)}) and has none",
             (evidence("gpus", machine.gpus), evidence("system.container", machine.system.container)),
-            "Start the container with the NVIDIA runtime, and configure the container toolkit on the host.",
-            either(
-                "docker run --gpus all IMAGE",
-                "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-            ),
+            "Start the container with GPUs. If that fails, configure the container toolkit on the host; a restart of "
+            "Docker stops its containers.",
+            start_container_with_gpus(container_of(machine)),
         )
 
 
@@ -131,7 +141,7 @@ def nvml_fails(machine: Machine) -> Iterator[Problem]:
             f"the GPUs cannot be read: {note}",
             (evidence("gpus", machine.gpus), evidence("driver.version", machine.driver.version)),
             "Run nvidia-smi and read the kernel log; reboot if the driver hangs.",
-            either("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
+            steps("nvidia-smi", "sudo dmesg | grep -iE 'nvrm|xid' | tail -20"),
         )
 
 
@@ -150,12 +160,13 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     if is_reported(driver):
         return  # TORCH004 compares it with the torch of the report
     if machine.gpus.value and driver.value and Version(driver.value) < Version(oldest):
+        fix, remedies = upgrade_driver(machine, oldest)
         yield Problem(
             "error",
             f"driver {driver.value}; CUDA 12 builds need {oldest} or newer",
             (evidence("driver.version", driver), evidence("driver.cuda", machine.driver.cuda)),
-            "Install a newer driver; on a rented machine choose an image with one.",
-            either("sudo apt-get install -y nvidia-driver-580-server", "sudo reboot"),
+            fix,
+            remedies,
         )
 
 
@@ -184,9 +195,7 @@ def container_lost_its_devices(machine: Machine) -> Iterator[Problem]:
         (evidence("gpus", machine.gpus), evidence("system.container", container)),
         "Restart the container. To prevent it, use CDI devices of the container toolkit on the host, or set Docker's "
         "cgroup driver to cgroupfs.",
-        either(
-            "docker restart CONTAINER", "sudo nvidia-ctk system create-dev-char-symlinks --create-all  # on the host"
-        ),
+        restart_container(container.value or ""),
     )
 
 

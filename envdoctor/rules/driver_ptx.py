@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Extension, Gpu, Machine, Stack
-from envdoctor.core.remedies import either
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.architectures import (
     PTX_OF_CUDA,
     PTX_SHARE,
@@ -14,8 +14,9 @@ from envdoctor.knowledge.architectures import (
     runs_as_ptx,
     runs_native,
 )
-from envdoctor.knowledge.cuda import cuda_of_driver, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import accepts_compat, cuda_of_driver, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
+from envdoctor.rules.driver_remedies import upgrade_driver
 from envdoctor.rules.facts import (
     cuda_minor,
     first_in_use,
@@ -29,7 +30,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_build import is_windows
+from envdoctor.rules.torch_install import is_windows
 
 # From vLLM 0.7.2 (torch 2.5.1) on its FlashAttention 2 contains only sm_80 code and compute_80 PTX, which the driver
 # compiles for sm_90 and newer. github.com/vllm-project/vllm/issues/28030; measured.
@@ -61,8 +62,18 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
         return
     library, cuda, gpus = found
     bundled = driver_of_cuda(cuda)
-    has_compat_package = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus)
+    has_compat_package = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus_of(machine))
+    has_compat_package = has_compat_package and accepts_compat(driver, cuda) and not machine.system.wsl.value
     package = f"cuda-compat-{cuda.replace('.', '-')}"
+    fix, remedies = upgrade_driver(machine, bundled)
+    compat = (
+        steps(
+            f"sudo apt-get install -y {package}",
+            f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+        )
+        if has_compat_package
+        else ()
+    )
     yield Problem(
         "warning",
         f"{library} has only PTX of CUDA {cuda} for {gpu_labels(gpus)}; driver {driver} compiles up to {driver_cuda}",
@@ -71,12 +82,9 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
             evidence("driver.cuda", machine.driver.cuda),
             Evidence("torch.cuda", torch_cuda(stack), stack.torch.source),
         ),
-        f"Upgrade the driver to {bundled} or newer"
-        + (f", or place {package} (data-centre GPUs only) first on the path" if has_compat_package else "")
-        + ", or install a build for an older CUDA.",
-        either(*((f"sudo apt-get install -y nvidia-driver-{bundled.split('.')[0]}-server && sudo reboot",)
-        + ((f"sudo apt-get install -y {package}", f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat")
-           if has_compat_package else ()))),
+        fix + (f" Or place {package} (data-centre GPUs only) first on the path." if compat else "")
+        + " Or install a build for an older CUDA.",
+        (*remedies, *compat),
     )  # fmt: skip
 
 

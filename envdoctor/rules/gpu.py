@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from envdoctor.core.records import Evidence, Fact, Gpu, Machine
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
+from envdoctor.rules.driver_remedies import LIST_PROCESSES, for_gpu, on_host, start_fabric_manager
 from envdoctor.rules.facts import gpus_of, is_reported, require_value
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -43,8 +44,9 @@ def gpu_is_lost(machine: Machine) -> Iterator[Problem]:
                 "error",
                 f"GPU {gpu.index} is not available: {note}",
                 (_shown(gpu, "name"), _shown(gpu, "memory_total")),
-                "Stop its processes, then reset the GPU or power-cycle the machine; replace a rented machine.",
-                either("sudo dmesg | grep -i xid | tail", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+                f"Stop its processes, then reset the GPU{on_host(machine)} or power-cycle the machine; replace a "
+                "rented one.",
+                for_gpu(gpu, "sudo dmesg | grep -i xid | tail", "sudo nvidia-smi --gpu-reset -i {gpu}"),
             )
 
 
@@ -63,9 +65,10 @@ def memory_has_uncorrected_errors(machine: Machine) -> Iterator[Problem]:
                 "error",
                 f"{_label(gpu)}: {gpu.ecc_uncorrected.value} uncorrectable ECC errors since the last reset",
                 (_shown(gpu, "ecc_uncorrected"),),
-                "Reset the GPU to remap the bad rows; replace it if errors return.",
-                either(
-                    f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {gpu.index}", f"sudo nvidia-smi --gpu-reset -i {gpu.index}"
+                f"Stop its processes and reset the GPU{on_host(machine)}, which remaps the bad rows; replace it if "
+                "errors return.",
+                for_gpu(
+                    gpu, "nvidia-smi -q -d ECC,ROW_REMAPPER,PIDS -i {gpu}", "sudo nvidia-smi --gpu-reset -i {gpu}"
                 ),
             )
 
@@ -87,15 +90,15 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: row remapping failed because no spare rows are left",
                 (_shown(gpu, "remapped_rows"),),
                 "Replace the GPU.",
-                steps(f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.index}"),
+                for_gpu(gpu, "nvidia-smi -q -d ROW_REMAPPER -i {gpu}"),
             )
         elif rows and rows.pending:
             yield Problem(
                 "warning",
                 f"{_label(gpu)}: row remapping is pending until a reset",
                 (_shown(gpu, "remapped_rows"),),
-                "Reset the GPU before a long run.",
-                steps(f"sudo nvidia-smi --gpu-reset -i {gpu.index}"),
+                f"Stop its processes and reset the GPU{on_host(machine)} before a long run.",
+                for_gpu(gpu, "nvidia-smi -q -d ROW_REMAPPER,PIDS -i {gpu}", "sudo nvidia-smi --gpu-reset -i {gpu}"),
             )
 
 
@@ -119,8 +122,12 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
                 "warning",
                 f"{_label(gpu)}: MIG is enabled{shown}, a process can use one instance at most",
                 (_shown(gpu, "mig"),),
-                "Select an instance in CUDA_VISIBLE_DEVICES, or disable MIG to use the full GPU.",
-                either("nvidia-smi -L", f"sudo nvidia-smi -i {gpu.index} -mig 0"),
+                "Set CUDA_VISIBLE_DEVICES to the UUID of one instance, or disable MIG, which removes its instances, "
+                "to use the full GPU.",
+                (
+                    *steps("nvidia-smi -L"),
+                    *for_gpu(gpu, "sudo nvidia-smi mig -lgi -i {gpu}", "sudo nvidia-smi -i {gpu} -mig 0"),
+                ),
             )
 
 
@@ -142,8 +149,8 @@ def compute_mode_restricts_processes(machine: Machine) -> Iterator[Problem]:
                 "error" if mode == "prohibited" else "warning",
                 f"{_label(gpu)}: compute mode is {mode}",
                 (_shown(gpu, "compute_mode"),),
-                "Set the compute mode to default.",
-                steps(f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"),
+                f"Set the compute mode{on_host(machine)} to default.",
+                for_gpu(gpu, "sudo nvidia-smi -i {gpu} -c DEFAULT"),
             )
 
 
@@ -166,7 +173,7 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: clocks are reduced ({', '.join(reasons)}) at {gpu.temperature.value} °C",
                 (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
                 "Check cooling and power supply; replace a rented machine, because every training step will be slow.",
-                steps(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.index}"),
+                for_gpu(gpu, "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu}"),
             )
 
 
@@ -191,7 +198,7 @@ def other_processes_use_gpu_memory(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use by {users}",
                 (_shown(gpu, "memory_used"), _shown(gpu, "processes")),
                 "End leftover processes, or use another GPU.",
-                either("nvidia-smi", f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in processes)}"),
+                steps(f"ps -o pid,user,etime,args -p {','.join(str(p.pid) for p in processes)}"),
             )
 
 
@@ -209,25 +216,25 @@ def fabric_is_not_ready(machine: Machine) -> Iterator[Problem]:
     for gpu in gpus_of(machine):
         fabric = gpu.fabric.value
         if fabric and fabric.state in ("not started", "in progress"):
-            version = (machine.driver.version.value or "").split(".")[0]
+            fix, remedies = start_fabric_manager(machine)
             yield Problem(
                 "error",
                 f"{_label(gpu)}: joining the NVSwitch fabric: {fabric.state}",
                 (_shown(gpu, "fabric"),),
-                f"Start the fabric manager of the driver's version ({machine.driver.version.value}).",
-                either(
-                    "sudo systemctl status nvidia-fabricmanager",
-                    f"sudo apt-get install nvidia-fabricmanager-{version}",
-                    "sudo systemctl enable --now nvidia-fabricmanager",
-                ),
+                fix,
+                remedies,
             )
         elif fabric and fabric.state == "completed" and fabric.status:
             yield Problem(
                 "error",
                 f"{_label(gpu)}: joining the NVSwitch fabric failed with NVML status {fabric.status}",
                 (_shown(gpu, "fabric"),),
-                "Restart the fabric manager and read its log.",
-                either("sudo systemctl restart nvidia-fabricmanager", "sudo tail -50 /var/log/fabricmanager.log"),
+                "Read the log of the fabric manager, and restart it when no process uses the GPUs.",
+                steps(
+                    "sudo tail -50 /var/log/fabricmanager.log",
+                    LIST_PROCESSES,
+                    "sudo systemctl restart nvidia-fabricmanager",
+                ),
             )
 
 
@@ -248,7 +255,7 @@ def nvlink_is_down(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: {link.active} of {link.links} NVLinks are active",
                 (_shown(gpu, "nvlink"),),
                 "Check which links are down; reset the GPU, or check card and cable.",
-                steps(f"nvidia-smi nvlink --status -i {gpu.index}"),
+                for_gpu(gpu, "nvidia-smi nvlink --status -i {gpu}"),
             )
 
 
@@ -269,7 +276,7 @@ def pcie_link_is_narrow(machine: Machine) -> Iterator[Problem]:
                 f"{_label(gpu)}: PCIe runs x{link.width} of x{link.max_width}",
                 (_shown(gpu, "pcie"),),
                 "Loading and offloading are slower; check slot and riser.",
-                steps(f"nvidia-smi -q -i {gpu.index} | grep -A8 'Link Width'"),
+                for_gpu(gpu, "nvidia-smi -q -i {gpu} | grep -A8 'Link Width'"),
             )
 
 

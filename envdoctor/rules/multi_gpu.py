@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Gpu, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.rules.driver_remedies import LIST_PROCESSES, for_gpu, on_host
 from envdoctor.rules.facts import first_in_use, gpu_label, gpu_labels, gpus_of, model_of
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -91,7 +92,7 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
                 f"{gpu_label(gpu)} is under load at PCIe generation {link.generation} of {link.max_generation}",
                 (evidence(f"gpus.{gpu.index}.pcie", gpu.pcie), evidence(f"gpus.{gpu.index}.power", gpu.power)),
                 "Check slot, riser and BIOS setting; replace a rented machine.",
-                steps(f"nvidia-smi -q -i {gpu.index} | grep -A12 'GPU Link Info'"),
+                for_gpu(gpu, "nvidia-smi -q -i {gpu} | grep -A12 'GPU Link Info'"),
             )
 
 
@@ -99,20 +100,24 @@ def pcie_is_slow_under_load(machine: Machine) -> Iterator[Problem]:
 def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
     """ECC is disabled on a data-centre GPU: bit errors in its memory can corrupt weights and gradients unnoticed.
 
-    Fix: enable ECC and reboot, unless it was disabled on purpose to gain memory.
+    Fix: enable ECC and reset the GPU, unless it was disabled on purpose to gain memory.
 
     References:
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html
     """
     off = [gpu for gpu in gpus_of(machine) if gpu.ecc.value is False and _is_data_centre(gpu)]
+    names = [gpu.pci_bus.value or gpu.uuid.value for gpu in off]
     if off:
         yield Problem(
             "info",
             f"ECC is off on {gpu_labels(off)}",
             tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
-            "Enable it to detect memory errors.",
-            steps("sudo nvidia-smi -e 1 && sudo reboot"),
-        )
+            f"Enable it{on_host(machine)} to detect memory errors, then stop the GPU's processes and reset it.",
+            for_gpu(off[0], LIST_PROCESSES, *(
+                f"sudo nvidia-smi -i {name or '{gpu}'} {option}"
+                for option in ("-e 1", "--gpu-reset") for name in (names if all(names) else [""])
+            )),
+        )  # fmt: skip
 
 
 def is_busy(gpu: Gpu) -> bool:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.core.records import Evidence, Gpu, Machine, Stack
-from envdoctor.core.remedies import either, steps
+import msgspec
+
+from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
+from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
-from envdoctor.knowledge.torch_builds import (
-    KnownBuild,
-    build_name,
-    install_command,
-    known_build,
-    known_builds,
-    rank_builds,
-)
+from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
+from envdoctor.rules.driver_remedies import upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -30,8 +26,10 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_install import best_torch, covers, driver_for, is_windows, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
+OTHER_GPU = re.compile(r"\b(amd|radeon|instinct|gfx\w+|intel|arc)\b", re.IGNORECASE)
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
@@ -93,7 +91,9 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     build = stack.torch.value
     if not build or not is_without_cuda(stack) or "mac" in (machine.system.os.value or "").lower():
         return
-    gpus, driver = gpus_of(machine), machine.driver.version.value
+    gpus, driver = nvidia_gpus(machine), machine.driver.version.value
+    if build.hip.value and not gpus:
+        return
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
     if gpus or driver:
@@ -104,7 +104,8 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         status = "warning"
     else:
         return
-    advice = _best(machine, stack, same_release=True)
+    advice = best_torch(machine, stack, same_release=True)
+    without = _without_build(machine, stack, "the GPUs")
     certain = build.cuda.state == "absent" or bool(build.hip.value) or "+" in (build.version.value or "")
     name = f"torch {build.version.value or ''}"
     yield Problem(
@@ -113,14 +114,8 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         if certain
         else f"{name} finds no CUDA, but this machine has {hardware}: it is not a CUDA build, or the driver fails",
         (*shown, evidence("gpus", machine.gpus)),
-        f"Reinstall torch with CUDA: {build_name(advice)}." if advice else "Reinstall torch from a CUDA index.",
-        either(
-            *(
-                (f"{install_command(advice)} --reinstall-package torch",)
-                if advice
-                else ("uv pip install torch torchvision torchaudio --torch-backend=auto --reinstall",)
-            )
-        ),
+        f"Reinstall torch with CUDA: {advice}." if advice else without[0],
+        steps(*advice.steps) if advice else without[1] or steps("nvidia-smi"),
     )
 
 
@@ -156,21 +151,21 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
             steps("ls /usr/local/cuda/compat"),
         )
         return
-    advice = _best(machine, stack)
+    advice = best_torch(machine, stack)
+    upgrade, remedies = upgrade_driver(machine, minimum)
     yield Problem(
         "error",
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
-        f"Install a driver of branch {max(needed[0], 535)} or newer"
-        + (f", or {build_name(advice)}, which this driver supports" if advice else "")
+        (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
         + _forward_advice(machine, cuda),
-        either(
-            *(
-                (f"sudo apt-get install -y nvidia-driver-{580 if needed[0] >= 580 else 570}-server", "sudo reboot")
-                + ((install_command(advice),) if advice else ())
-            )
-        ),
+        (*(steps(*advice.steps) if advice else ()), *remedies),
     )
+
+
+def nvidia_gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs, without those that a report of a ROCm or XPU build lists."""
+    return tuple(gpu for gpu in gpus_of(machine) if not OTHER_GPU.search(gpu.name.value or ""))
 
 
 def is_without_cuda(stack: Stack) -> bool:
@@ -184,17 +179,6 @@ def is_without_cuda(stack: Stack) -> bool:
         return False
     reported = is_reported(build.cuda) and stack.cuda_available.value is False  # "Could not collect" on Windows
     return build.cuda.state == "absent" or reported
-
-
-def is_windows(machine: Machine) -> bool:
-    """Whether the driver's version is that of a Windows driver: on Windows or under WSL."""
-    return bool(machine.system.wsl.value) or "windows" in (machine.system.os.value or "").lower()
-
-
-def platform_of(machine: Machine) -> str:
-    """The platform in the tables of builds."""
-    name = (machine.system.architecture.value or "x86_64").lower()
-    return "aarch64" if name in ("aarch64", "arm64") else "x86_64"
 
 
 def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tuple[str, ...], str]:
@@ -230,11 +214,11 @@ def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
 def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Problem]:
     native, ptx, source = code_of_torch(machine, stack)
     rows = () if native else _possible_builds(machine, stack)
-    for gpu in gpus_of(machine):
+    for gpu in _visible(machine):
         capability = capability_of(gpu)
         if not capability:
             continue
-        if rows and capability not in TEGRA and all(not _covers(row, [capability]) for row in rows):
+        if rows and capability not in TEGRA and all(not covers(row, [capability]) for row in rows):
             native, ptx, source = rows[-1].architectures, rows[-1].ptx, f"table of PyTorch builds: {rows[-1].source}"
         elif rows or not native:
             continue
@@ -242,6 +226,15 @@ def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Probl
             continue
         if _is_newer(native, capability) == newer:
             yield _uncovered_problem(machine, stack, gpu, (native, source))
+
+
+def _visible(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA may use; CUDA_VISIBLE_DEVICES counts in nvidia-smi's order only with CUDA_DEVICE_ORDER."""
+    variables = machine.environment.value or {}
+    chosen = variables.get("CUDA_VISIBLE_DEVICES", "")
+    if variables.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" or not re.fullmatch(r"\d+(,\d+)*", chosen):
+        return gpus_of(machine)
+    return tuple(gpu for gpu in gpus_of(machine) if str(gpu.index) in chosen.split(","))
 
 
 def _is_newer(native: tuple[str, ...], gpu: Capability) -> bool:
@@ -275,48 +268,43 @@ def _possible_builds(machine: Machine, stack: Stack) -> list[KnownBuild]:
 
 def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tuple[str, ...], str]) -> Problem:
     native, source = code
-    advice = _best(machine, stack)
+    advice = best_torch(machine, stack)
     shown = (
         evidence(f"gpus.{gpu.index}.compute_capability", gpu.compute_capability),
         Evidence("torch.architectures", " ".join(native), source),
     )
     name = f"torch {torch_version(stack)}" + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
-    other_gpus = [other for other in gpus_of(machine) if other.index != gpu.index]
-    fix = (
-        f"Install {build_name(advice)}, which has code for {'all GPUs' if other_gpus else 'this GPU'}."
-        if advice
-        else "No PyTorch build supports this GPU with this driver: upgrade the driver, or hide the GPU."
-    )
-    visible = ",".join(str(gpu.index) for gpu in other_gpus) or "-1"
-    return Problem(
-        "error",
-        f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}",
-        shown,
-        fix,
-        either(*((install_command(advice),) if advice else (f"export CUDA_VISIBLE_DEVICES={visible}",))),
-    )
+    message = f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}"
+    others = "all GPUs" if len(gpus_of(machine)) > 1 else "this GPU"
+    if advice:
+        return Problem(
+            "error", message, shown, f"Install {advice}, which has code for {others}.", steps(*advice.steps)
+        )
+    fix, remedies = _without_build(machine, stack, others)
+    if len(gpus_of(machine)) > 1:
+        visible = ",".join(str(other.index) for other in gpus_of(machine) if other != gpu)
+        fix += " Or hide this GPU from CUDA."
+        remedies += steps("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={visible}")
+    return Problem("error", message, shown, fix, remedies)
 
 
-def _best(machine: Machine, stack: Stack, *, same_release: bool = False) -> KnownBuild | None:
-    """The build nearest to the installed one with code for all GPUs and support by the driver."""
-    wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
-    rows = [row for row in known_builds() if row.platform == platform_of(machine) and _covers(row, wanted)]
-    line = parse_major_minor(torch_version(stack))
-    near = f"{line[0]}.{line[1]}" if line else ""
-    if same_release and (same := [row for row in rows if row.torch == near]):
-        rows = same
-    driver = machine.driver.version.value or ""
-    found = rank_builds(rows, driver=driver, near=near, windows=is_windows(machine))
-    return found[0] if found else None
-
-
-def _covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
-    return all(runs_native(row.architectures, gpu) or runs_as_ptx(row.ptx, gpu) for gpu in capabilities)
+def _without_build(machine: Machine, stack: Stack, gpus: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix and the remedies where no build has code for the GPUs and runs on the driver."""
+    needed, driver = driver_for(machine), dotted_numbers(machine.driver.version.value or "")
+    if not needed or not driver or driver >= needed:
+        return f"No build of torch fits {gpus}, this Python and the installed packages.", ()
+    oldest = ".".join(f"{part:02}" for part in needed)
+    upgraded = msgspec.structs.replace(machine.driver, version=known(oldest, "after the upgrade"))
+    after = best_torch(msgspec.structs.replace(machine, driver=upgraded), stack)
+    upgrade, remedies = upgrade_driver(machine, oldest)
+    fix = f"Driver {machine.driver.version.value} is too old for every build of torch with code for {gpus}. {upgrade}"
+    then = after.steps if after else ()
+    return fix + (f" Then install {after}." if after else ""), either(*((*row.commands, *then) for row in remedies))
 
 
 def _forward_advice(machine: Machine, cuda: str) -> str:
     kinds = {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))}
     if kinds != {"data-centre"} or major_minor(cuda)[0] < 12:
-        return "."
+        return ""
     package = f"cuda-compat-{cuda.replace('.', '-')}"
-    return f"; on these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
+    return f" On these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."

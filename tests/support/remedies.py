@@ -158,9 +158,10 @@ def _newest(name: str, specifier: str, *, direct: bool) -> str:
     if rows := releases_in_range(name, specifier):
         return rows[0].version
     assert not releases_in_range(name, ""), f"no release of {name} matches {specifier}"
-    assert not direct, f"{name}{specifier}: no exact version, and the tables have no releases"
-    bound = re.search(r"[>~]=\s*([\w.]+)", specifier)
-    return bound[1] if bound else ""
+    bounded = re.search(r"<|==", specifier)
+    assert bounded or not direct, f"{name}{specifier}: open range, and the tables have no releases"
+    bound = re.search(r"[>~=]=\s*([\w.]+)", specifier)
+    return bound[1].strip(".") if bound else ""
 
 
 def _requires(name: str, version: str) -> list[str]:

@@ -16,7 +16,7 @@ from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.verify.bench_records import BenchmarkResult, expected_speed, grade
 from envdoctor.verify.stored_results import VERIFICATION_SCHEMA, bench_path, verification_path, write_record
 
-OVERRIDES = ("driver.version=550.144.03", "driver.cuda=12.4")
+OVERRIDES = ("driver.version=550.144.03", "driver.library=580.159.04")
 # Measured on an H200 machine (docs/tasks/verify.md); the matrix product is that of a throttled GPU.
 SPEEDS: dict[Measure, float] = {"memory": 4270.0, "h2d": 54.6, "d2h": 55.1, "gemm": 402.5}
 

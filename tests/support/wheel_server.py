@@ -156,9 +156,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             files.done.wait(30)
 
 
-def make_certificate(folder: Path) -> Path:
-    """Write an untrusted certificate for 127.0.0.1 to cert.pem; return the file with certificate and key."""
-    key, certificate = _certificate()
+def make_certificate(folder: Path, name: str = "IP:127.0.0.1") -> Path:
+    """Write an untrusted certificate for an address to cert.pem; return the file with certificate and key."""
+    key, certificate = _certificate(name)
     (folder / "key.pem").write_text(key)
     (folder / "cert.pem").write_text(certificate)
     (folder / "both.pem").write_text(key + certificate)
@@ -166,14 +166,15 @@ def make_certificate(folder: Path) -> Path:
 
 
 @cache
-def _certificate() -> tuple[str, str]:
+def _certificate(name: str) -> tuple[str, str]:
     """A key and its certificate, made once in this process."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl command to make a certificate with")
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-             "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", f"subjectAltName={name}",
+             "-addext", "basicConstraints=critical,CA:FALSE",
              "-keyout", "key.pem", "-out", "cert.pem"],
             cwd=folder, check=True, capture_output=True,
         )  # fmt: skip

@@ -37,7 +37,7 @@ CELLS = {
     "load": "%load_ext envdoctor",
     "nothing": "%envdoctor explain",
     "check": "%envdoctor check",
-    "select": "%envdoctor check --machine h200 --fact driver.version=550.144.03 --fact driver.cuda=12.4 -v",
+    "select": "%envdoctor check --machine h200 --fact driver.library=580.173.02 -v",
     "raise": f"raise ImportError({MISSING_LIBRARY!r})",
     "explain": "%envdoctor explain",
     "cell": f"%%envdoctor explain\nCUDA error: no kernel image is available for execution on the device {HOSTILE}\n",
@@ -87,8 +87,8 @@ def test_check_examines_the_environment_of_the_kernel(outputs: Outputs) -> None:
 def test_the_options_of_check_are_those_of_the_command_line(outputs: Outputs) -> None:
     text, html = outputs.displayed("select")
     assert "DRV001" in text
-    assert 'class="command"><code>sudo rmmod' in html
-    assert "modprobe nvidia" in html
+    assert 'class="command"><code>docker restart' in html
+    assert "ldconfig -p" in html
 
 
 def test_the_last_traceback_is_explained(outputs: Outputs) -> None:

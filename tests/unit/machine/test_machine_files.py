@@ -5,8 +5,9 @@ from __future__ import annotations
 from support.cases import each_case
 from support.paths import ROOT
 
-from envdoctor.core.records import Machine
+from envdoctor.core.records import Machine, known
 from envdoctor.machine.recorded import machine_json, override, parse_machine
+from envdoctor.rules import evaluate
 
 FILES = sorted((ROOT / "profiles/machines").glob("*.json"))
 NAMES = [path.stem for path in FILES]
@@ -65,3 +66,15 @@ def test_override_keeps_the_type_of_the_fact(setting: str, path: str, value: obj
     for part in path.split("."):
         fact = getattr(fact, part)
     assert fact.value == value  # type: ignore[attr-defined]
+
+
+def test_facts_follow_the_one_on_which_they_depend() -> None:
+    machine = override(read_bundled_machine("h200"), ["driver.version=550.144.03"])
+    assert machine.driver.library == known("550.144.03", "override of driver.version")
+    assert machine.driver.cuda == known("12.4", "override of driver.version")
+    assert [finding.id for finding in evaluate(machine)] == []
+    machine = override(read_bundled_machine("h200"), ["driver.library=1.2", "driver.version=550.144.03"])
+    assert machine.driver.library == known("1.2", "override")
+    machine = override(read_bundled_machine("h200"), ["driver.version=1", "gpus.0.name=NVIDIA A100-SXM4-80GB"])
+    assert machine.driver.cuda.state == "unreadable"
+    assert [gpu.compute_capability.value for gpu in machine.gpus.value or ()] == ["8.0"]

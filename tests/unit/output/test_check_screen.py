@@ -95,18 +95,18 @@ def test_skipped_rules_are_one_line(verbose: None) -> None:
 
 
 def test_a_problem_marks_its_part_and_has_its_remedy() -> None:
-    facts = ("driver.version=550.144.03", "driver.cuda=12.4")
+    facts = ("driver.version=550.144.03", "driver.library=580.159.04")
     found = screen(machine="h200", facts=facts)
     assert found[0].startswith("✗ 1 error in 40 checks of h200")
     assert status(found, "driver").startswith("✗ 550.144.03")
     assert status(found, "GPU").startswith("✓")
-    assert "    $ sudo reboot" in found
+    assert "    $ docker restart CONTAINER" in found
     assert not any("https://" in line for line in found)
     assert found[-1] == "  $ envdoctor explain DRV001"
 
 
 def test_verbose_adds_evidence_facts_and_rejected_profiles(verbose: None) -> None:
-    found = screen(machine="h200", facts=("driver.version=550.144.03", "driver.cuda=12.4"))
+    found = screen(machine="h200", facts=("driver.version=550.144.03", "driver.library=580.159.04"))
     text = "\n".join(found)
     assert "    driver.version: 550.144.03 (override)" in found
     assert "nvmlDeviceGetMemoryInfo_v2" in text
@@ -202,7 +202,7 @@ def test_the_next_command(changed: dict[str, object], command: str, venv: Path) 
 
 
 def test_after_a_fix_the_next_command_checks_again(venv: Path) -> None:
-    data = check(machine="h200", venv=str(venv), facts=("driver.version=550.144.03",))
+    data = check(machine="h200", venv=str(venv), facts=("driver.library=550.144.03",))
     assert choose_next_command(CheckRequest(venv="./a b"), data) == "envdoctor check --venv './a b'"
     assert choose_next_command(CheckRequest(python="python3"), data) == "envdoctor check --python python3"
     assert choose_next_command(CheckRequest(), data) == "envdoctor check"

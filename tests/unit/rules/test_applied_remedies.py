@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.cases import each_case
-from support.remedies import apply
-from support.report_stack import file_stack
+from support.remedies import apply, commands_of, failures
+from support.report_stack import file_stack, make_machine, make_stack, torch_stack
+from test_rules_boundaries import CASES
+from test_rules_builds import REPORTS, RTX5090
+from test_rules_packages import BROKEN, stack_of
 
+from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.requirements import versions_of
 
@@ -49,3 +56,92 @@ def test_apply_changes_an_environment_as_uv_does(command: str, cuda: str, expect
 def test_apply_rejects_what_uv_rejects(command: str) -> None:
     with pytest.raises(AssertionError):
         apply(file_stack("2.9.1+cu130", {"torch": "2.9.1+cu130"}), *steps(command))
+
+
+# Rules whose remedies must cure the finding; a rule of another module is added with its remedies.
+MODULES = ("torch_build",)
+SUBJECTS = {
+    **{name: (machine, stack) for name, (machine, stack, _) in REPORTS.items()},
+    **{f"{number} {case.rule}": case.sees for number, case in enumerate(CASES)},
+    **{text: (make_machine(["NVIDIA H100 80GB HBM3"]), stack_of(text)) for text, _, _ in BROKEN},
+}
+
+
+def is_ours(finding: Finding) -> bool:
+    return RULES[finding.id].check.__module__.rpartition(".")[2] in MODULES
+
+
+@each_case("name", SUBJECTS)
+def test_every_remedy_cures_its_finding(name: str) -> None:
+    machine, stack = SUBJECTS[name]
+    problems = [
+        text for finding in filter(is_ours, evaluate(machine, stack)) for text in failures(machine, stack, finding)
+    ]
+    assert problems == []
+
+
+V100, GTX1080 = "Tesla V100-SXM2-32GB", "NVIDIA GeForce GTX 1080 Ti"
+
+
+def torch_finding(gpus: list[str], driver: str, version: str, **fields: Any) -> tuple[Machine, Stack, Finding]:
+    machine, stack = make_machine(gpus, driver=driver), torch_stack(version, **fields)
+    (found,) = [each for each in evaluate(machine, stack) if is_ours(each) and each.status == "error"]
+    assert failures(machine, stack, found) == []
+    return machine, stack, found
+
+
+@each_case(
+    ("gpus", "driver", "torch", "packages", "commands"),
+    [
+        # Only the build changes: uv keeps the versions, so each package is reinstalled.
+        ([V100], "580.65.06", "2.9.1+cu130", {"torch": "2.9.1", "torchvision": "0.24.1", "torchaudio": "2.9.1"},
+         ("uv pip install torch==2.9.1 torchvision==0.24.1 torchaudio==2.9.1 --torch-backend=cu128 "
+         "--reinstall-package torch --reinstall-package torchvision --reinstall-package torchaudio")),
+        # The CUDA libraries of the other version have the same files.
+        ([V100], "580.65.06", "2.9.1+cu130", {"nvidia-nccl-cu13": "2.27.7", "nvidia-cudnn-cu13": "9.13.0.50"},
+         ("uv pip uninstall nvidia-nccl-cu13 nvidia-cudnn-cu13\n"
+         "uv pip install torch==2.9.1 --torch-backend=cu128 --reinstall-package torch")),
+        # The release changes: torchvision moves with it, and vLLM, which requires one torch.
+        ([RTX5090], "570.124.04", "2.6.0+cu126",
+         {"torchvision": "0.21.0+cu126", "vllm": "0.8.5", "transformers": "4.51.3"},
+         "uv pip install torch==2.7.1 torchvision==0.22.1 vllm==0.10.1.1 transformers==4.55.0 --torch-backend=cu128"),
+        # The installed release has the build, which is not the latest of its line.
+        ([GTX1080], "570.86.10", "2.9.0+cu128", {"torchvision": "0.24.0"},
+         ("uv pip install torch==2.9.0 torchvision==0.24.0 --torch-backend=cu126 --reinstall-package torch "
+         "--reinstall-package torchvision")),
+        # The CUDA major version stays, for which other packages are compiled.
+        ([RTX5090], "580.65.06", "2.9.0+cu126", {"vllm": "0.12.0"},
+         "uv pip install torch==2.9.0 --torch-backend=cu128 --reinstall-package torch"),
+        # A driver that is too old for every build with code for the GPU.
+        ([RTX5090], "550.54.14", "2.6.0+cu124", {},
+         ("dpkg -l 'nvidia-driver-*'\nsudo apt-get install -y nvidia-driver-570-open\nsudo reboot\n"
+         "uv pip install torch==2.7.1 --torch-backend=cu128")),
+        ([V100], "450.80.02", "2.1.0+cu121", {"torchvision": "0.16.0"},
+         ("uv pip install torch==2.1.0 torchvision==0.16.0 --torch-backend=cu118 --reinstall-package torch "
+         "--reinstall-package torchvision\ndpkg -l 'nvidia-driver-*'\n"
+         "sudo apt-get install -y nvidia-driver-535-server\nsudo reboot")),
+    ],
+)  # fmt: skip
+def test_torch_moves_with_its_companions(
+    gpus: list[str], driver: str, torch: str, packages: dict[str, str], commands: str
+) -> None:
+    *_, found = torch_finding(gpus, driver, torch, packages=packages, available=False)
+    assert "\n".join(commands_of(found)) == commands
+
+
+def test_a_driver_that_is_too_old_for_the_gpu_is_named() -> None:
+    *_, found = torch_finding([RTX5090], "550.54.14", "2.6.0+cu124")
+    assert found.fix.startswith("Driver 550.54.14 is too old for every build of torch with code for this GPU.")
+
+
+def test_gpus_without_a_common_build() -> None:
+    """No build has code for both: one is hidden, in the order of nvidia-smi."""
+    *_, found = torch_finding([GTX1080, RTX5090], "570.124.04", "2.6.0+cu126")
+    assert commands_of(found) == ("export CUDA_DEVICE_ORDER=PCI_BUS_ID", "export CUDA_VISIBLE_DEVICES=0")
+
+
+def test_rocm_builds_are_replaced_only_for_nvidia_gpus() -> None:
+    rocm = make_stack("2.5.1+rocm6.2", hip="6.2", available=False)
+    machines = (make_machine(["AMD Instinct MI300X"]), make_machine(None, nvcc="12.4.131"))
+    assert [each for machine in machines for each in evaluate(machine, rocm) if each.id == "TORCH003"] == []
+    assert torch_finding([RTX5090], "570.124.04", "2.8.0+cpu", available=False)[2].id == "TORCH003"

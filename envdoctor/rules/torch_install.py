@@ -1,0 +1,284 @@
+"""The steps that install a build of torch into an environment, with the packages that belong to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.core.records import Distribution, Machine, Stack
+from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit, oldest_driver
+from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.releases import (
+    bitsandbytes_libraries,
+    parse_requirement,
+    releases_of,
+    releases_that_pin,
+    required_specifier,
+    requirements_of_release,
+    torch_pairings,
+)
+from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
+from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
+from envdoctor.rules.facts import gpus_of, parse_major_minor, torch_cuda, torch_version
+from envdoctor.rules.requirements import versions_of
+
+COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
+# Libraries whose packages for CUDA 12 and 13 have the same files; torch needs those of its own CUDA version.
+SHARED = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
+BLACKWELL = (10, 0)
+FIRST_VLLM_FOR_CUDA_13 = "0.20"  # of the wheels on PyPI
+
+
+class TorchInstall(NamedTuple):
+    """A build of torch, and the steps that install it with its companions."""
+
+    release: str  # "2.9.1"
+    cuda: str  # "12.8", "cpu"
+    steps: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The build in words: `torch 2.9.1 for CUDA 12.8`."""
+        return f"torch {self.release} for {'CPUs' if self.cuda == 'cpu' else f'CUDA {self.cuda}'}"
+
+
+def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
+    """Install a release of torch for a CUDA version ("12.8") or "cpu"; None if an installed package prevents it.
+
+    Packages that require one release of torch move with it. uv keeps an installed version whatever its build, so a
+    package whose version stays is reinstalled.
+    """
+    versions = versions_of(stack)
+    packages = {"torch": release}
+    packages |= {name: companion_release(stack, name, release) for name in COMPANIONS if name in versions}
+    for name, moved in _dependents(stack, release, cuda):
+        if not moved:
+            return None
+        packages[name] = moved
+        packages |= _transformers(name, moved, versions)
+    same = [name for name in packages if public_part(versions.get(name, "")) == packages[name]]
+    words = [f"{name}=={version}" if version else name for name, version in packages.items()]
+    words += [f"--torch-backend={backend_of(cuda)}", *(f"--reinstall-package {name}" for name in same)]
+    remove = _other_cuda(stack, cuda)
+    steps = ([f"uv pip uninstall {' '.join(remove)}"] if remove else []) + [f"uv pip install {' '.join(words)}"]
+    return TorchInstall(release, cuda, tuple(steps))
+
+
+def best_torch(machine: Machine, stack: Stack, *, same_release: bool = False) -> TorchInstall | None:
+    """The build nearest to the installed one with code for all GPUs, for this driver, Python and glibc."""
+    wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    rows = [row for row in known_builds() if row.platform == platform_of(machine) and covers(row, wanted)]
+    near = minor_of(torch_version(stack))
+    if same_release and (same := [row for row in rows if row.torch == near]):
+        rows = same
+    for row in _rank(rows, machine, stack):
+        release = release_of(row, stack)
+        if _has_wheel(machine, stack, row, release) and (found := install_torch(stack, release, row.cuda)):
+            return found
+    return None
+
+
+def driver_for(machine: Machine) -> tuple[int, ...]:
+    """The oldest driver that supports all GPUs and a build of torch with code for them; else empty."""
+    wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    rows = [row for row in known_builds() if row.platform == platform_of(machine) and covers(row, wanted)]
+    drivers = [oldest_driver(row.cuda, windows=is_windows(machine)) for row in rows]
+    return max(min(drivers), _driver_of_gpus(machine)) if drivers else ()
+
+
+def _driver_of_gpus(machine: Machine) -> tuple[int, ...]:
+    """The driver of the CUDA release that introduced the GPUs, from Blackwell on; older drivers do not start them."""
+    capabilities = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    kits = [first_toolkit(capability) for capability in capabilities if capability >= BLACKWELL]
+    return max((dotted_numbers(driver_of_cuda(kit.cuda)) for kit in kits if kit), default=())
+
+
+def backend_of(cuda: str) -> str:
+    """The backend for a CUDA version: `12.8` gives cu128, `cpu` cpu."""
+    return "cpu" if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
+
+
+def backend_of_torch(stack: Stack) -> str:
+    """The backend of the installed torch; empty if unknown."""
+    build = stack.torch.value
+    if build and build.hip.value:
+        return ""
+    if cuda := torch_cuda(stack):
+        return backend_of(cuda)
+    return "cpu" if build and build.cuda.state == "absent" else ""
+
+
+def companion_release(stack: Stack, name: str, torch: str) -> str:
+    """The release of torchvision or torchaudio for a release of torch; empty if the tables do not contain it.
+
+    The installed one has precedence.
+    """
+    installed = public_part(versions_of(stack).get(name, ""))
+    accepted = releases_that_pin(name, "torch", torch) or [
+        release
+        for release in releases_of(name)
+        if satisfies(torch, required_specifier(name, release, "torch") or f">={release}")
+    ]
+    return installed if installed in accepted else next(iter(accepted), "")
+
+
+def bitsandbytes_release(machine: Machine, stack: Stack, torch: str, cuda: str) -> str:
+    """The newest bitsandbytes with a native library for a CUDA version, for this torch and Python; empty if none."""
+    for row in reversed(bitsandbytes_libraries()):
+        for version in reversed(row.versions):
+            published = find_release("bitsandbytes", version)
+            usable = published is None or published.has_wheel(
+                platform_of(machine), minor_of(stack.python_version.value or ""), machine.system.glibc.value or ""
+            )
+            accepts = satisfies(torch, required_specifier("bitsandbytes", version, "torch") or ">=0")
+            if usable and accepts and loads_cuda(version, cuda, row.x86_64):
+                return version
+    return ""
+
+
+def loads_cuda(bitsandbytes: str, cuda: str, available: tuple[str, ...], *, forced: bool = False) -> bool:
+    """Whether a release of bitsandbytes with these native libraries loads one for a CUDA version of torch."""
+    same_major = satisfies(public_part(bitsandbytes), ">=0.50") and not forced
+    return cuda in available or (
+        bool(same_major) and cuda.partition(".")[0] in {x.partition(".")[0] for x in available}
+    )
+
+
+def covers(row: KnownBuild, capabilities: list[Capability]) -> bool:
+    """Whether a build has code for these GPUs."""
+    return all(runs_native(row.architectures, gpu) or runs_as_ptx(row.ptx, gpu) for gpu in capabilities)
+
+
+def release_of(row: KnownBuild, stack: Stack) -> str:
+    """The release of a build: the installed one if it is of the same line, otherwise the latest of the line."""
+    installed = public_part(torch_version(stack))
+    same = minor_of(installed) == row.torch and re.fullmatch(r"[\d.]+", installed)
+    return installed if same else torch_releases()[row.torch].latest
+
+
+def is_windows(machine: Machine) -> bool:
+    """Whether the driver's version is that of a Windows driver: on Windows or under WSL."""
+    return bool(machine.system.wsl.value) or "windows" in (machine.system.os.value or "").lower()
+
+
+def platform_of(machine: Machine) -> str:
+    """The platform in the tables of builds."""
+    name = (machine.system.architecture.value or "x86_64").lower()
+    return "aarch64" if name in ("aarch64", "arm64") else "x86_64"
+
+
+def _rank(rows: list[KnownBuild], machine: Machine, stack: Stack) -> list[KnownBuild]:
+    """The builds that run on this driver, best first.
+
+    Builds that the driver fully supports come before those that need minor-version compatibility. Among them the
+    nearest torch release comes first, newer before older, then the CUDA major version of the installed torch, the
+    CUDA version that PyPI's packages are compiled for, and the newest CUDA.
+    """
+    driver, near = dotted_numbers(machine.driver.version.value or ""), parse_major_minor(torch_version(stack))
+    windows, wanted = is_windows(machine), near or (99, 0)
+    oldest = _driver_of_gpus(machine)
+    supported = [row for row in rows if not driver or driver >= max(oldest, oldest_driver(row.cuda, windows=windows))]
+
+    def rank(row: KnownBuild) -> tuple[bool, bool, int, bool, bool, tuple[int, int]]:
+        release, cuda = major_minor(row.torch), major_minor(row.cuda)
+        pypi = cuda_on_pypi(release_of(row, stack), row.platform)
+        major = (torch_cuda(stack) or pypi).partition(".")[0]
+        return (
+            bool(driver) and dotted_numbers(driver_of_cuda(row.cuda)) > driver,
+            release < wanted,
+            abs((release[0] - wanted[0]) * 100 + release[1] - wanted[1]),
+            row.cuda.partition(".")[0] != major,
+            row.cuda != pypi,
+            (-cuda[0], -cuda[1]),
+        )
+
+    return sorted(supported, key=rank)
+
+
+def _has_wheel(machine: Machine, stack: Stack, row: KnownBuild, release: str) -> bool:
+    """Whether the release has a wheel for the environment's Python and the system's glibc, as far as it is known."""
+    python, published = minor_of(stack.python_version.value or ""), find_release("torch", release)
+    if release == public_part(torch_version(stack)):
+        return True
+    if published:
+        return published.has_wheel(row.platform, python, machine.system.glibc.value or "")
+    limits = torch_releases()[row.torch].python
+    return not python or not limits or major_minor(limits[0]) <= major_minor(python) <= major_minor(limits[1])
+
+
+def _dependents(stack: Stack, torch: str, cuda: str) -> Iterator[tuple[str, str]]:
+    """Installed packages that a build of torch breaks, each with a release for it; empty if there is none."""
+    versions = versions_of(stack)
+    moved = public_part(versions.get("torch", "")) != torch
+    for name, package in (stack.distributions.value or {}).items():
+        if name in ("torch", "pytorch", *COMPANIONS):
+            continue
+        if name == "torchao" and moved and (release := _torchao(package.version, torch)):
+            yield name, release
+        elif _is_broken_by(package, torch, versions) or (name == "vllm" and not _vllm_fits(package.version, cuda)):
+            candidates = releases_that_pin(name, "torch", torch)
+            candidates = [each for each in candidates if name != "vllm" or _vllm_fits(each, cuda)]
+            yield name, next((each for each in candidates if _accepts(name, each, versions)), "".join(candidates[:1]))
+
+
+def _is_broken_by(package: Distribution, torch: str, versions: dict[str, str]) -> bool:
+    """Whether a package accepts the installed torch and not the new one."""
+    lines = package.requires or requirements_of_release(package.name, package.version)
+    specifiers = [found.specifier for found in map(parse_requirement, lines) if found and found.name == "torch"]
+    before = public_part(versions.get("torch", ""))
+    return any(satisfies(before, each) and satisfies(torch, each) is False for each in specifiers)
+
+
+def _accepts(name: str, release: str, versions: dict[str, str]) -> bool:
+    """Whether a release accepts all installed packages except those of torch."""
+    found = (parse_requirement(line) for line in requirements_of_release(name, release))
+    return all(
+        satisfies(public_part(versions.get(each.name, "")), each.specifier) is not False
+        for each in found
+        if each and each.name not in ("torch", "triton", "xformers", *COMPANIONS)
+    )
+
+
+def _transformers(name: str, release: str, versions: dict[str, str]) -> dict[str, str]:
+    """The oldest transformers that a moved package accepts, if it does not accept the installed one.
+
+    uv would install the newest, which older packages do not support.
+    """
+    specifier = required_specifier(name, release, "transformers")
+    if not specifier or satisfies(versions.get("transformers", ""), specifier):
+        return {}
+    accepted = releases_in_range("transformers", specifier)
+    return {"transformers": accepted[-1].version} if accepted else {}
+
+
+def _vllm_fits(version: str, cuda: str) -> bool:
+    own = cuda_of_local(version) or ("13" if satisfies(version, f">={FIRST_VLLM_FOR_CUDA_13}") else "12")
+    return own.partition(".")[0] == cuda.partition(".")[0]
+
+
+def _torchao(installed: str, torch: str) -> str:
+    """The releases of torchao with kernels for a torch, if the installed ones are for another one."""
+    rows = [row for row in torch_pairings() if row.package == "torchao"]
+    own = next((row for row in rows if satisfies(public_part(installed), row.versions)), None)
+    if not own or satisfies(torch, own.torch) is not False:
+        return ""
+    return next((row.versions.removeprefix("==") for row in reversed(rows) if satisfies(torch, row.torch)), "")
+
+
+def _other_cuda(stack: Stack, cuda: str) -> list[str]:
+    """Installed packages of another CUDA major version that torch's new ones overwrite, and nothing else requires."""
+    major = cuda.partition(".")[0]
+    packages = stack.distributions.value or {}
+    if not major.isdigit():
+        return []
+    required = {
+        found.name
+        for package in packages.values()
+        if package.name != "torch" and not package.name.startswith("nvidia-")
+        for found in map(parse_requirement, package.requires)
+        if found
+    }
+    pattern = rf"(?:{'|'.join(SHARED)})-cu(?!{major}$)\d+"
+    return [name for name in packages if re.fullmatch(pattern, name) and name not in required]

@@ -1,0 +1,176 @@
+"""Each remedy is applied with real uv, and the finding is gone.
+
+uv installs from an index of envdoctor's tables on loopback (support.release_index). The results of all remedies are
+recorded; the test of the record takes two minutes and has the marker `long`. After a change of a remedy, write the
+record again: `ENVDOCTOR_WRITE_RECORDED_RESULTS=1 python -m pytest -m long tests/unit/rules/test_remedies_with_uv.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import test_rules
+import test_rules_boundaries
+import test_rules_builds
+import test_rules_machine
+import test_rules_obsolete_settings
+import test_rules_packages
+from support.cases import each_case
+from support.paths import DATA
+from support.recorded_results import assert_text_as_recorded
+from support.release_index import ReleaseIndex, serve
+from support.remedy_proof import COMMAND, ROOT, Example, results_of
+from support.report_stack import make_machine, make_stack
+
+from envdoctor.core.records import Distribution, Machine, Stack
+from envdoctor.reports import parse_report
+from envdoctor.rules import RULES, evaluate
+
+RECORD = "applied-remedies.jsonl"
+H100, T4, RTX5090 = "NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA GeForce RTX 5090"
+
+# Remedies that no test can prove, with the reason: by rule and a part of the result.
+TOOLKIT = "the remedy names a toolkit or a compiler, which check reads from the machine"
+LIBRARY = "the remedy changes the libraries or the GPUs of new processes"
+DIRECTORY = "the remedy names a directory of the machine"
+WRONG = "the remedy is wrong"
+KNOWN = {
+    **{
+        (rule, "still reported"): TOOLKIT
+        for rule in ("CUDA001", "CUDA002", "CUDA003", "CUDA004", "HOST006", "HOST009")
+    },
+    **{(rule, "still reported"): LIBRARY for rule in ("DRV011", "DRV013", "TORCH005", "PY008")},
+    **{(rule, "still reported"): DIRECTORY for rule in ("HOST003", "HOST011", "PY002")},
+    **{
+        (rule, "new error"): WRONG
+        for rule in ("TRL001", "TRL003", "PKG005", "PKG008", "HF013", "HF015", "HF016", "VLLM004")
+    },
+    **{
+        (rule, "still reported"): WRONG for rule in ("PKG013", "EXT004", "ENV013", "TORCH001", "TORCH002", "TORCH004")
+    },
+    **{(rule, "uv: "): WRONG for rule in ("HF020", "TORCH004")},
+}
+
+# Rules whose first example the default suite uses: a pin, a build of the PyTorch index, a package to remove.
+SAMPLE = ("HF002", "VLLM001", "NVML001")
+
+
+def other_examples() -> Iterator[tuple[str, Machine, Stack, tuple[str, ...]]]:
+    """Rules that the other tests of this folder examine without a table."""
+    h100 = make_machine([H100])
+    needy = Distribution(name="trl", version="0.23.1", requires=("accelerate>=1.4.0",))
+    yield (
+        "PKG007",
+        h100,
+        make_stack("2.8.0+cu128", cuda="12.8", distributions=(needy,), source="files"),
+        ("accelerate",),
+    )
+    nvidia = make_stack("2.1.0a0+32f93b1", cuda="12.2", uses=("vllm",), packages={"accelerate": "0.34.0"})
+    yield "VLLM002", h100, nvidia, ()
+    yield "VLLM004", make_machine([RTX5090]), test_rules_packages.stack_of("torch 2.7.0+cu128, vllm 0.9.1"), ()
+    yield "VLLM005", make_machine([T4]), test_rules_packages.stack_of("torch 2.8.0+cu128, flash-attn 2.8.3"), ()
+    yield "HF016", h100, test_rules_packages.stack_of("torch 2.4.1+cu121, trl 0.11.4, transformers 4.46.0"), ()
+    forced = make_machine([H100], environment={"BNB_CUDA_VERSION": "118"})
+    yield "BNB002", forced, test_rules_packages.stack_of("torch 2.6.0+cu124, bitsandbytes 0.48.1"), ()
+    report = parse_report("python: 3.11\nCUDA_VISIBLE_DEVICES: 1\ntorch.cuda.is_available(): False\n")
+    assert report.stack
+    yield "ENV017", report.machine, report.stack, ()
+
+
+def examples() -> Iterator[Example]:
+    """The machines and environments of the tests in this folder, with the rule that reports them."""
+    for text, rule, _ in test_rules_packages.BROKEN:
+        yield Example(rule, text, make_machine([H100]), test_rules_packages.stack_of(text))
+    for case in (*test_rules_boundaries.CASES, *test_rules_obsolete_settings.CASES):
+        yield Example(case.rule, "", *case.sees)
+    for name, (machine, stack, _) in test_rules_builds.REPORTS.items():
+        for finding in evaluate(machine, stack):
+            yield Example(finding.id, name, machine, stack)
+    for rule, _, machine, stack in test_rules_machine.machines_with_problems():
+        yield Example(rule, "", machine, stack)
+    for rule, _, machine in test_rules.machines_with_problems():
+        yield Example(rule, "", machine, make_stack(None))
+    for rule, machine, stack, without in other_examples():
+        yield Example(rule, "", machine, stack, without)
+
+
+def named_examples() -> dict[str, Example]:
+    """The examples by rule and name, those without a name by their number."""
+    named: dict[str, Example] = {}
+    for example in examples():
+        label = f"{example.rule} {example.name}".strip()
+        number = sum(each == label or each.startswith(f"{label} #") for each in named)
+        label = f"{label} #{number + 1}" if number else label
+        named[label] = example._replace(name=label)
+    return named
+
+
+EXAMPLES = named_examples()
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("place")
+
+
+def reported(example: Example) -> list[list[str]]:
+    """The commands of each remedy, from the example's records."""
+    return [list(remedy.commands) for finding in example.findings() for remedy in finding.remedies]
+
+
+def recorded() -> list[dict[str, object]]:
+    return [json.loads(line) for line in (DATA / "recorded_results" / RECORD).read_text().splitlines()]
+
+
+def known_reason(rule: str, failure: str) -> str:
+    """The reason in the table of known failures."""
+    return next((reason for (known, part), reason in KNOWN.items() if known == rule and part in failure), "")
+
+
+@each_case("rule", SAMPLE)
+def test_a_sample_of_remedies_cures(rule: str, place: Path, index: ReleaseIndex) -> None:
+    example = next(each for each in EXAMPLES.values() if each.rule == rule)
+    results = results_of(example, place, index)
+    assert results
+    assert {failure for _, failure in results} <= {"", COMMAND}
+
+
+def test_every_rule_has_an_example() -> None:
+    assert set(RULES) == {example.rule for example in EXAMPLES.values()}
+
+
+def test_the_record_has_the_present_remedies() -> None:
+    """Otherwise write the record again, as described at the top of this file."""
+    rows = {str(row["example"]): row["reported"] for row in recorded()}
+    assert rows == {name: commands for name, example in EXAMPLES.items() if (commands := reported(example))}
+
+
+def test_every_failure_is_known_with_its_reason() -> None:
+    failures = [
+        (str(row["rule"]), failure)
+        for row in recorded()
+        for _, failure in row["results"]  # type: ignore[attr-defined]
+        if failure not in ("", ROOT, COMMAND)
+    ]
+    assert [each for each in failures if not known_reason(*each)] == []
+    assert [key for key in KNOWN if not any(key[0] == rule and key[1] in failure for rule, failure in failures)] == []
+
+
+@pytest.mark.long
+def test_all_remedies_cure_as_recorded(place: Path, index: ReleaseIndex) -> None:
+    lines = []
+    for name, example in EXAMPLES.items():
+        if commands := reported(example):
+            results = [[list(each.commands), each.failure] for each in results_of(example, place, index)]
+            row = {"rule": example.rule, "example": name, "reported": commands, "results": results}
+            lines.append(json.dumps(row, ensure_ascii=False))
+    assert_text_as_recorded(RECORD, "".join(f"{line}\n" for line in lines))
