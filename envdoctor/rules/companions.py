@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.releases import bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
@@ -20,6 +20,15 @@ from envdoctor.knowledge.versions import (
 from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.torch_install import (
+    bitsandbytes_release,
+    companion_release,
+    loads_cuda,
+    rebuild,
+    reinstall,
+)
+
+NO_BITSANDBYTES = "No release of bitsandbytes in the tables has one: build it from source."
 
 
 @rule("PKG010", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch")
@@ -50,8 +59,10 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         "error" if row.versions == "<0.13" else "warning",
         f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
         version_evidence(stack, "torch", "torchao"),
-        f"Install torchao{wanted} for torch {torch}." if compatible else f"Install a torchao for torch {torch}.",
-        steps(f"uv pip install 'torchao{wanted}'"),
+        f"Install torchao{wanted} for torch {torch}."
+        if compatible
+        else f"Install the torchao for torch {torch} (github.com/pytorch/ao/issues/2919), or remove torchao.",
+        steps(f"uv pip install 'torchao{wanted}'" if compatible else "uv pip uninstall torchao"),
     )
 
 
@@ -83,15 +94,16 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
         same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
         if not torch_build or not companion_build or same_major:
             continue
-        backend, build = f"cu{torch_build.replace('.', '')}", f"CUDA {torch_build}"
-        if torch_build == "cpu":
-            backend, build = "cpu", "CPU"
+        build = "CPU" if torch_build == "cpu" else f"CUDA {torch_build}"
+        release = companion_release(stack, name, public_part(versions.get("torch", ""))) or public_part(
+            versions[name]
+        )
         yield Problem(
             "error",
             f"{name} {versions[name]} does not match torch for {build}",
             version_evidence(stack, "torch", name),
-            f"Reinstall {name} from torch's index.",
-            steps(f"uv pip install --reinstall {name}=={public_part(versions[name])} --torch-backend={backend}"),
+            f"Reinstall {name} {release} from torch's index.",
+            steps(reinstall(stack, name, release)),
         )
 
 
@@ -122,8 +134,10 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
                 "error",
                 f"{name} {release} was built for {difference}; torch {torch} is installed",
                 (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
-                f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it.",
-                steps(f"uv pip install {name}=={release} --no-build-isolation --no-cache --reinstall"),
+                f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it."
+                if name == "flash-attn"
+                else f"Remove it, and install a {name} wheel built for torch {minor_of(torch)} if you need it.",
+                steps(rebuild(name, release) or f"uv pip uninstall {name}"),
             )
 
 
@@ -173,7 +187,7 @@ def flash_attn_has_no_release_wheel_here(machine: Machine, stack: Stack) -> Iter
                     f"flash-attn {flash} has release wheels for torch{row.torch} only; torch {torch} is installed",
                     version_evidence(stack, "torch", "flash-attn"),
                     "Rebuild it, or install a release with a wheel, unless it was compiled for this torch.",
-                    steps('python -c "import flash_attn_2_cuda"'),
+                    steps(f"{stack.python.value or 'python'} -c 'import flash_attn_2_cuda'"),
                 )
             return
 
@@ -220,21 +234,23 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     selected = (machine.environment.value or {}).get("BNB_CUDA_VERSION", "")
     if not version or not cuda:
         return
+    newest = bitsandbytes_release(machine, stack, versions_of(stack).get("torch", ""), cuda)
+    again = " --reinstall-package bitsandbytes" if newest == version else ""
+    install = f"uv pip install bitsandbytes=={newest}{again}" if newest else "uv pip show bitsandbytes"
     if _is_for_cpus(stack):
         yield Problem(
             "error",
             f"bitsandbytes {version} has no native library for CUDA; torch is built for CUDA {cuda}",
             (*version_evidence(stack, "bitsandbytes"), evidence("extensions", stack.extensions)),
-            "Install the newest bitsandbytes, whose wheels contain one.",
-            steps("uv pip install --upgrade --reinstall bitsandbytes"),
+            f"Install bitsandbytes {newest}, whose wheel contains one." if newest else NO_BITSANDBYTES,
+            steps(install),
         )
         return
     available, source = _bitsandbytes_cuda(stack, version)
     wanted = f"{selected[:2]}.{selected[2:]}" if re.fullmatch(r"\d{3}", selected) else cuda
-    if not available or _loads(version, wanted, available, forced=bool(selected)):
+    if not available or loads_cuda(version, wanted, available, forced=bool(selected)):
         return
-    compatible = [row for row in bitsandbytes_libraries() if _loads(row.versions[-1], cuda, row.x86_64, forced=False)]
-    newest = compatible[-1].versions[-1] if compatible else ""
+    enough = loads_cuda(version, cuda, available)
     yield Problem(
         "error",
         f"bitsandbytes {version} has native libraries for CUDA {', '.join(available)}; "
@@ -244,8 +260,10 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
             Evidence("CUDA of torch", cuda, stack.torch.source),
             Evidence(*source),
         ),
-        "Unset BNB_CUDA_VERSION." if selected else f"Install bitsandbytes {newest or 'in the newest release'}.",
-        either(*(("unset BNB_CUDA_VERSION",) if selected else (f"uv pip install 'bitsandbytes>={newest}'",))),
+        "Unset BNB_CUDA_VERSION." * bool(selected)
+        + " " * (bool(selected) and not enough)
+        + ("" if enough else f"Install bitsandbytes {newest}." if newest else NO_BITSANDBYTES),
+        steps(*(["unset BNB_CUDA_VERSION"] if selected else []), *([] if enough else [install])),
     )
 
 
@@ -264,13 +282,6 @@ def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tup
         return ordered, ("libbitsandbytes_cuda*.so", ", ".join(ordered), stack.extensions.source)
     row = next((row for row in bitsandbytes_libraries() if public_part(version) in row.versions), None)
     return (row.x86_64 if row else ()), ("libraries of the wheel", row.source if row else "", "table")
-
-
-def _loads(version: str, cuda: str, available: tuple[str, ...], *, forced: bool) -> bool:
-    if cuda in available:
-        return True
-    same_major = satisfies(public_part(version), ">=0.50") and not forced
-    return bool(same_major) and cuda.partition(".")[0] in {other.partition(".")[0] for other in available}
 
 
 @rule("BNB002", kind="environment", severity=("warning", "info"), cause="bnb-no-cuda-binary")

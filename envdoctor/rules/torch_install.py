@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ from envdoctor.rules.requirements import versions_of
 COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
 # Libraries whose packages for CUDA 12 and 13 have the same files; torch needs those of its own CUDA version.
 SHARED = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
+# Packages with CUDA code whose source is on PyPI under this name.
+WITH_SOURCE = ("flash-attn", "vllm", "xformers", "causal-conv1d", "mamba-ssm", "torch-scatter", "torch-sparse",
+               "torch-cluster", "transformer-engine-torch")  # fmt: skip
 BLACKWELL = (10, 0)
 FIRST_VLLM_FOR_CUDA_13 = "0.20"  # of the wheels on PyPI
 
@@ -66,16 +70,24 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
     return TorchInstall(release, cuda, tuple(steps))
 
 
-def best_torch(machine: Machine, stack: Stack, *, same_release: bool = False) -> TorchInstall | None:
-    """The build nearest to the installed one with code for all GPUs, for this driver, Python and glibc."""
+def best_torch(
+    machine: Machine, stack: Stack, *, same_release: bool = False, specifier: str = ""
+) -> TorchInstall | None:
+    """The build nearest to the installed one with code for all GPUs, for this driver, Python and glibc.
+
+    Without an installed torch it is the newest. `specifier` limits the releases.
+    """
+    pin = specifier.removeprefix("==") if specifier.startswith("==") else ""
     wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and covers(row, wanted)]
     near = minor_of(torch_version(stack))
     if same_release and (same := [row for row in rows if row.torch == near]):
         rows = same
     for row in _rank(rows, machine, stack):
-        release = release_of(row, stack)
-        if _has_wheel(machine, stack, row, release) and (found := install_torch(stack, release, row.cuda)):
+        release = pin if minor_of(pin) == row.torch else release_of(row, stack)
+        if satisfies(release, specifier) is False or not _has_wheel(machine, stack, row, release):
+            continue
+        if found := install_torch(stack, release, row.cuda):
             return found
     return None
 
@@ -108,6 +120,30 @@ def backend_of_torch(stack: Stack) -> str:
     if cuda := torch_cuda(stack):
         return backend_of(cuda)
     return "cpu" if build and build.cuda.state == "absent" else ""
+
+
+def reinstall(stack: Stack, name: str, version: str) -> str:
+    """The step that installs a package again, in the build of the installed torch."""
+    backend = backend_of_torch(stack)
+    option = f" --torch-backend={backend}" if backend else ""
+    return f"uv pip install {name}=={version}{option} --reinstall-package {name}"
+
+
+def rebuild(name: str, version: str, capabilities: str = "") -> str:
+    """The step that compiles a package for the installed torch; empty if PyPI has no source of it.
+
+    uv's cache can contain a build for another torch. flash-attn's build downloads a wheel unless it is forced.
+    """
+    if name not in WITH_SOURCE:
+        return ""
+    variables = "UV_NO_CACHE=1 "
+    if name == "flash-attn" and capabilities:
+        codes = capabilities.replace(".", "")
+        variables += f"FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS={shlex.quote(codes)} "
+    elif capabilities:
+        variables += f"TORCH_CUDA_ARCH_LIST={shlex.quote(capabilities)} "
+    options = f"--no-build-isolation --no-binary {name} --reinstall-package {name}"
+    return f"{variables}uv pip install {name}=={version} {options}"
 
 
 def companion_release(stack: Stack, name: str, torch: str) -> str:
