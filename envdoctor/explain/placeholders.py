@@ -1,26 +1,56 @@
-"""Fills the placeholders of fixes and commands: `{torch|your torch}` is the version, or the text after the bar."""
+"""Fills the placeholders of fixes and remedies.
+
+`{torch|your torch}` in a text is the version, or the text after the bar. A placeholder of a remedy has no default:
+the remedy ends before the first step that needs an unknown value, if the steps before it only examine something.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.core.remedies import Notation, Remedy, either
-from envdoctor.knowledge.versions import major_minor
+from envdoctor.core.remedies import Notation, Remedy, UserCommand, either, parse_step
+from envdoctor.knowledge.libraries import NVIDIA_LIBRARY, OWN_VERSIONS, package_of_library
+from envdoctor.knowledge.releases import optional_specifier, releases_that_pin
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
-# Distributions by the names of modules, files and builds in error texts.
-DISTRIBUTIONS = {
-    "flash_attn": "flash-attn", "flash_attn_interface": "flash-attn-3", "xformers": "xformers", "vllm": "vllm",
-    "sgl_kernel": "sgl-kernel", "bitsandbytes": "bitsandbytes", "causal_conv1d": "causal-conv1d",
-    "mamba_ssm": "mamba-ssm", "selective_scan_cuda": "mamba-ssm", "torchvision": "torchvision",
-    "torchaudio": "torchaudio", "apex": "apex", "transformer_engine": "transformer-engine", "deepspeed": "deepspeed",
-    "awq_ext": "autoawq-kernels", "exllama": "exllama",
-}  # fmt: skip
-CUDA_BACKENDS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0")  # CUDA versions on the PyTorch index
+# Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
+SAFE_VALUE = re.compile(r"[\w./:+=@ -]+")
+REQUIREMENT = re.compile(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
+SAFE_REQUIREMENT = re.compile(r"[\w.][\w./:+=@ \[\],<>!~-]*")
+# Distributions by the stems of files and modules in error texts. A name that is not here is not one of a package.
+DISTRIBUTIONS = (
+    (r"flash_attn(?:_2_cuda|_cuda|_gpu)?", "flash-attn"),
+    (r"xformers", "xformers"),
+    (r"vllm", "vllm"),
+    (r"sgl_kernel", "sgl-kernel"),
+    (r"(?:lib)?bitsandbytes(?:_c\w+)?", "bitsandbytes"),
+    (r"causal_conv1d(?:_cuda)?", "causal-conv1d"),
+    (r"mamba_ssm|selective_scan_cuda", "mamba-ssm"),
+    (r"torchvision", "torchvision"),
+    (r"(?:lib)?_?torchaudio", "torchaudio"),
+    (r"transformer_engine(?:_torch|_cu1[23])?", "transformer-engine"),
+    (r"deepspeed", "deepspeed"),
+    (r"awq_ext|awq_v2_ext", "autoawq-kernels"),
+    (r"exllama_kernels|exllamav2_kernels", "auto-gptq"),
+    (r"exllamav2_ext", "exllamav2"),
+)
+TORCHAO = {
+    "2.8.0": "0.13.0",
+    "2.9.0": "0.14.1",
+    "2.9.1": "0.15.0",
+    "2.10.0": "0.16.0",
+}  # github.com/pytorch/ao/issues/2919
+BUILT_FOR_TORCH = (
+    "flash-attn",
+    "causal-conv1d",
+    "mamba-ssm",
+)  # their source distributions compile for the installed torch
 
 
-def fill_placeholders(text: str, values: dict[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """The text with its placeholders filled. Without value and default it is the name in capitals."""
     filled = PLACEHOLDER.sub(
         lambda match: values.get(match[1]) or (match[2] if match[2] is not None else match[1].upper()), text
@@ -28,17 +58,145 @@ def fill_placeholders(text: str, values: dict[str, str]) -> str:
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
 
 
-def fill_remedies(remedies: Notation, values: dict[str, str]) -> tuple[Remedy, ...]:
-    """The remedies of a table with their placeholders filled."""
-    lines = ((each,) if isinstance(each, str) else each for each in remedies)
-    return either(*([fill_placeholders(line, values) for line in each] for each in lines))
+def fill_remedies(remedies: Notation, values: Mapping[str, str]) -> tuple[Remedy, ...]:
+    """The remedies of a table as far as their values are known."""
+    lines = (_known_lines((each,) if isinstance(each, str) else each, values) for each in remedies)
+    return either(*dict.fromkeys(known for known in lines if known))
+
+
+def _known_lines(lines: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    known: list[str] = []
+    for line in lines:
+        filled = _fill_line(line, values)
+        if not filled:
+            only_looks = all(isinstance(parse_step(each), UserCommand) for each in known)
+            return tuple(known) if only_looks else ()
+        known.append(filled)
+    return tuple(known)
+
+
+def _fill_line(line: str, values: Mapping[str, str]) -> str:
+    """The line with its values; empty if one is unknown, or unsafe in a shell, or leaves the step unbounded."""
+    names = [match[1] for match in PLACEHOLDER.finditer(line)]
+    safe = SAFE_REQUIREMENT if line.startswith("uv pip") else SAFE_VALUE
+    if not all(safe.fullmatch(values.get(name, "")) for name in names):
+        return ""
+    filled = PLACEHOLDER.sub(lambda match: values[match[1]], line)
+    try:
+        parse_step(filled)
+    except ValueError:
+        return ""
+    return filled
+
+
+def changes_something(remedies: tuple[Remedy, ...]) -> bool:
+    """Whether a step does more than to examine something or to start a program in another way."""
+    return any(not isinstance(step, UserCommand) for remedy in remedies for step in remedy.steps)
 
 
 def distribution_of(name: str) -> str:
-    """The distribution of a module or file name: flash-attn for `flash_attn_2_cuda.cpython-310...so`."""
-    stem = name.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].lower()
-    match = max((known for known in DISTRIBUTIONS if stem.startswith(known)), key=len, default="")
-    return DISTRIBUTIONS.get(match, stem.replace("_", "-"))
+    """The distribution of a file or module, flash-attn for `flash_attn_2_cuda.cpython-310...so`; empty if unknown."""
+    stem = name.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].lower().replace("-", "_")
+    return next((known for pattern, known in DISTRIBUTIONS if re.fullmatch(pattern, stem)), "")
+
+
+def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """The named groups of a text, and the values that follow from them and from the facts.
+
+    `library` is the name to print and `distribution` the package to install, without a value for an unknown file.
+    """
+    found = dict(groups)
+    if name := groups.get("library"):
+        distribution = distribution_of(name)
+        found |= {"library": distribution or name, "distribution": distribution}
+        installed = values.get(distribution.replace("-", "_"))
+        if installed and distribution in BUILT_FOR_TORCH:
+            found["rebuild_pin"] = f"{distribution}=={public_part(installed)}"
+    if "requirement" in groups:
+        requirement = groups["requirement"].rstrip(",.;:'\"` ")
+        found |= {"requirement": requirement, "bounded_requirement": bounded(requirement)}
+    if re.fullmatch(r"\d{5}", groups.get("found", "")):
+        number = int(groups["found"])  # of cudaDriverGetVersion: 12040
+        found["driver_cuda"] = f"{number // 1000}.{number % 1000 // 10}"
+    if bus := groups.get("bus", "").lower():
+        found["bus_id"] = bus if "." in bus else f"{bus}.0"
+    if missing := groups.get("missing"):
+        found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
+    known = {**values, **found}
+    torch = known.get("torch", "")
+    found |= {
+        "vllm_pin": _exactly("vllm", known.get("vllm")),
+        "trl_pin": _exactly("trl", known.get("trl")),
+        "trl_vllm": _vllm_of_trl(public_part(known.get("trl", ""))),
+        "xformers_pin": _pin("xformers", torch),
+        "torchao_pin": _torchao(torch),
+        "companion_pin": _companion(groups.get("library", ""), torch),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _exactly(package: str, version: str | None) -> str:
+    return f"{package}=={public_part(version)}" if version else ""
+
+
+def _torchao(torch: str) -> str:
+    return _exactly("torchao", TORCHAO.get(public_part(torch)))
+
+
+def _companion(name: str, torch: str) -> str:
+    """The release of torchvision, torchaudio or torchao for this torch, from the same index."""
+    pin = _torchao(torch) if name == "torchao" else _pin(name, torch) if name in ("torchvision", "torchaudio") else ""
+    backend = _backend(cuda_of_local(torch))
+    return f"{pin} --torch-backend={backend}" if pin and backend else pin
+
+
+def _backend(cuda: str) -> str:
+    return cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}" if cuda else ""
+
+
+def _vllm_of_trl(trl: str) -> str:
+    """The vLLM that a TRL release supports, if it names a newest one: "vllm<0.13,>=0.10.2"."""
+    specifier = optional_specifier("trl", trl, "vllm")
+    return f"vllm{specifier}" if re.search(r"<|==", specifier) else ""
+
+
+def _requirement_of_library(library: str, cuda: str) -> str:
+    """The package of a CUDA library: "nvidia-cuda-runtime-cu12>=12,<13"; empty if its name does not identify one.
+
+    cuDNN and NCCL have a package for each CUDA version with the same files: only `cuda`, torch's, selects one.
+    """
+    match = NVIDIA_LIBRARY.fullmatch(library)
+    major = (match[2] or "").partition(".")[0] if match else ""
+    name = package_of_library(library, cuda)
+    own = match is not None and (match[1].startswith("cudnn") or match[1] in OWN_VERSIONS)
+    if not major or (own and not (cuda and name.startswith(("nvidia-cudnn", "nvidia-nccl")))):
+        return ""
+    return f"{name}>={major},<{int(major) + 1}"
+
+
+def bounded(requirement: str) -> str:
+    """A requirement with an upper bound: `numba>=0.61` becomes `numba>=0.61,<1`; empty without any version.
+
+    Not for torch and vLLM: other packages are compiled for the installed one.
+    """
+    match = re.fullmatch(
+        r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)", requirement
+    )
+    if not match:
+        return ""
+    clauses = [clause.replace(" ", "") for clause in match[2].split(",") if clause.strip()]
+    if not any(clause.startswith(("<", "==", "~=")) for clause in clauses):
+        lower = next((found for clause in clauses if (found := re.match(r">=?v?(\d+)", clause))), None)
+        if not lower:
+            return ""
+        clauses.append(f"<{int(lower[1]) + 1}")
+    return match[1] + ",".join(clauses)
+
+
+def _pin(package: str, torch: str) -> str:
+    """The newest release of a package for exactly this torch: "xformers==0.0.32.post2"; empty if there is none."""
+    releases = releases_that_pin(package, "torch", public_part(torch))
+    return f"{package}=={releases[0]}" if releases else ""
 
 
 def placeholder_values(machine: Machine, stack: Stack) -> dict[str, str]:
@@ -49,6 +207,7 @@ def placeholder_values(machine: Machine, stack: Stack) -> dict[str, str]:
     }
     gpus = machine.gpus.value or ()
     torch = stack.torch.value
+    nccl, triton = _required_by_torch(stack, r"nvidia-nccl-cu\d+"), _required_by_torch(stack, "triton")
     python = stack.python_version.value or ""
     values |= {
         "gpu": gpus[0].name.value if gpus else None,
@@ -59,14 +218,32 @@ def placeholder_values(machine: Machine, stack: Stack) -> dict[str, str]:
         "cuda": torch.cuda.value if torch else None,
         "python": python,
         "python_minor": ".".join(python.split(".")[:2]),
-        "driver_backend": _backend(machine.driver.cuda.value),
+        "torch_set": _torch_set(stack, values),
+        "nccl_pin": nccl,
+        "nccl_package": nccl.partition("==")[0],
+        "triton_pin": triton,
     }
     return {name: value for name, value in values.items() if value}
 
 
-def _backend(driver_cuda: str | None) -> str:
-    """The newest CUDA backend of torch that a driver supports: "cu128" for 12.8."""
-    if not driver_cuda or not re.fullmatch(r"\d+\.\d+", driver_cuda):
+def _required_by_torch(stack: Stack, pattern: str) -> str:
+    """The exact requirement of the installed torch on a package, `triton==3.4.0`; empty without one."""
+    torch = (stack.distributions.value or {}).get("torch")
+    lines = ("".join(line.partition(";")[0].split()) for line in (torch.requires if torch else ()))
+    return next((line for line in lines if re.fullmatch(rf"(?:{pattern})==[\w.]+", line)), "")
+
+
+def _torch_set(stack: Stack, versions: Mapping[str, str | None]) -> str:
+    """The packages and options that install the companions of the installed torch again; empty if one is unknown.
+
+    `torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision`
+    """
+    build = stack.torch.value
+    torch = (build.version.value if build else None) or versions.get("torch") or ""
+    installed = [name for name in ("torchvision", "torchaudio") if versions.get(name)]
+    pins = [_pin(name, torch) for name in installed]
+    cuda = (build.cuda.value if build else None) or cuda_of_local(torch)
+    if not torch or not installed or not all(pins) or not cuda or is_prerelease(torch):
         return ""
-    supported = [cuda for cuda in CUDA_BACKENDS if major_minor(cuda) <= major_minor(driver_cuda)]
-    return "cu" + supported[-1].replace(".", "") if supported else ""
+    reinstalled = " ".join(f"--reinstall-package {name}" for name in installed)
+    return f"torch=={public_part(torch)} {' '.join(pins)} --torch-backend={_backend(cuda)} {reinstalled}"

@@ -8,8 +8,14 @@ from typing import BinaryIO
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
-from envdoctor.core.remedies import Remedy
-from envdoctor.explain.placeholders import distribution_of, fill_placeholders, fill_remedies, placeholder_values
+from envdoctor.core.remedies import Remedy, for_environment
+from envdoctor.explain.placeholders import (
+    changes_something,
+    fill_placeholders,
+    fill_remedies,
+    placeholder_values,
+    text_values,
+)
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
@@ -68,6 +74,7 @@ def explain(stream: BinaryIO, machine: Machine | None = None, stack: Stack | Non
         symptom.cause: refutation(symptom.cause, machine or unknown.machine, stack or unknown.stack)
         for symptom in table.symptoms
     }
+    python = (stack.python.value or "") if stack else ""  # a pasted report names the interpreter of another machine
     machine = machine or pasted.machine
     stack = stack or pasted.stack
     findings = _error_findings(machine, stack) if has_facts else []
@@ -75,7 +82,13 @@ def explain(stream: BinaryIO, machine: Machine | None = None, stack: Stack | Non
     values = placeholder_values(machine, stack)
     found = [
         _cause(
-            slug, symptoms=symptoms, findings=findings, scanned=scanned, against=against.get(slug, ""), values=values
+            slug,
+            symptoms=symptoms,
+            findings=findings,
+            scanned=scanned,
+            against=against.get(slug, ""),
+            values=values,
+            python=python,
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
@@ -110,21 +123,24 @@ def _cause(
     scanned: Scan,
     against: str,
     values: dict[str, str],
+    python: str,
 ) -> Cause:
-    """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml."""
+    """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml.
+
+    A finding that changes something has precedence over a symptom that only examines: it has this machine's facts.
+    """
     matching = [symptom for symptom in symptoms if symptom.cause == slug]
     agreeing = [finding for finding in findings if finding.cause == slug]
     hits = [hit for symptom in matching for hit in scanned.symptoms[symptom.id]]
     text = causes()[slug]
-    known = values | _groups(hits)
+    known = values | text_values(_groups(hits), values)
     best = next((symptom for symptom in matching if symptom.fix), None)
-    finding = agreeing[0] if agreeing and not best else None
-    fix = best.fix if best else finding.fix if finding else text.fix
-    remedies = (
-        finding.remedies
-        if finding and finding.remedies
-        else fill_remedies((best.remedies if best else ()) or text.remedies, known)
-    )
+    remedies = fill_remedies(best.remedies if best and best.remedies is not None else text.remedies, known)
+    finding = next((each for each in agreeing if each.remedies), agreeing[0] if agreeing else None)
+    if finding and (not best or (changes_something(finding.remedies) and not changes_something(remedies))):
+        fix, remedies = finding.fix, finding.remedies
+    else:
+        fix = fill_placeholders(best.fix if best else text.fix, known)
     outranked = any(slug in symptom.outranks for symptom in symptoms)
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
@@ -135,8 +151,8 @@ def _cause(
         line_numbers=tuple(hit.line for hit in shown),
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
         against=against,
-        fix=fill_placeholders(fix, known),
-        remedies=remedies,
+        fix=fix,
+        remedies=for_environment(remedies, python),
         check=fill_placeholders((best.check if best else "") or text.check, known),
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
     )
@@ -155,8 +171,7 @@ def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan,
 
 def _groups(hits: list[Hit]) -> dict[str, str]:
     """The named groups of all hits. The first hits have precedence: their symptom has the highest weight."""
-    groups = {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
-    return groups | ({"library": distribution_of(groups["library"])} if "library" in groups else {})
+    return {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
 
 
 def _facts(values: dict[str, str]) -> list[str]:

@@ -27,7 +27,7 @@ class Symptom(Record, frozen=True, kw_only=True):
 
     `weight`: the percentage of texts with this line (and `when`, and none of `unless`) that have this cause.
     `outranks`: causes that are only consequences if this line is present. Named groups of the pattern fill `fix` and
-    `remedies`; if these are empty, those of the cause apply.
+    `remedies`; without them, those of the cause apply.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Symptom(Record, frozen=True, kw_only=True):
     unless: tuple[str, ...] = ()  # signals that must all be missing
     outranks: tuple[str, ...] = ()
     fix: str = ""
-    remedies: Notation = ()
+    remedies: Notation | None = None
     check: str = ""
     url: str = ""
 

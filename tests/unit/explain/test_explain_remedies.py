@@ -1,0 +1,218 @@
+"""Remedies of the tables: every notation is bounded, no value is invented, exact commands for real texts."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from support.cases import each_case
+from support.remedies import commands_of
+from support.report_stack import make_machine, torch_stack
+
+from envdoctor.core.records import Machine, Stack
+from envdoctor.core.remedies import Install, UserCommand, parse_step
+from envdoctor.explain import explain
+from envdoctor.explain.placeholders import PLACEHOLDER, bounded, distribution_of, fill_remedies, text_values
+from envdoctor.explain.rank import Cause
+from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.symptoms import symptom_table
+from envdoctor.rules import evaluate
+
+H100 = make_machine(["NVIDIA H100 80GB HBM3"], driver="575.57.08", driver_cuda="12.9")
+HARMLESS_INSTALLERS = ("conda ", "pdm ", "envdoctor ")
+# Values of the placeholders that are not versions.
+VALUES = {"torch_set": "torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision"}
+NOTATIONS = [
+    (name, line)
+    for name, notation in (
+        *((symptom.id, symptom.remedies or ()) for symptom in symptom_table().symptoms),
+        *((cause.slug, cause.remedies) for cause in causes().values()),
+    )
+    for remedy in notation
+    for line in ([remedy] if isinstance(remedy, str) else remedy)
+]
+
+
+def first_cause(text: str, machine: Machine | None = None, stack: Stack | None = None) -> Cause:
+    return explain(io.BytesIO(text.encode()), machine, stack).causes[0]
+
+
+def test_every_notation_is_bounded_and_has_no_default() -> None:
+    """No `pip install`, no upgrade without versions, no removal by a pattern, and no value that is only a guess."""
+    assert len(NOTATIONS) > 250
+    for name, line in NOTATIONS:
+        assert "{" not in PLACEHOLDER.sub(lambda match: "" if match[2] is None else "{", line), (name, line)
+        value = lambda match: VALUES.get(match[1], "a==1" if re.search("pin$|vllm$|requirement$", match[1]) else "12")  # noqa: E731
+        step = parse_step(PLACEHOLDER.sub(value, line))
+        if isinstance(step, Install):
+            assert all(re.search("==|<|~=", package) for package in step.packages), (name, line)
+        elif isinstance(step, UserCommand) and not line.startswith(HARMLESS_INSTALLERS):
+            assert not re.search(r"\binstall\b|--upgrade|^export ", line), (name, line)
+        assert not re.search(r"(?<!-)\brm\b|rmmod|&& sudo|;.*sudo", line), (name, line)
+
+
+def test_a_reboot_is_never_the_first_step_or_the_first_alternative() -> None:
+    for notation in (
+        *(row.remedies or () for row in symptom_table().symptoms),
+        *(c.remedies for c in causes().values()),
+    ):
+        lines = [line for remedy in notation for line in ([remedy] if isinstance(remedy, str) else remedy)]
+        assert not lines or "reboot" not in lines[0], lines
+
+
+@each_case(
+    ("notation", "values", "commands"),
+    [
+        ((("nvidia-smi -L", "sudo nvidia-smi --gpu-reset -i {bus_id}"),), {}, ["nvidia-smi -L"]),
+        ((("nvidia-smi -L", "sudo nvidia-smi --gpu-reset -i {bus_id}"),), {"bus_id": "0000:4f:00.0"},
+         ["nvidia-smi -L", "sudo nvidia-smi --gpu-reset -i 0000:4f:00.0"]),
+        ((("uv pip uninstall a", "uv pip install {pin}"),), {}, []),  # without the second step the first does harm
+        (("uv pip install {pin}",), {"pin": "a==1 b==2 --torch-backend=cu128"},
+         ["uv pip install a==1 b==2 --torch-backend=cu128"]),
+        (("ls -l {program}",), {"program": "/a/b;reboot"}, []),  # a log does not add a command to a remedy
+        (("ls -l {program}",), {"program": "$(reboot)"}, []),
+        (("uv pip install '{name}'",), {"name": "--index-url=x"}, []),
+        (("uv pip install '{name}'",), {"name": "a' b"}, []),
+        (("uname -m", ("uname -m", "uv pip install {pin}")), {}, ["uname -m"]),
+    ],
+)  # fmt: skip
+def test_a_remedy_ends_before_an_unknown_value(
+    notation: tuple[str | tuple[str, ...], ...], values: dict[str, str], commands: list[str]
+) -> None:
+    assert [each for remedy in fill_remedies(notation, values) for each in remedy.commands] == commands
+
+
+@each_case(
+    ("requirement", "with_bound"),
+    [
+        ("huggingface-hub>=0.34.0,<1.0", "huggingface-hub>=0.34.0,<1.0"),
+        ("xgrammar==0.1.11", "xgrammar==0.1.11"),
+        ("numba>=0.61", "numba>=0.61,<1"),
+        ("protobuf!=4.21.0,>=3.20.3", "protobuf!=4.21.0,>=3.20.3,<4"),
+        ("fsspec[http]<=2025.3.0", "fsspec[http]<=2025.3.0"),
+        ("tokenizers", ""),
+        ("torch==2.4.0", ""),  # other packages are compiled for the installed torch
+        ("vllm>=0.6", ""),
+        ("package@https://host/file.whl", ""),
+    ],
+)
+def test_a_requirement_of_a_text_gets_an_upper_bound(requirement: str, with_bound: str) -> None:
+    assert bounded(requirement) == with_bound
+    assert text_values({"requirement": f"{requirement},"}, {})["requirement"] == requirement
+
+
+@each_case(
+    ("name", "distribution"),
+    [
+        ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "flash-attn"),
+        ("/v/site-packages/selective_scan_cuda.cpython-311.so", "mamba-ssm"),
+        ("sgl-kernel", "sgl-kernel"),
+        ("common_ops", ""),
+        ("_ext", ""),
+        ("flash_attn_3_cuda", ""),  # not the distribution flash-attn; flash-attn-3 on the index is empty
+        ("apex_C", ""),  # apex on the index is an unrelated project
+    ],
+)
+def test_distribution_of_a_file(name: str, distribution: str) -> None:
+    assert distribution_of(name) == distribution
+
+
+@each_case(
+    ("text", "machine", "stack", "commands"),
+    [
+        (
+            "NVRM: Xid (PCI:0000:4f:00): 79, pid=1, GPU has fallen off the bus.", None, None,
+            ["nvidia-smi -q -d ECC,ROW_REMAPPER", "journalctl -k | grep -i xid | tail",
+             "sudo nvidia-smi --gpu-reset -i 0000:4f:00.0"],
+        ),
+        (
+            "RuntimeError: CUDA error: uncorrectable ECC error encountered", None, None,
+            ["nvidia-smi -q -d ECC,ROW_REMAPPER", "journalctl -k | grep -i xid | tail"],
+        ),
+        (
+            "Error 802: system not yet initialized", H100, None,
+            ["systemctl status nvidia-fabricmanager", "sudo systemctl enable --now nvidia-fabricmanager",
+             "nvidia-smi -q | grep -A2 Fabric", "cat /proc/driver/nvidia/version",
+             "sudo apt-get install -y 'nvidia-fabricmanager-575=575.57.08-*'",
+             "sudo systemctl enable --now nvidia-fabricmanager"],
+        ),
+        (
+            "Error 802: system not yet initialized", None, None,
+            ["systemctl status nvidia-fabricmanager", "sudo systemctl enable --now nvidia-fabricmanager",
+             "nvidia-smi -q | grep -A2 Fabric", "cat /proc/driver/nvidia/version"],
+        ),
+        ("ImportError: /v/_ext.cpython-310.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", None, None,
+         ["envdoctor abi"]),
+        (
+            "ImportError: libcudart.so.12: cannot open shared object file", None, None,
+            ["find / -name 'libcudart.so.12*' 2>/dev/null", "uv pip install 'nvidia-cuda-runtime-cu12>=12,<13'"],
+        ),
+        ("ImportError: libcudnn.so.9: cannot open shared object file", None, None,
+         ["find / -name 'libcudnn.so.9*' 2>/dev/null"]),
+        (
+            "ImportError: libcudnn.so.9: cannot open shared object file", None, torch_stack("2.9.1+cu130"),
+            ["find / -name 'libcudnn.so.9*' 2>/dev/null", "uv pip install 'nvidia-cudnn-cu13>=9,<10'"],
+        ),
+        ("torch.AcceleratorError: the provided PTX was compiled with an unsupported toolchain.", None, None,
+         ["nvidia-smi --query-gpu=name,driver_version --format=csv", "nvidia-smi | grep 'CUDA Version'"]),
+        ("ValueError: No available memory for the cache blocks.", None, None,
+         ["nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv",
+          "nvidia-smi --query-gpu=pci.bus_id,memory.total,memory.used --format=csv"]),
+        (
+            "xFormers was built for: PyTorch 2.6.0+cu124 with CUDA None (you have 2.5.1+cu121)", None, None,
+            ["python -m xformers.info", "uv pip install xformers==0.0.29.post1"],
+        ),
+        (
+            "torchvision 0.19.0+cu121 requires torch==2.4.0, but you have torch 2.5.1 which is incompatible.",
+            None, None, ["uv pip list | grep -iE '^torch'", "uv pip install torchvision==0.20.1"],
+        ),
+        (
+            "vllm 0.6.3 requires torch==2.4.0, but you have torch 2.2.0 which is incompatible.", None, None,
+            ["uv pip install vllm==0.6.3", "uv pip check"],
+        ),
+        (
+            "vllm 0.7.3 requires xgrammar==0.1.11, but you have xgrammar 0.1.15 which is incompatible.", None, None,
+            ["uv pip install xgrammar==0.1.11", "uv pip check"],
+        ),
+        ("RuntimeError: [sgl_kernel] CRITICAL: Could not load any common_ops library", None, None,
+         ["uv pip show sglang sgl-kernel torch", "nvidia-smi --query-gpu=name,compute_cap --format=csv"]),
+        ("AssertionError: Torch not compiled with CUDA enabled", None, None,
+         ["nvidia-smi --query-gpu=name,driver_version --format=csv", "envdoctor check"]),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11060).", None, None,
+         ["nvidia-smi | grep 'CUDA Version'", "envdoctor check"]),
+    ],
+)  # fmt: skip
+def test_commands_for_a_text(text: str, machine: Machine | None, stack: Stack | None, commands: list[str]) -> None:
+    assert list(commands_of(first_cause(text, machine, stack))) == commands
+
+
+def test_texts_name_what_is_known() -> None:
+    old = first_cause("RuntimeError: The NVIDIA driver on your system is too old (found version 11060).")
+    assert "The driver supports only CUDA 11.6," in old.fix
+    conflict = first_cause("Error 804: forward compatibility was attempted on non supported HW")
+    assert "804" in conflict.title + conflict.fix
+    launch = first_cause("RuntimeError: CUDA error: unspecified launch failure")
+    assert "Replace" not in launch.fix
+
+
+def test_the_companions_of_torch_are_installed_again() -> None:
+    """The remedy, applied to the environment, leaves no finding of this cause."""
+    stack = torch_stack(
+        "2.8.0+cu128", packages={"torch": "2.8.0+cu128", "torchvision": "0.21.0", "torchaudio": "2.6.0"}
+    )
+    cause = first_cause("RuntimeError: operator torchvision::nms does not exist", H100, stack)
+    assert cause.findings
+    install = next(step for remedy in cause.remedies for step in remedy.steps if isinstance(step, Install))
+    pins = dict(package.split("==") for package in install.packages)
+    changed = torch_stack("2.8.0+cu128", packages=pins | {"torch": "2.8.0+cu128"})
+    assert pins.keys() <= {"torch", "torchvision", "torchaudio"}
+    assert not [each for each in evaluate(H100, changed) if each.cause == cause.cause and each.status == "error"]
+
+
+def test_installs_name_the_environment_that_was_given() -> None:
+    from msgspec.structs import replace
+    from support.report_stack import reported
+
+    stack = replace(torch_stack("2.5.1"), python=reported("/venv/bin/python"))
+    text = "vllm 0.7.3 requires xgrammar==0.1.11, but you have xgrammar 0.1.15 which is incompatible."
+    assert commands_of(first_cause(text, None, stack))[0].startswith("uv pip install --python /venv/bin/python ")
