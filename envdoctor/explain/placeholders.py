@@ -7,7 +7,7 @@ the remedy ends before the first step that needs an unknown value, if the steps 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import Notation, Remedy, UserCommand, either, parse_step
@@ -19,6 +19,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
 SAFE_VALUE = re.compile(r"[\w./:+=@ -]+")
 REQUIREMENT = re.compile(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
+TRAILING = ",.;:'\"` "  # after a requirement in a sentence
 SAFE_REQUIREMENT = re.compile(r"[\w.][\w./:+=@ \[\],<>!~-]*")
 # Distributions by the stems of files and modules in error texts. A name that is not here is not one of a package.
 DISTRIBUTIONS = (
@@ -113,8 +114,8 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         if installed and distribution in BUILT_FOR_TORCH:
             found["rebuild_pin"] = f"{distribution}=={public_part(installed)}"
     if "requirement" in groups:
-        requirement = groups["requirement"].rstrip(",.;:'\"` ")
-        found |= {"requirement": requirement, "bounded_requirement": bounded(requirement)}
+        requirement = groups["requirement"].rstrip(TRAILING)
+        found |= {"requirement": requirement}
     if re.fullmatch(r"\d{5}", groups.get("found", "")):
         number = int(groups["found"])  # of cudaDriverGetVersion: 12040
         found["driver_cuda"] = f"{number // 1000}.{number % 1000 // 10}"
@@ -124,10 +125,12 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         found["missing_requirement"] = _requirement_of_library(missing, values.get("cuda", ""))
     known = {**values, **found}
     torch = known.get("torch", "")
+    from_nvidia = is_prerelease(torch)  # NVIDIA's container or a nightly: a wheel of the index would replace it
     found |= {
-        "vllm_pin": _exactly("vllm", known.get("vllm")),
-        "trl_pin": _exactly("trl", known.get("trl")),
-        "trl_vllm": _vllm_of_trl(public_part(known.get("trl", ""))),
+        "vllm_pin": ""
+        if from_nvidia or known.get("architecture") == "aarch64"
+        else _exactly("vllm", known.get("vllm")),
+        "trl_vllm": _vllm_in(groups.get("vllm_range", "")) or _vllm_of_trl(public_part(known.get("trl", ""))),
         "xformers_pin": _pin("xformers", torch),
         "torchao_pin": _torchao(torch),
         "companion_pin": _companion(groups.get("library", ""), torch),
@@ -154,6 +157,14 @@ def _backend(cuda: str) -> str:
     return cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}" if cuda else ""
 
 
+def _vllm_in(versions: str) -> str:
+    """The vLLM that a message of TRL names: `from 0.22.0 to 0.31.0`, `0.10.2, 0.11.0 and 0.11.1`."""
+    numbers = re.findall(r"\d+(?:\.\d+)+", versions)
+    if len(numbers) == 2 and " to " in versions:
+        return f"vllm>={numbers[0]},<={numbers[1]}"
+    return f"vllm=={numbers[-1]}" if numbers else ""
+
+
 def _vllm_of_trl(trl: str) -> str:
     """The vLLM that a TRL release supports, if it names a newest one: "vllm<0.13,>=0.10.2"."""
     specifier = optional_specifier("trl", trl, "vllm")
@@ -172,6 +183,12 @@ def _requirement_of_library(library: str, cuda: str) -> str:
     if not major or (own and not (cuda and name.startswith(("nvidia-cudnn", "nvidia-nccl")))):
         return ""
     return f"{name}>={major},<{int(major) + 1}"
+
+
+def bounded_requirements(requirements: Iterable[str]) -> str:
+    """All requirements with upper bounds, for one installation; empty if one cannot be bounded."""
+    with_bounds = [bounded(each.rstrip(TRAILING)) for each in dict.fromkeys(requirements)]
+    return " ".join(with_bounds) if all(with_bounds) else ""
 
 
 def bounded(requirement: str) -> str:
@@ -216,6 +233,7 @@ def placeholder_values(machine: Machine, stack: Stack) -> dict[str, str]:
         "driver_branch": (machine.driver.version.value or "").split(".")[0],
         "torch": torch.version.value if torch else values.get("torch"),
         "cuda": torch.cuda.value if torch else None,
+        "architecture": machine.system.architecture.value,
         "python": python,
         "python_minor": ".".join(python.split(".")[:2]),
         "torch_set": _torch_set(stack, values),

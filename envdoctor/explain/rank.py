@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
 from envdoctor.explain.placeholders import (
+    bounded_requirements,
     changes_something,
     fill_placeholders,
     fill_remedies,
@@ -134,6 +135,7 @@ def _cause(
     hits = [hit for symptom in matching for hit in scanned.symptoms[symptom.id]]
     text = causes()[slug]
     known = values | text_values(_groups(hits), values)
+    known["bounded_requirements"] = bounded_requirements(_requirements(matching, scanned))
     best = next((symptom for symptom in matching if symptom.fix), None)
     remedies = fill_remedies(best.remedies if best and best.remedies is not None else text.remedies, known)
     finding = next((each for each in agreeing if each.remedies), agreeing[0] if agreeing else None)
@@ -172,6 +174,16 @@ def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan,
 def _groups(hits: list[Hit]) -> dict[str, str]:
     """The named groups of all hits. The first hits have precedence: their symptom has the highest weight."""
     return {name: value for hit in reversed(hits) for name, value in hit.groups.items()}
+
+
+def _requirements(symptoms: list[Symptom], scanned: Scan) -> Iterator[str]:
+    """The requirement of each hit: of its own line, because the groups of a hit can be those of the line before."""
+    for symptom in symptoms:
+        if "(?P<requirement>" in symptom.pattern:
+            for hit in scanned.symptoms[symptom.id]:
+                in_line = re.search(symptom.pattern, hit.text)
+                if found := in_line["requirement"] if in_line else hit.groups.get("requirement"):
+                    yield found
 
 
 def _facts(values: dict[str, str]) -> list[str]:

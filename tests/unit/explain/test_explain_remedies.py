@@ -33,6 +33,11 @@ NOTATIONS = [
 ]
 
 
+def sample_value(placeholder: re.Match[str]) -> str:
+    version = "a==1" if re.search("pin$|vllm$|requirements?$", placeholder[1]) else "12"
+    return VALUES.get(placeholder[1], version)
+
+
 def first_cause(text: str, machine: Machine | None = None, stack: Stack | None = None) -> Cause:
     return explain(io.BytesIO(text.encode()), machine, stack).causes[0]
 
@@ -42,8 +47,7 @@ def test_every_notation_is_bounded_and_has_no_default() -> None:
     assert len(NOTATIONS) > 250
     for name, line in NOTATIONS:
         assert "{" not in PLACEHOLDER.sub(lambda match: "" if match[2] is None else "{", line), (name, line)
-        value = lambda match: VALUES.get(match[1], "a==1" if re.search("pin$|vllm$|requirement$", match[1]) else "12")  # noqa: E731
-        step = parse_step(PLACEHOLDER.sub(value, line))
+        step = parse_step(PLACEHOLDER.sub(sample_value, line))
         if isinstance(step, Install):
             assert all(re.search("==|<|~=", package) for package in step.packages), (name, line)
         elif isinstance(step, UserCommand) and not line.startswith(HARMLESS_INSTALLERS):
@@ -173,6 +177,27 @@ def test_distribution_of_a_file(name: str, distribution: str) -> None:
         (
             "vllm 0.7.3 requires xgrammar==0.1.11, but you have xgrammar 0.1.15 which is incompatible.", None, None,
             ["uv pip install xgrammar==0.1.11", "uv pip check"],
+        ),
+        (  # one installation for all conflicts of a text, because one alone breaks the next
+            (
+                "vllm 0.8.5 requires tokenizers>=0.21.1, but you have tokenizers 0.20.3 which is incompatible.\n"
+                "vllm 0.8.5 requires compressed-tensors==0.9.3, but you have compressed-tensors 0.8.0.\n"
+            ),
+            None, None,
+            ["uv pip install 'tokenizers>=0.21.1,<1' compressed-tensors==0.9.3", "uv pip check"],
+        ),
+        (
+            "vllm 0.7.3 requires torch==2.5.1, but you have torch 2.6.0a0+df5bbc09d1.nv24.12 which is incompatible.",
+            None, None, [],  # in NVIDIA's image a wheel of the index would replace its torch
+        ),
+        (
+            "UserWarning: TRL currently only supports vLLM version `0.10.2`. You have version 0.12.0 installed.",
+            None, None, ["uv pip show trl vllm", "uv pip install vllm==0.10.2", "uv pip check"],
+        ),
+        (
+            "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error", None, None,
+            ["nvidia-smi -q -d ECC,ROW_REMAPPER", "journalctl -k | grep -i xid | tail",
+             "sudo nvidia-smi --gpu-reset -i 0000:41:00.0"],
         ),
         ("RuntimeError: [sgl_kernel] CRITICAL: Could not load any common_ops library", None, None,
          ["uv pip show sglang sgl-kernel torch", "nvidia-smi --query-gpu=name,compute_cap --format=csv"]),
