@@ -85,4 +85,9 @@ def toolkit(cuda: MajorMinor) -> Toolkit | None:
 
 def first_toolkit(capability: MajorMinor) -> Toolkit | None:
     """The first release whose nvcc compiles for a compute capability; None if no row does."""
-    return next((row for row in toolkits() if major_minor(row.oldest) <= capability <= major_minor(row.newest)), None)
+    return next(iter(toolkits_for(capability)), None)
+
+
+def toolkits_for(capability: MajorMinor) -> tuple[Toolkit, ...]:
+    """The rows whose nvcc compiles for a compute capability, oldest release first."""
+    return tuple(row for row in toolkits() if major_minor(row.oldest) <= capability <= major_minor(row.newest))

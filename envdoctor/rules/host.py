@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine
 from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import is_reported, require_value
+from envdoctor.rules.host_remedies import in_container_or_host, install_packages, raise_limit
 from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
 SHM_BYTES = 1 * GIB  # Docker's default is 64 MiB; NCCL and data-loader workers need more
-OPEN_FILES = 1024  # Linux's default; Ray and data loaders fail with less
+OPEN_FILES, WANTED_FILES = 1024, 65536  # Linux's default; Ray and data loaders fail with less
+DIRECTORY_VARIABLES = {"hf cache": "HF_HOME", "uv cache": "UV_CACHE_DIR", "tmp": "TMPDIR"}
 DISK_ERROR, DISK_WARNING = 1 * GIB, 5 * GIB
 
 
@@ -32,7 +35,7 @@ def shared_memory_is_small(machine: Machine) -> Iterator[Problem]:
             f"/dev/shm has {shm.total / (1 << 20):.0f} MiB; 1024 MiB are required",
             (evidence("storage.places", machine.storage.places),),
             "Start the container with more shared memory, or remount it.",
-            either("docker run --shm-size=16g ...", "sudo mount -o remount,size=16G /dev/shm"),
+            in_container_or_host(machine, "--shm-size=16g", "sudo mount -o remount,size=16G /dev/shm"),
         )
 
 
@@ -51,8 +54,8 @@ def open_files_limit_is_low(machine: Machine) -> Iterator[Problem]:
             "warning",
             f"{limit} open files are allowed (ulimit -n); {OPEN_FILES} or more are required",
             (evidence("limits.open_files", machine.limits.open_files),),
-            "Raise the soft limit in the shell before a run.",
-            steps("ulimit -n 65536"),
+            "Raise the limit in the shell before a run.",
+            steps(raise_limit(machine.limits.open_files, "n", "nofile", WANTED_FILES, OPEN_FILES)),
         )
 
 
@@ -68,15 +71,15 @@ def disk_is_nearly_full(machine: Machine) -> Iterator[Problem]:
     for role, place in (require_value("storage", machine.storage.places) or {}).items():
         if role == "shm" or place.free >= DISK_WARNING:
             continue
+        variable = DIRECTORY_VARIABLES.get(role)
         yield Problem(
             "error" if place.free < DISK_ERROR else "warning",
             f"{place.free / GIB:.1f} GiB free for {role} ({place.path})",
             (evidence("storage.places", machine.storage.places),),
-            "Free disk space, or move the cache to a larger disk.",
-            either(
-                "uv cache prune",
-                f"du -xh --max-depth=2 {place.path} | sort -h | tail",
-                "export HF_HOME=/large/disk/hf",
+            "Free disk space" + (f", or set {variable} to a directory on a larger disk." if variable else "."),
+            (
+                *(steps("uv cache prune") if role == "uv cache" else ()),
+                *steps("df -h", f"du -xh --max-depth=2 {_quoted(place.path)} | sort -h | tail"),
             ),
         )
 
@@ -96,7 +99,7 @@ def compiler_is_missing(machine: Machine) -> Iterator[Problem]:
             "no C compiler (cc, gcc or clang) on PATH",
             (evidence("cuda.compiler", machine.cuda.compiler),),
             "Install a C compiler.",
-            either("sudo apt-get install -y build-essential", "conda install -c conda-forge gcc gxx"),
+            either(*install_packages(machine, "build-essential", "gcc gcc-c++")),
         )
 
 
@@ -117,7 +120,10 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
             "no installed Python has Python.h: " + ", ".join(f"{p.path} ({p.version})" for p in pythons[:3]),
             (evidence("pythons", machine.pythons),),
             "Install the headers, or a Python from uv, which includes them.",
-            either(f"sudo apt-get install -y python{version}-dev", f"uv python install {version}"),
+            either(
+                *install_packages(machine, f"python{version}-dev", f"python{version}-devel"),
+                f"uv python install {version}",
+            ),
         )
 
 
@@ -131,11 +137,17 @@ def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
     https://docs.pytorch.org/docs/stable/cpp_extension.html
     """
     home, nvcc = machine.cuda.cuda_home, machine.cuda.nvcc
+    toolkit = (nvcc.value or "").removesuffix("/bin/nvcc") if "cuda" in (nvcc.value or "") else ""
     if home.value and nvcc.state != "unreadable" and not (nvcc.value or "").startswith(home.value.rstrip("/") + "/"):
         yield Problem(
             "warning",
             f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'not installed'}",
             (evidence("cuda.cuda_home", home), evidence("cuda.nvcc", nvcc)),
-            "Set CUDA_HOME to the toolkit that contains nvcc, or unset it; wheels do not need it.",
-            either("unset CUDA_HOME", "ls -d /usr/local/cuda*"),
+            f"Set CUDA_HOME to {toolkit or 'the toolkit that contains nvcc'}, or unset it; wheels do not need it.",
+            either(*([f"export CUDA_HOME={shlex.quote(toolkit)}"] if toolkit else []), "unset CUDA_HOME"),
         )
+
+
+def _quoted(path: str) -> str:
+    """A path for a shell, with `~` for the home directory left to it."""
+    return f"~{shlex.quote(path[1:]) if path[1:] else ''}" if path.startswith("~") else shlex.quote(path)

@@ -1,12 +1,52 @@
-"""Remedies for the host: variables with paths, packages of the distribution, CUDA toolkits, and limits."""
+"""Remedies for the host: search paths, packages of the distribution, CUDA toolkits, and limits."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Container
+
+from envdoctor.core.records import Fact, Machine
+from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.rules.driver_remedies import APPTAINER, DPKG, KUBERNETES, container_of
+
+DNF = re.compile(r"fedora|red hat|rhel|rocky|alma|centos|oracle|amazon", re.IGNORECASE)
 
 
 def set_path(name: str, value: str, removed: Container[str]) -> str:
     """The command that removes directories from a variable with a search path."""
     remaining = ":".join(part for part in value.split(":") if part and part not in removed)
     return f"export {name}={shlex.quote(remaining)}" if remaining else f"unset {name}"
+
+
+def install_packages(machine: Machine, apt: str, dnf: str) -> list[str]:
+    """The command that installs packages of the distribution; one for apt and one for dnf if it is unknown."""
+    system = machine.system.os.value or ""
+    lines = {f"sudo apt-get install -y {apt}": DPKG, f"sudo dnf install -y {dnf}": DNF}
+    return [line for line, pattern in lines.items() if pattern.search(system)] or list(lines)
+
+
+def install_toolkit(machine: Machine, cuda: str) -> tuple[Remedy, ...]:
+    """Install a release of the CUDA toolkit and select it. NVIDIA's packages have the same name for apt and dnf."""
+    package = f"cuda-toolkit-{cuda.replace('.', '-')}"
+    select = f"export CUDA_HOME=/usr/local/cuda-{cuda}"
+    return either(*(["ls -d /usr/local/cuda*", line, select] for line in install_packages(machine, package, package)))
+
+
+def in_container_or_host(machine: Machine, option: str, *commands: str) -> tuple[Remedy, ...]:
+    """An option of `docker run` in a container, commands on a host; both if it is unknown where this is."""
+    container = container_of(machine)
+    if container in KUBERNETES:
+        return steps("kubectl get pod POD -o yaml")
+    start = f"{'podman' if container == 'podman' else 'docker'} run {option} ..."
+    if container and container not in APPTAINER:
+        return steps(start)
+    return steps(*commands) if machine.system.container.state != "unreadable" else either(start, commands)
+
+
+def raise_limit(limit: Fact[int], letter: str, name: str, wanted: int, required: int) -> str:
+    """The command that raises a soft limit, up to the hard limit; if that is too low, both, which needs root."""
+    hard = re.search(r"hard limit (\d+)", limit.note)
+    if hard and int(hard[1]) < required:
+        return f"sudo prlimit --pid $$ --{name}={wanted}"
+    return f"ulimit -{letter} {min(wanted, int(hard[1])) if hard else wanted}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import (
@@ -17,6 +19,7 @@ from envdoctor.rules.facts import (
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 
 # From this release on vLLM disables expandable segments around its memory pool if this variable sets them:
@@ -55,18 +58,25 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
     engine = first_in_use(stack, "vllm", "ray", "sglang")
     if not engine or not re.match(r"\s*(GPU|MIG)-", value):
         return
-    mig = value.strip().startswith("MIG-")
+    mig, names = value.strip().startswith("MIG-"), [name.strip() for name in value.split(",")]
+    numbers = [
+        str(gpu.index) for name in names for gpu in gpus_of(machine) if (gpu.uuid.value or "").startswith(name)
+    ]
+    numbers = numbers if len(numbers) == len(names) else []
     yield Problem(
         "warning",
         f"CUDA_VISIBLE_DEVICES={value[:12]}... is a UUID, but {engine} expects numbers",
         (Evidence("CUDA_VISIBLE_DEVICES", value[:12] + "...", machine.environment.source),),
-        "Give the container only this instance, with number 0." if mig else "Use the numbers of the GPUs.",
-        either(
+        "Give a container only this instance, which has number 0 in it." if mig else "Use the numbers of the GPUs.",
+        steps(
+            "nvidia-smi -L",
             *(
-                ("docker run --gpus '\"device=0:0\"' -e CUDA_VISIBLE_DEVICES=0 ...",)
+                [f"docker run --gpus '\"device={names[0]}\"' -e CUDA_VISIBLE_DEVICES=0 ..."]
                 if mig
-                else ("export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0",)
-            )
+                else ["export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={','.join(numbers)}"]
+                if numbers
+                else []
+            ),
         ),
     )
 
@@ -96,7 +106,7 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
         (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
          evidence("cuda_available", stack.cuda_available)),
         "Unset it, or use the numbers that the GPUs have in the process.",
-        either("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
+        steps("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES"),
     )  # fmt: skip
 
 
@@ -121,7 +131,9 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
         return
     vllm, sleeper = installed_version(stack, "vllm"), first_in_use(stack, "trl", "verl", "openrlhf")
     unseen = name != VLLM_READS and (parse_major_minor(torch_version(stack)) or (0, 0)) >= FIRST_TORCH_WITH_ALLOC_CONF
-    old = name == VLLM_READS and bool(vllm and (limit := parse_version(VLLM_TOGGLES_SEGMENTS)) and vllm < limit)
+    toggled = bool(vllm and (limit := parse_version(VLLM_TOGGLES_SEGMENTS)) and vllm >= limit)
+    old, toggles = name == VLLM_READS and bool(vllm) and not toggled, unseen and toggled
+    others = [part for part in _variables(machine)[name].split(",") if not part.startswith("expandable_segments:")]
     if not (old or unseen or (name == VLLM_READS and not vllm)):
         return
     reads_another = f"vLLM reads only {VLLM_READS}, and frees no memory in sleep mode"
@@ -133,8 +145,11 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
         + (f": {effect}" if effect and sleeper else ""),
         (Evidence(name, _variables(machine)[name], machine.environment.source),),
         "Unset it for processes that use vLLM's sleep mode"
-        + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if unseen else "."),
-        steps(f"unset {name}"),
+        + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if toggles else "."),
+        either(
+            f"export {name}={','.join(others)}" if others else f"unset {name}",
+            *([[f"unset {name}", f"export {VLLM_READS}={_variables(machine)[name]}"]] if toggles else []),
+        ),
     )
 
 
@@ -197,14 +212,13 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
     parts = older or unknown
     if not parts:
         return
-    remaining = ":".join(part for part in value.split(":") if part not in parts)
     yield Problem(
         "warning" if older else "info",
         f"LD_LIBRARY_PATH contains {parts[0]}"
         + (f", an older CUDA than torch's {torch_cuda(stack)}" if older else ", whose CUDA libraries may come first"),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source),),
         "Remove it; torch's wheels load their own libraries.",
-        steps(f"export LD_LIBRARY_PATH={remaining}" if remaining else "unset LD_LIBRARY_PATH"),
+        steps(set_path("LD_LIBRARY_PATH", value, parts)),
     )
 
 
@@ -220,17 +234,17 @@ def hub_is_offline(machine: Machine) -> Iterator[Problem]:
     References:
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
     """
-    for name in OFFLINE:
-        value = _variables(machine).get(name, "")
-        if value.lower() in ("1", "true", "yes", "on"):
-            yield Problem(
-                "info",
-                f"{name}={value}: only cached models and datasets can be loaded",
-                (Evidence(name, value, machine.environment.source),),
-                "Unset it to permit downloads.",
-                steps(f"unset {name}"),
-            )
-            return
+    offline = {name: value for name, value in _variables(machine).items() if name in OFFLINE}
+    offline = {name: value for name, value in offline.items() if value.lower() in ("1", "true", "yes", "on")}
+    if offline:
+        yield Problem(
+            "info",
+            ", ".join(f"{name}={value}" for name, value in offline.items())
+            + ": only cached models and datasets can be loaded",
+            tuple(Evidence(name, value, machine.environment.source) for name, value in offline.items()),
+            f"Unset {'them' if len(offline) > 1 else 'it'} to permit downloads.",
+            steps(*(f"unset {name}" for name in offline)),
+        )
 
 
 @rule("ENV011", kind="environment", severity="info", cause="hub-auth")
@@ -245,7 +259,7 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
     References:
     https://huggingface.co/docs/hub/security-tokens
     """
-    variables = machine.environment
+    variables, hub = machine.environment, installed_version(stack, "huggingface-hub")
     if variables.value is None or is_reported(variables) or not first_in_use(stack, "huggingface-hub"):
         return
     if not any(variables.value.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")):
@@ -254,7 +268,7 @@ def no_token_for_gated_models(machine: Machine, stack: Stack) -> Iterator[Proble
             "HF_TOKEN is not set: gated models need a login",
             (evidence("environment", variables),),
             "Log in once if you use gated models.",
-            steps("hf auth login"),
+            steps("hf auth login" if not hub or hub >= Version("0.34") else "huggingface-cli login"),
         )
 
 
@@ -283,7 +297,7 @@ def reported_path_has_a_compat_libcuda(machine: Machine, stack: Stack) -> Iterat
         + (", and CUDA does not initialize" if fails else ""),
         (Evidence("LD_LIBRARY_PATH", value, machine.environment.source), evidence("cuda", stack.cuda_available)),
         "Remove it unless the driver is older than the environment requires.",
-        steps(f"export LD_LIBRARY_PATH={':'.join(part for part in value.split(':') if part not in compat)}"),
+        steps(set_path("LD_LIBRARY_PATH", value, compat)),
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.rules.facts import first_in_use, gpus_of
+from envdoctor.rules.host_remedies import in_container_or_host, raise_limit
 from envdoctor.rules.registry import Problem, evidence, rule
 
 GIB = 1 << 30
 LOCKED_MEMORY = 1 * GIB  # InfiniBand registers buffers; Linux's default of 64 KiB to 8 MiB is not enough
-PROCESSES = 4096  # a Ray node and its workers with their threads
+PROCESSES, WANTED_PROCESSES = 4096, 65536  # a Ray node and its workers with their threads
 BUILD_MEMORY = 16 * GIB  # flash-attn: about 5 GiB per nvcc job
 INFINIBAND = ("ib", "hsn", "mlx")
 SLOW_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "9p")
@@ -37,7 +38,7 @@ def locked_memory_is_too_small_for_infiniband(machine: Machine) -> Iterator[Prob
         f"{limit.value >> 10} KiB of locked memory are allowed (ulimit -l); {', '.join(links[:4])} need it unlimited",
         (evidence("limits.locked_memory", limit), evidence("interfaces", machine.interfaces)),
         "Raise the limit for the process that starts the job.",
-        either("docker run --ulimit memlock=-1 ...", "ulimit -l unlimited"),
+        in_container_or_host(machine, "--ulimit memlock=-1", "sudo prlimit --pid $$ --memlock=unlimited"),
     )
 
 
@@ -47,7 +48,7 @@ def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
 
     Ray, data loaders and OpenBLAS start thousands of threads on a machine with many cores.
 
-    Fix: raise the limit (ulimit -u, the pids limit of the container).
+    Fix: raise the limit (`ulimit -u`, `docker run --ulimit nproc=65536`).
 
     References:
     https://docs.ray.io/en/latest/ray-core/configure.html
@@ -59,7 +60,11 @@ def process_limit_is_low(machine: Machine) -> Iterator[Problem]:
             f"{limit.value} processes and threads are allowed (ulimit -u); {PROCESSES} or more are required",
             (evidence("limits.processes", limit),),
             "Raise the limit before a run.",
-            either(f"ulimit -u {PROCESSES * 16}", "docker run --pids-limit=-1 ..."),
+            in_container_or_host(
+                machine,
+                f"--ulimit nproc={WANTED_PROCESSES}",
+                raise_limit(limit, "u", "nproc", WANTED_PROCESSES, PROCESSES),
+            ),
         )
 
 
@@ -86,7 +91,7 @@ def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
             "Limit the number of jobs before a source build.",
-            steps(f"export MAX_JOBS={jobs} NVCC_THREADS=1"),
+            steps(f"export MAX_JOBS={jobs}", "export NVCC_THREADS=1"),
         )
 
 
@@ -138,8 +143,8 @@ def hub_cache_is_on_a_network_file_system(machine: Machine, stack: Stack) -> Ite
             "info",
             f"models are cached in {place.path}, which is on {place.kind}",
             (evidence("storage.places", machine.storage.places),),
-            "If loading is slow, move the cache to a local disk.",
-            steps("export HF_HOME=/local/disk/hf"),
+            "If loading is slow, set HF_HOME to a directory on a local disk.",
+            steps("df -hl"),
         )
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Extension, Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import Remedy, steps
+from envdoctor.knowledge.images import image_tables
 from envdoctor.knowledge.kernel_files import is_optional
 from envdoctor.knowledge.versions import dotted_numbers
-from envdoctor.rules.facts import first_in_use, installed_version, parse_major_minor
+from envdoctor.rules.facts import first_in_use, gpus_of, installed_version, parse_major_minor, torch_cuda
+from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 
 # glibc that vLLM's wheels need, from their tags (aarch64 wheels, 2026-11-21). The tags before 0.12 are too low:
 # vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), and on CentOS 7 GLIBC_2.32 is missing.
+GCC_OF_GLIBCXX = {"3.4.29": 11, "3.4.30": 12, "3.4.31": 13, "3.4.32": 13, "3.4.33": 14, "3.4.34": 15}
+NEWEST_SYSTEM = "ubuntu24.04"  # of the images in images.toml; glibc 2.39
 VLLM_GLIBC = (
     ((0, 22), (2, 28)), ((0, 21), (2, 28)), ((0, 20), (2, 35)), ((0, 12), (2, 31)), ((0, 10), (2, 29)),
     ((0, 0), (2, 28)),
@@ -51,13 +56,12 @@ def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[
             f"glibc {machine.system.glibc.value}; {what}",
             shown,
             "Use a container with a newer system, or a newer distribution; do not replace glibc.",
-            steps("docker run --gpus all --ipc=host vllm/vllm-openai:latest --help" if first_in_use(stack, "vllm")
-             else "docker run --gpus all -it nvidia/cuda:12.8.1-devel-ubuntu22.04"),
+            steps(_newer_system(machine, stack)),
         )  # fmt: skip
 
 
 @rule("PY008", kind="environment", severity="error", cause="libstdcxx-too-old")
-def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Problem]:
+def libstdcxx_is_older_than_files_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The C++ library that this environment's Python loads is older than its compiled files require.
 
     "version `GLIBCXX_3.4.30' not found". An old conda libstdcxx-ng in the environment, or an old copy on
@@ -79,9 +83,33 @@ def libstdcxx_is_older_than_files_need(_: Machine, stack: Stack) -> Iterator[Pro
             f"{worst.path} needs GLIBCXX_{worst.glibcxx}, {stack.libstdcxx.source} has up to {stack.libstdcxx.value}"
             + (f"; {len(incompatible) - 1} more files need it as well" if len(incompatible) > 1 else ""),
             (evidence("stack.libstdcxx", stack.libstdcxx),),
-            "Install a newer libstdcxx-ng from conda-forge, or remove the old copy from LD_LIBRARY_PATH.",
-            either("conda install -c conda-forge 'libstdcxx-ng>=12'", "unset LD_LIBRARY_PATH"),
+            *_newer_libstdcxx(machine, stack, worst.glibcxx),
         )
+
+
+def _newer_libstdcxx(machine: Machine, stack: Stack, needed: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix and its remedy, by the place of the library that is loaded."""
+    folder = stack.libstdcxx.source.rpartition("/")[0]
+    path = (machine.environment.value or {}).get("LD_LIBRARY_PATH", "")
+    listed = [part for part in path.split(":") if part and part.rstrip("/") == folder]
+    if listed:
+        return f"Remove {folder} from LD_LIBRARY_PATH.", steps(set_path("LD_LIBRARY_PATH", path, listed))
+    if stack.kind.value == "conda" and not folder.startswith(("/usr/", "/lib")):
+        gcc = GCC_OF_GLIBCXX.get(needed, max(GCC_OF_GLIBCXX.values()))
+        command = f"conda install -p {shlex.quote(folder.rpartition('/')[0])} -c conda-forge 'libstdcxx-ng>={gcc}'"
+        return "Install a newer libstdcxx-ng from conda-forge.", steps(command)
+    return "Use a container with a newer system, or a newer distribution.", steps(_newer_system(machine, stack))
+
+
+def _newer_system(machine: Machine, stack: Stack) -> str:
+    """The command that starts a container with a newer system: that of the installed vLLM, or of torch's CUDA."""
+    options = "--rm -it" + (" --gpus all" if gpus_of(machine) else "")
+    vllm = installed_version(stack, "vllm")
+    if vllm and not vllm.is_prerelease:
+        return f"docker run {options} --ipc=host --entrypoint bash vllm/vllm-openai:v{vllm.base_version}"
+    rows = [row for row in image_tables().cuda if row.system == NEWEST_SYSTEM]
+    image = next((row for row in rows if row.build == torch_cuda(stack)), rows[0])
+    return f"docker run {options} nvidia/cuda:{image.version}-base-{image.system}"
 
 
 def _message_of_files(files: list[Extension]) -> str:

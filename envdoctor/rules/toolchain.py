@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.cuda import first_toolkit, toolkit
+from envdoctor.knowledge.cuda import first_toolkit, toolkit, toolkits_for
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -18,10 +18,12 @@ from envdoctor.rules.facts import (
     torch_cuda,
     torch_version,
 )
+from envdoctor.rules.host_remedies import install_packages, install_toolkit
 from envdoctor.rules.registry import Problem, evidence, rule
 
 # Libraries that compile CUDA code on the machine: at run time, or at installation from source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
+GCC_TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/"  # of RHEL and its rebuilds
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
 
@@ -43,13 +45,12 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
     torch_release, nvcc_release = parse_major_minor(cuda), parse_major_minor(nvcc.value)
     if not torch_release or not nvcc_release or torch_release[0] == nvcc_release[0] or not _uses_nvcc(stack):
         return
-    name = cuda.replace(".", "-")
     yield Problem(
         _severity(stack),
         f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}",
         (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
         f"Install the CUDA {cuda} toolkit and set CUDA_HOME to it before a source build, or install wheels.",
-        either(f"sudo apt-get install -y cuda-toolkit-{name}", f"export CUDA_HOME=/usr/local/cuda-{cuda}"),
+        install_toolkit(machine, cuda),
     )
 
 
@@ -71,21 +72,27 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     row = toolkit(nvcc_release) if nvcc_release else None
     for gpu in gpus_of(machine) if row and nvcc_release and _uses_nvcc(stack) else ():
         capability = capability_of(gpu)
-        first = first_toolkit(capability) if capability else None
+        supported = toolkits_for(capability) if capability else ()
         limits = (parse_major_minor(row.oldest), parse_major_minor(row.newest)) if row else (None, None)
-        if not capability or not first or not limits[0] or not limits[1]:
+        if not capability or not supported or not limits[0] or not limits[1]:
             continue
         if limits[0] <= capability <= limits[1]:
             continue
+        too_old, of_torch = capability > limits[1], parse_major_minor(torch_cuda(stack))
+        limit = (
+            f"{supported[0].cuda} is the first that does"
+            if too_old
+            else f"{supported[-1].cuda} is the last that does"
+        )
+        cuda = supported[0 if too_old else -1].cuda
+        cuda = torch_cuda(stack) if of_torch and toolkit(of_torch) in supported else cuda
         yield Problem(
             _severity(stack),
-            f"nvcc {nvcc.value} does not compile for {gpu_label(gpu)}; CUDA {first.cuda} is the first that does",
+            f"nvcc {nvcc.value} does not compile for {gpu_label(gpu)}; CUDA {limit}",
             (evidence("cuda.nvcc_version", nvcc), evidence(f"gpus.{gpu.index}.compute_capability",
                                                            gpu.compute_capability)),
-            f"Install the toolkit of CUDA {first.cuda} or newer and set CUDA_HOME to it; wheels do not need it.",
-            either(
-                f"sudo apt-get install -y cuda-toolkit-{first.cuda.replace('.', '-')}",
-                f"export CUDA_HOME=/usr/local/cuda-{first.cuda}"),
+            f"Install the toolkit of CUDA {cuda} and set CUDA_HOME to it; wheels do not need it.",
+            install_toolkit(machine, cuda),
         )  # fmt: skip
         return
 
@@ -112,8 +119,18 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
         (evidence("cuda.compiler", compiler), evidence("cuda.nvcc_version", nvcc)),
         f"Configure nvcc to use gcc {row.gcc}, or install a newer toolkit.",
         either(
-            f"sudo apt-get install -y gcc-{row.gcc} g++-{row.gcc}",
-            f"export CC=gcc-{row.gcc} CXX=g++-{row.gcc} NVCC_PREPEND_FLAGS='-ccbin g++-{row.gcc}'",
+            *(
+                [
+                    line,
+                    f"export CC={folder}gcc{suffix}",
+                    f"export CXX={folder}g++{suffix}",
+                    f"export NVCC_PREPEND_FLAGS='-ccbin {folder}g++{suffix}'",
+                ]
+                for line in install_packages(machine, f"gcc-{row.gcc} g++-{row.gcc}", f"gcc-toolset-{row.gcc}")
+                for folder, suffix in [
+                    ("", f"-{row.gcc}") if " apt-get " in line else (GCC_TOOLSET.format(row.gcc), "")
+                ]
+            )
         ),
     )
 
@@ -141,10 +158,7 @@ def toolkit_is_missing_for_compilation(machine: Machine, stack: Stack) -> Iterat
             f"nvcc is not installed; {library} needs it only to compile kernels at run time",
             (evidence("cuda.nvcc", nvcc),),
             f"If a build requires CUDA_HOME, install the CUDA {cuda} toolkit.",
-            either(
-                f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}",
-                f"export CUDA_HOME=/usr/local/cuda-{cuda}",
-            ),
+            install_toolkit(machine, cuda),
         )
 
 

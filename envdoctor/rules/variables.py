@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine
 from envdoctor.core.remedies import either, steps
 from envdoctor.rules.facts import is_reported, require_value
+from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
+
+VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tun", "tailscale", "wg")
 
 
 def _variable(machine: Machine, name: str) -> str | None:
@@ -79,6 +82,8 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     interfaces = require_value("interfaces", machine.interfaces)
     if interfaces is None:
         return
+    physical = [each for each in interfaces if not each.startswith(VIRTUAL)]
+    physical = physical if len(physical) == 1 else []
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = _variable(machine, name)
         if not value or value.startswith("^"):
@@ -89,8 +94,8 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
                 "error",
                 f"{name}={value}, but the interfaces are {', '.join(interfaces)}",
                 (_shown(name, value), evidence("interfaces", machine.interfaces)),
-                "Set it to an existing interface, or unset it.",
-                either(f"unset {name}", "ip -br addr"),
+                "Unset it, or set it to an existing interface that reaches the other nodes.",
+                either(["ip -br addr", f"unset {name}"], *(f"export {name}={each}" for each in physical)),
             )
 
 
@@ -108,13 +113,12 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     value = _variable(machine, "LD_LIBRARY_PATH") or ""
     compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
     if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 covers reports
-        remaining = ":".join(part for part in value.split(":") if part not in compat)
         yield Problem(
             "warning",
             f"LD_LIBRARY_PATH contains {', '.join(compat)}, whose libcuda is found before the driver's",
             (_shown("LD_LIBRARY_PATH", value),),
             "Remove it unless the driver is older than the environment requires.",
-            steps(f"export LD_LIBRARY_PATH={remaining}"),
+            steps(set_path("LD_LIBRARY_PATH", value, compat)),
         )
 
 

@@ -7,6 +7,7 @@ is reinstalled. Requirements of new packages are resolved with the tables of rel
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import msgspec
@@ -46,7 +47,8 @@ def apply_variables(machine: Machine, remedy: Remedy) -> Machine:
     variables = dict(machine.environment.value or {})
     for step in remedy.steps:
         if isinstance(step, SetVariable):
-            name, _, value = step.assignment.partition("=")
+            (assignment,) = shlex.split(step.assignment)
+            name, _, value = assignment.partition("=")
             variables[name] = re.sub(r"\$\{?(\w+)\}?", lambda found: variables.get(found[1], ""), value)
         elif isinstance(step, UnsetVariable):
             variables.pop(step.name, None)
