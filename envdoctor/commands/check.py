@@ -129,9 +129,20 @@ def run(request: CheckRequest) -> CommandResult:
     stack = read_environment(environment)
     if request.save:
         _save(machine, Path(request.save))
-    findings = remedies_for_environment(evaluate(machine, stack), (stack.python.value or "") if stack else "")
+    findings = _evaluate(machine, stack)
+    findings = remedies_for_environment(findings, (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
+
+
+def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
+    """The findings; the remedies of those on an environment have exact versions."""
+    findings = evaluate(machine, stack)
+    if stack is None:
+        return findings
+    from envdoctor.remedies import pin_remedies
+
+    return pin_remedies(machine, stack, findings)
 
 
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
@@ -271,7 +282,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause."""
     from envdoctor.explain import explain
 
-    findings = evaluate(report.machine, report.stack)
+    findings = _evaluate(report.machine, report.stack)
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
     from_lines = [

@@ -88,7 +88,7 @@ class Remedy(Record, frozen=True, kw_only=True):
 
 def steps(*lines: str) -> tuple[Remedy, ...]:
     """One remedy, each step in the notation of its command; none without steps."""
-    return (_remedy([parse_step(line) for line in lines]),) if lines else ()
+    return (remedy_of([parse_step(line) for line in lines]),) if lines else ()
 
 
 def either(*alternatives: str | Sequence[str]) -> tuple[Remedy, ...]:
@@ -99,7 +99,7 @@ def either(*alternatives: str | Sequence[str]) -> tuple[Remedy, ...]:
 def for_environment(remedies: Iterable[Remedy], python: str) -> tuple[Remedy, ...]:
     """The remedies with the interpreter of the examined environment as the target of each install."""
     return tuple(
-        _remedy(
+        remedy_of(
             [
                 msgspec.structs.replace(step, python=python) if isinstance(step, Install | Uninstall) else step
                 for step in each.steps
@@ -109,7 +109,8 @@ def for_environment(remedies: Iterable[Remedy], python: str) -> tuple[Remedy, ..
     )
 
 
-def _remedy(steps: Sequence[Step]) -> Remedy:
+def remedy_of(steps: Sequence[Step]) -> Remedy:
+    """Steps with their commands."""
     return Remedy(steps=tuple(steps), commands=tuple(map(command_of, steps)))
 
 

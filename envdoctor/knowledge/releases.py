@@ -61,7 +61,7 @@ def parse_requirement(line: str) -> Requirement | None:
     found = _REQUIREMENT.fullmatch(line)
     if not found or "extra" in (found[3] or ""):
         return None
-    return Requirement(normalize_name(found[1]), "".join(found[2].split()))
+    return Requirement(normalize_name(found[1]), "".join(found[2].split()).strip(","))
 
 
 @cache
@@ -95,24 +95,26 @@ def required_specifier(package: str, version: str, dependency: str) -> str:
     return _specifier(requirements_of_release(package, version), dependency)
 
 
-def releases_that_accept(package: str, dependency: str, version: str) -> list[str]:
+@cache
+def releases_that_accept(package: str, dependency: str, version: str) -> tuple[str, ...]:
     """Releases of a package, newest first, that name a dependency and accept this version of it."""
     accepting = []
     for release, row in releases_of(package).items():
         specifier = _specifier((*row.requires, *row.optional), dependency)
         if specifier and satisfies(version, specifier):
             accepting.append(release)
-    return accepting
+    return tuple(accepting)
 
 
-def releases_that_pin(package: str, dependency: str, version: str) -> list[str]:
+@cache
+def releases_that_pin(package: str, dependency: str, version: str) -> tuple[str, ...]:
     """Releases of a package, newest first, that require exactly this version of a dependency."""
-    return [
+    return tuple(
         release
         for release in releases_of(package)
         if (specifier := required_specifier(package, release, dependency)).startswith("==")
         and satisfies(version, specifier)
-    ]
+    )
 
 
 def version_range(versions: Iterable[str]) -> str:
@@ -138,6 +140,7 @@ def numpy2_releases() -> tuple[Numpy2Release, ...]:
     return load_table("companions.toml", tuple[Numpy2Release, ...], "numpy2")
 
 
-def _specifier(lines: Iterable[str], dependency: str) -> str:
+@cache
+def _specifier(lines: tuple[str, ...], dependency: str) -> str:
     requirements = (parse_requirement(line) for line in lines)
     return ",".join(row.specifier for row in requirements if row and row.name == dependency and row.specifier)

@@ -22,6 +22,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     training,
     variables,
     vllm,
+    vllm_builds,
 )
 from envdoctor.rules.registry import RULES, evaluate
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
-from envdoctor.knowledge.releases import optional_specifier
-from envdoctor.knowledge.versions import satisfies, version_key
+from envdoctor.knowledge.releases import optional_specifier, releases_that_accept
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
@@ -17,6 +18,7 @@ from envdoctor.rules.requirements import (
     CORE,
     Violation,
     agreed_range,
+    bounded,
     group_by_package,
     requirements_of,
     same_minor,
@@ -94,7 +96,7 @@ def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
     conflicts = [
         violation
         for violation in requirements_of(stack).violations
-        if cause_of(violation, versions) == cause and not _is_minor(violation)
+        if cause_of(violation, versions) == cause and not _is_minor(violation) and not _is_own_build(violation)
     ]
     for name, violations in group_by_package(conflicts):
         yield version_conflict(stack, name, violations)
@@ -110,14 +112,44 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
     )
     wanted, agree = agreed_range(stack, name)
     users = ", ".join(sorted({violation.requirer for violation in violations}))
+    installed = violations[0].installed
+    accepting = _release_that_accepts(violations)
+    commands = [f"uv pip install '{name}{bounded(wanted)}'"] if agree else []
+    if accepting:  # a smaller change than another torch
+        commands.insert(0, f"uv pip install {accepting}")
     return Problem(
         status,
         message,
         version_evidence(stack, name, *sorted({violation.requirer for violation in violations})),
-        f"Install {name}{wanted}, or releases of {users} that accept {violations[0].installed}."
+        f"Install {name}{wanted}, or {'a release' if len(violations) == 1 else 'releases'} of {users} for "
+        f"{name} {installed}."
         if agree
-        else f"No version of {name} satisfies all packages: install {users} in a separate environment.",
-        either(*((f"uv pip install '{name}{wanted}'", "uv pip check") if agree else ("uv pip check",))),
+        else f"No version of {name} satisfies all packages: install another release of {users}, or a separate "
+        "environment for it.",
+        either(*commands),
+    )
+
+
+def _release_that_accepts(violations: list[Violation]) -> str:
+    """The nearest release of the only requirer, a package compiled for torch, for the installed version."""
+    violation = violations[0]
+    if len(violations) != 1 or violation.requirer not in COMPANIONS | COMPILED:
+        return ""
+    releases = releases_that_accept(violation.requirer, violation.name, public_part(violation.installed))
+    older = [each for each in releases if satisfies(each, f"<{public_part(violation.requirer_version)}")]
+    newer = [each for each in releases if each not in older and not is_prerelease(each)]
+    nearest = [*newer[-1:], *older[:1]]
+    return f"{violation.requirer}=={nearest[0]}" if nearest else ""
+
+
+def _is_own_build(violation: Violation) -> bool:
+    """Whether an extension was compiled for the installed torch: `0.0.30+4cf69f09.d20250707`, or a nightly torch."""
+    local = local_part(violation.requirer_version)
+    from_source = bool(local) and not cuda_of_local(violation.requirer_version) and "torch" not in local
+    return (
+        violation.name == "torch"
+        and violation.requirer in COMPILED
+        and (from_source or is_prerelease(violation.installed))
     )
 
 
@@ -156,7 +188,6 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
             f"{len(minor_violations)} declared ranges of less important packages are violated: {listed}",
             version_evidence(stack, *sorted({violation.name for violation in minor_violations})[:8]),
             "No action needed unless one of these packages fails.",
-            steps("uv pip check"),
         )
 
 
@@ -236,6 +267,8 @@ def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> I
     Its binary was compiled for that release: undefined `c10` or `at` symbols at import, or `xFormers can't load
     C++/CUDA extensions`, after which attention is slow or fails.
 
+    Builds from source and those for a nightly torch keep the requirement of the release, and are not reported.
+
     Fix: install the release of the extension for the installed torch, or the torch that it was built for.
 
     References:
@@ -273,7 +306,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
             + ", ".join(sorted(names)[:6]),
             version_evidence(stack, requirer),
             "Install the missing packages.",
-            steps(f"uv pip install {' '.join(repr(name) for name in sorted(names)[:12])}"),
+            steps(f"uv pip install {shlex.join(sorted(map(bounded, names))[:12])}"),
         )
 
 
@@ -297,8 +330,8 @@ def triton_imports_setuptools_which_is_missing(machine: Machine, stack: Stack) -
             "warning",
             f"triton {versions['triton']} imports setuptools, which is not installed",
             version_evidence(stack, "triton", "torch"),
-            "Install setuptools.",
-            steps("uv pip install setuptools"),
+            "Install setuptools below 82.",
+            steps("uv pip install 'setuptools>=70,<82'"),
         )
 
 
@@ -330,6 +363,16 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
                 "error",
                 f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed",
                 version_evidence(stack, user, name),
-                f"Upgrade {name}, or install an older {user}.",
-                steps(f"uv pip install '{name}{minimum}'"),
+                f"Install {name}{minimum}, or an older {user}.",
+                either(
+                    f"uv pip install '{name}{bounded(minimum)}'",
+                    *_older_release(user, versions[user], name, versions[name]),
+                ),
             )
+
+
+def _older_release(user: str, installed: str, name: str, version: str) -> list[str]:
+    """The install command of the newest older release whose extras accept a version."""
+    releases = releases_that_accept(user, name, public_part(version))
+    older = [release for release in releases if satisfies(release, f"<{public_part(installed)}")]
+    return [f"uv pip install {user}=={older[0]}"] if older else []

@@ -142,12 +142,21 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
+def _fields(record: Record) -> Iterator[str]:
+    """The fields of a record with their values, without facts that are not known."""
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if not isinstance(value, Fact) or value.state == "known":
+            yield f"{name} {format_value(value)}"
+
+
 FORMATTERS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Gpu, lambda gpu: gpu.name.value or f"GPU {gpu.index}"),
     (Filesystem, lambda filesystem: f"{filesystem.free >> 20} of {filesystem.total >> 20} MiB free"),
     (Distribution, lambda package: f"{package.name} {package.version} in {package.location}"),
     (Interpreter, lambda python: f"{python.path} ({python.version}{'' if python.headers else ', no headers'})"),
-    (Record, lambda record: ", ".join(f"{name} {getattr(record, name)}" for name in record.__struct_fields__)),
+    (Fact, lambda fact: format_value(fact.value) if fact.state == "known" else fact.note or fact.state),
+    (Record, lambda record: ", ".join(_fields(record))),
     (dict, lambda items: "; ".join(f"{name}: {format_value(value)}" for name, value in items.items())),
     (tuple, lambda values: ", ".join(format_value(value) for value in values) or "none"),
 )

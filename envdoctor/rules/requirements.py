@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.core.records import Distribution, Evidence, Stack
@@ -114,7 +114,32 @@ def agreed_range(stack: Stack, name: str) -> tuple[str, bool]:
     wanted = sorted({part for specifier in specifiers_for(stack, name).values() for part in specifier.split(",")})
     pins = [part[2:] for part in wanted if re.fullmatch(r"==[^*]+", part)]
     agree = all(satisfies(pin, ",".join(wanted)) is not False for pin in pins)
-    return (f"=={pins[0]}" if pins else ",".join(wanted)), agree
+    return (f"=={pins[0]}" if pins else _tightest(wanted)), agree
+
+
+def _tightest(parts: Iterable[str]) -> str:
+    """The clauses of a specifier without those that others imply: `>=1.31.0,<2.0`."""
+    lower: list[str] = []
+    upper: list[str] = []
+    others: list[str] = []
+    for part in parts:
+        (lower if part.startswith(">") else upper if part.startswith("<") else others).append(part)
+    by_version = lambda part: version_key(part.strip("<>=")) or ((0,), (0, 0), 0, 0)  # noqa: E731
+    return ",".join([*sorted(lower, key=by_version)[-1:], *others, *sorted(upper, key=by_version)[:1]])
+
+
+def bounded(specifier: str) -> str:
+    """The specifier or requirement with an upper bound: below the next major version of its lower bound."""
+    least = re.search(r">=?(\d+)(?:\.(\d+))?", specifier)
+    if not least or re.search(r"<|==|~=", specifier):
+        return specifier
+    limit = f"{int(least[1]) + 1}" if least[1] != "0" else f"0.{int(least[2] or 0) + 1}"
+    return f"{specifier},<{limit}"
+
+
+def between(releases: Sequence[str]) -> str:
+    """The specifier from the oldest to the newest of these releases, newest first: `>=0.27.0,<=1.6.0`."""
+    return f"=={releases[0]}" if len(releases) == 1 else f">={releases[-1]},<={releases[0]}"
 
 
 def _check_requirements(stack: Stack) -> Requirements:

@@ -255,7 +255,7 @@ def _dependents(stack: Stack, torch: str, cuda: str) -> Iterator[tuple[str, str]
             yield name, release
         elif _is_broken_by(package, torch, versions) or (name == "vllm" and not _vllm_fits(package.version, cuda)):
             candidates = releases_that_pin(name, "torch", torch)
-            candidates = [each for each in candidates if name != "vllm" or _vllm_fits(each, cuda)]
+            candidates = tuple(each for each in candidates if name != "vllm" or _vllm_fits(each, cuda))
             yield name, next((each for each in candidates if _accepts(name, each, versions)), "".join(candidates[:1]))
 
 

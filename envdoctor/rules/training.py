@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.releases import optional_specifier, releases_of, releases_that_accept, version_range
+from envdoctor.knowledge.releases import (
+    optional_specifier,
+    releases_of,
+    releases_that_accept,
+    required_specifier,
+    version_range,
+)
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.rules.facts import gpus_of
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.requirements import between, version_evidence, versions_of
 
 
 @rule("TRL001", kind="environment", severity=("error", "warning"), cause="trl-vllm-range")
@@ -39,7 +45,7 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     # v0.16.0 on. From v0.27.0 on it is conditional.
     renamed = satisfies(public_part(trl), ">=0.16,<0.27") and satisfies(public_part(vllm), ">=0.12")
     fails = renamed and satisfies(public_part(trl), ">=0.18")
-    if renamed and not specifier.startswith("=="):  # their extras have no upper bound, although the import fails
+    if renamed and "<" not in specifier and not specifier.startswith("=="):  # no upper bound, although it fails
         specifier = ",".join(part for part in (specifier, "<0.12") if part)
     if not specifier or satisfies(public_part(vllm), specifier) is not False:
         return
@@ -50,14 +56,14 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     ]
     vllm_releases = [release for release in releases_of("vllm") if satisfies(release, specifier)]
     trl_fix = f", or TRL {version_range(trl_releases)} for vLLM {public_part(vllm)}" if trl_releases else ""
-    commands = [f"uv pip install vllm=={vllm_releases[0]} --torch-backend=auto"] if vllm_releases else []
-    commands += [f"uv pip install trl=={trl_releases[0]}"] if trl_releases else []
+    commands = [f"uv pip install 'vllm{between(vllm_releases)}' --torch-backend=auto"] if vllm_releases else []
+    commands += [f"uv pip install 'trl{between(trl_releases)}'"] if trl_releases else []
     yield Problem(
         "error" if fails else "warning",
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
         version_evidence(stack, "trl", "vllm"),
         f"Install vLLM {specifier}" + (f" (newest: {vllm_releases[0]})" if vllm_releases else "") + f"{trl_fix}.",
-        either(*(tuple(commands))),
+        either(*commands),
     )
 
 
@@ -217,12 +223,15 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
     versions = versions_of(stack)
     names = [name for name in SAME_TRITON if name in versions]
     if len(names) > 1:
-        nightly = is_prerelease(versions.get("torch", "")) and "pytorch-triton" in names
-        keep = "pytorch-triton" if nightly else names[0]
+        torch = versions.get("torch", "")
+        pin = required_specifier("torch", torch, "triton") or f"=={versions['triton']}" if "triton" in names else ""
+        from_pypi = bool(pin) and not is_prerelease(torch)
         yield Problem(
             "warning",
             f"{' and '.join(f'{name} {versions[name]}' for name in names)} both contain the module triton",
             version_evidence(stack, "torch", *names),
-            f"Remove them and reinstall {keep}, which torch {versions.get('torch', '')} requires.",
-            either(f"uv pip uninstall {' '.join(names)}", f"uv pip install {keep}=={versions[keep]}"),
+            f"Remove them and install triton{pin}, which torch {torch} requires."
+            if from_pypi
+            else f"Remove them and install the one that torch {torch} requires from the index of torch.",
+            steps(f"uv pip uninstall {' '.join(names)}", f"uv pip install 'triton{pin}'") if from_pypi else (),
         )

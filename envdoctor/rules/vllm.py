@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier, version_range
-from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies
+from envdoctor.knowledge.releases import (
+    releases_that_accept,
+    releases_that_pin,
+    version_range,
+)
+from envdoctor.knowledge.versions import is_prerelease, local_part, public_part, satisfies
 from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, torch_cuda
 from envdoctor.rules.packages import cause_of, version_conflict
-from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.requirements import requirements_of, specifiers_for, version_evidence, versions_of
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import (
+    Violation,
+    between,
+    requirements_of,
+    specifiers_for,
+    version_evidence,
+    versions_of,
+)
 
 
 def _vllm(stack: Stack) -> str:
@@ -54,9 +65,9 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         instead = f", or for torch {public_part(torch)} vLLM {version_range(vllm_releases)}" if vllm_releases else ""
         commands = [f"uv pip install 'torch{pin}' 'vllm=={vllm_violation.requirer_version}'{_backend_of(stack)}"]
         if vllm_releases:
-            commands.append(f"uv pip install vllm=={vllm_releases[0]}{_backend_of(stack)}")
+            commands.append(f"uv pip install 'vllm{between(vllm_releases)}'{_backend_of(stack)}")
         fix = f"Install torch{pin}, which vLLM {vllm_violation.requirer_version} is compiled for{instead}."
-        yield Problem(problem.status, problem.message, problem.evidence, fix, either(*(tuple(commands))))
+        yield Problem(problem.status, problem.message, problem.evidence, fix, either(*commands))
         return
     users = ", ".join(sorted({violation.requirer for violation in found}))
     fix = f"Keep torch {torch} for vLLM {_vllm(stack)} and change {users} to releases that accept it"
@@ -65,141 +76,15 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         problem.message + f"; vLLM {_vllm(stack)} requires torch{specifiers_for(stack, 'torch').get('vllm', '')}",
         problem.evidence,
         f"{fix}, or to a separate environment.",
-        either(f"uv pip install {users.replace(', ', ' ')} vllm=={_vllm(stack)}", "uv pip check"),
+        either(*(f"uv pip install {name}=={release}" for name, release in _releases_for(found))),
     )
 
 
-@rule("VLLM002", kind="environment", severity="warning", cause="vllm-torch-mismatch")
-def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """vLLM is installed with an alpha or nightly torch.
-
-    NVIDIA's PyTorch containers have such builds (2.5.0a0+e000cf0ad9.nv24.10). vLLM's wheels and its build require a
-    released torch: pip replaces the container's torch, or the build fails on names that the alpha lacks. vLLM's own
-    images and NVIDIA's vLLM containers are built for their torch and not affected.
-
-    Fix: use a new virtual environment, a container with the required torch, or build vLLM after `python
-    use_existing_torch.py`.
-
-    References:
-    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
-    https://github.com/vllm-project/vllm/blob/main/use_existing_torch.py
-    """
-    torch = versions_of(stack).get("torch", "")
-    version = _vllm(stack)
-    if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
-        return
-    distribution = (stack.distributions.value or {}).get("vllm")
-    if distribution and distribution.requires and "vllm" not in specifiers_for(stack, "torch"):
-        return  # built locally for this torch: its metadata does not require one
-    pin = required_specifier("vllm", version, "torch") if version else ""
-    yield Problem(
-        "warning",
-        f"vLLM {version} is installed with torch {torch}, which is not a release"
-        + (f"; it requires torch{pin}" if pin else ""),
-        (evidence("torch", stack.torch), *version_evidence(stack, "vllm")),
-        "Install vLLM in a new environment with the torch that it requires, or build it for this torch.",
-        steps("uv venv --python 3.12 && uv pip install vllm --torch-backend=auto"),
-    )
-
-
-def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
-    """The CUDA major version of the vLLM wheel ("12", "cpu") and its source; empty if unknown.
-
-    PyPI's wheels: VLLM_MAIN_CUDA_VERSION in vllm/envs.py is 12.9 in 0.19.0 and 13.0 in 0.20.0 (measured 2026-11-21).
-    """
-    for extension in stack.extensions.value or ():
-        runtime = next((name for name in extension.needed if name.startswith("libcudart.so.")), "")
-        if extension.distribution == "vllm" and runtime:
-            return runtime.rpartition(".so.")[2].partition(".")[0], f"{extension.path} needs {runtime}"
-    version = _vllm(stack)
-    label = cuda_of_local(version)
-    if label:
-        return label.partition(".")[0], f"version {version}"
-    if not version or local_part(version) or is_prerelease(version) or version not in releases_of("vllm"):
-        return "", ""
-    for oldest, major in (("0.20", "13"), ("0.2.2", "12")):
-        if satisfies(version, f">={oldest}"):
-            return major, f"PyPI's wheel of {version} is for CUDA {major}"
-    return "11", f"PyPI's wheel of {version} is for CUDA 11"
-
-
-@rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant")
-def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The vLLM wheel is for another CUDA major version than torch, or for CUDA while torch is a CPU build.
-
-    PyPI has one variant of each release: CUDA 12 up to 0.19, CUDA 13 from 0.20 on. With a torch of the other CUDA
-    version the import fails with `libcudart.so.13: cannot open shared object file`. With a CPU torch
-    `libcudart.so.12` or `libtorch_cuda.so` is missing, and vLLM finds no platform.
-
-    Fix: install the wheel for torch's CUDA version (the releases on GitHub have +cu129 and +cpu wheels), or change
-    both.
-
-    References:
-    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
-    https://github.com/vllm-project/vllm/issues/52300
-    """
-    if not first_in_use(stack, "vllm") or stack.torch.value is None:
-        return
-    vllm, known_by = _cuda_of_vllm(stack)
-    cuda = torch_cuda(stack)
-    version = _vllm(stack) or "of unknown version"
-    torch = versions_of(stack).get("torch", "")
-    found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
-    cpu_build = cuda_of_local(torch) == "cpu" or (stack.torch.value.cuda.state == "absent" and not _is_rocm(stack))
-    if cpu_build and vllm != "cpu" and (vllm or not local_part(_vllm(stack))):
-        yield Problem(
-            "error" if vllm else "warning",
-            f"torch {torch} is a CPU build, but vLLM {version} from PyPI is for CUDA",
-            found,
-            "On a machine with an NVIDIA GPU reinstall torch for CUDA; otherwise install vLLM's CPU build "
-            "(the +cpu wheel of its release, or VLLM_TARGET_DEVICE=cpu from source).",
-            steps("uv pip install --reinstall vllm torch --torch-backend=auto"),
-        )
-    elif vllm and cuda and vllm != cuda.partition(".")[0]:
-        vllm_releases = releases_that_pin("vllm", "torch", public_part(torch))
-        wheel = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
-        yield Problem(
-            "error",
-            f"{wheel} does not match torch {torch} for CUDA {cuda} ({known_by})",
-            found,
-            f"Install torch for CUDA {vllm}, or vLLM's wheel for CUDA {cuda.partition('.')[0]} from GitHub."
-            + (
-                f" PyPI's {version_range(vllm_releases)} are for torch {public_part(torch)}." if vllm_releases else ""
-            ),
-            steps(f"uv pip install --reinstall vllm=={public_part(version)} --torch-backend=auto"),
-        )
-
-
-def _is_rocm(stack: Stack) -> bool:
-    build = stack.torch.value
-    return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
-
-
-@rule("VLLM008", kind="environment", severity=("warning", "info"), cause="vllm-torch-mismatch")
-def vllm_of_pypi_runs_on_condas_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """vLLM was installed from PyPI, and torch from conda.
-
-    vLLM's wheels are compiled for PyPI's torch. Builds of the same release with other settings have another binary
-    interface. conda's torch links NCCL statically, and vLLM loads it a second time. vLLM's documentation advises
-    against the combination.
-
-    Fix: create a new environment and install torch and vLLM from one source, in one command.
-
-    References:
-    https://github.com/vllm-project/vllm/issues/8420
-    https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
-    """
-    distributions = stack.distributions.value or {}
-    vllm, torch = distributions.get("vllm"), distributions.get("torch") or distributions.get("pytorch")
-    if not vllm or not torch or vllm.source.startswith("conda") or not torch.source.startswith("conda"):
-        return
-    yield Problem(
-        "info" if stack.cuda_available.value else "warning",
-        f"vLLM {vllm.version} is from PyPI, but torch {torch.version} is from {torch.source}",
-        version_evidence(stack, "vllm", torch.name),
-        "Create a new environment and install torch and vLLM from PyPI together.",
-        steps(f"uv venv --python 3.12 && uv pip install vllm=={public_part(vllm.version)} --torch-backend=auto"),
-    )
+def _releases_for(violations: list[Violation]) -> Iterator[tuple[str, str]]:
+    """The newest release of each package that accepts the installed torch."""
+    for violation in violations:
+        releases = releases_that_accept(violation.requirer, "torch", public_part(violation.installed))
+        yield from ((violation.requirer, release) for release in releases[:1])
 
 
 # Read from vllm/_C.abi3.so of PyPI's wheels: no code for 12.0 in 0.9.0 and 0.9.1, 0.9.2 has it for some kernels
@@ -229,7 +114,9 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
     if not first_in_use(stack, "vllm") or binaries:  # the EXT rules check the binaries
         return
     blackwell_gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0))[0] == 12]
-    releases = [version for version in [_vllm(stack)] if version] or _possible_releases(versions.get("torch", ""))
+    releases = tuple(version for version in [_vllm(stack)] if version) or _possible_releases(
+        versions.get("torch", "")
+    )
     old = [row for row in releases if satisfies(row, f"<{FIRST_COMPLETE_ON_SM_120}") and not local_part(row)]
     if blackwell_gpus and old and len(old) == len(releases):
         no_code = [release for release in old if satisfies(release, f"<{FIRST_WITH_SM_120}")]
@@ -243,16 +130,16 @@ def vllm_has_no_code_for_blackwell(machine: Machine, stack: Stack) -> Iterator[P
                 Evidence(f"GPU {blackwell_gpus[0].index}", gpu_label(blackwell_gpus[0]), machine.gpus.source),
                 *version_evidence(stack, "torch", "vllm"),
             ),
-            "Upgrade vLLM to 0.10.2 or newer with its torch, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
+            "Install vLLM 0.10.2 or newer with its torch, or build it with TORCH_CUDA_ARCH_LIST=12.0; "
             "reinstalling torch does not help.",
-            steps("uv pip install 'vllm>=0.10.2' --torch-backend=auto"),
+            steps("uv pip install 'vllm>=0.10.2,<0.12' --torch-backend=auto"),
         )
 
 
-def _possible_releases(torch: str) -> list[str]:
+def _possible_releases(torch: str) -> tuple[str, ...]:
     """The vLLM releases that require this torch release, for reports without a vLLM version."""
     if not torch or is_prerelease(torch):
-        return []
+        return ()
     return releases_that_pin("vllm", "torch", public_part(torch))
 
 

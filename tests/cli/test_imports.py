@@ -27,6 +27,7 @@ LAYERS = (
     ("explain",),
     ("profiles",),
     ("manifests",),
+    ("remedies",),
     ("locking",),
     ("verify",),
     ("install",),
@@ -39,7 +40,18 @@ LAYERS = (
     ("__main__",),
 )
 # Packages that neither start a process nor open a socket.
-PURE = {"binaries", "environment", "explain", "knowledge", "manifests", "pages", "redact", "reports", "rules"}
+PURE = {
+    "binaries",
+    "environment",
+    "explain",
+    "knowledge",
+    "manifests",
+    "pages",
+    "redact",
+    "remedies",
+    "reports",
+    "rules",
+}
 STARTS_THINGS = {"subprocess", "socket", "urllib.request", "http", "envdoctor.core.processes", "envdoctor.download"}
 FOREIGN = {"torch", "vllm", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "click"}
 

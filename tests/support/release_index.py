@@ -139,7 +139,8 @@ def _torch_of(name: str, version: str) -> str:
     if name == "torch":
         return version
     lines = map(parse_requirement, requirements_of_release(name, version))
-    return next((line.specifier.lstrip("=>") for line in lines if line and line.name == "torch"), "")
+    same = version if name == "torchaudio" else ""  # from 2.11 on it requires no torch
+    return next((line.specifier.lstrip("=>") for line in lines if line and line.name == "torch"), same)
 
 
 def make_release(

@@ -33,6 +33,7 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.uv import find_uv, summarize_error
+from envdoctor.remedies import pin_remedies
 from envdoctor.rules import evaluate
 
 # Facts of an environment that METADATA does not contain: those of the example.
@@ -215,7 +216,8 @@ class Trial:
 
     def findings(self, machine: Machine) -> list[Finding]:
         """What `check` reports for the environment."""
-        return remedies_for_environment(evaluate(machine, self.stack()), str(self.interpreter))
+        stack = self.stack()
+        return remedies_for_environment(pin_remedies(machine, stack, evaluate(machine, stack)), str(self.interpreter))
 
     def results(self) -> Iterator[Result]:
         """Apply each remedy that changes packages to a fresh copy of the environment."""

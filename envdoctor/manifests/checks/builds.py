@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
@@ -78,9 +79,9 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
                 table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
             ),
             "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
-            either(
-                "uv pip install setuptools wheel packaging psutil ninja",
-                f"uv pip install '{requirement.text}' --no-build-isolation",
+            steps(
+                "uv pip install 'setuptools>=70,<82' wheel packaging psutil ninja",
+                f"uv pip install {shlex.quote(requirement.text)} --no-build-isolation",
             ),
             line=line,
         )
@@ -165,6 +166,8 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
     """A package is compiled without nvcc: in a runtime image, or although no step installs a CUDA toolkit."""
     for install, requirement, line in _possible_builds(context):
         state = install.before
+        torch = install.after.packages.get("torch")
+        cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
         if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in _BUILT_WITH_TORCH | {"vllm"}:
             continue
         if _is_compiled(context, install, requirement) or (state.image and requirement.name != "flash-attn"):
@@ -174,7 +177,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 f"{requirement.name} is compiled from source, but {reason}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Use a -devel image, or install the toolkit of torch's CUDA version and set CUDA_HOME.",
-                steps("export CUDA_HOME=/usr/local/cuda-12.8"),
+                steps(f"export CUDA_HOME=/usr/local/cuda-{cuda}") if cuda else (),
                 line=line,
             )
 
@@ -191,7 +194,7 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
                 f"{requirement.name} is compiled without MAX_JOBS: one job for each CPU, about 5 GB each",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Set MAX_JOBS to the memory in GB divided by 5.",
-                steps(f"MAX_JOBS=4 {install.action.command}"),
+                guide_command(f"MAX_JOBS=4 {install.action.command}"),
                 line=line,
             )
 

@@ -1,8 +1,9 @@
-"""Lines of a guide and rows of the built-in tables as evidence of findings."""
+"""Evidence and remedies of the findings on a guide: its lines, rows of the built-in tables, and its own commands."""
 
 from __future__ import annotations
 
 from envdoctor.core.records import Evidence
+from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
 from envdoctor.manifests.context import GuideContext
 
 
@@ -26,3 +27,13 @@ def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> E
 def table_evidence(fact: str, value: str, source: str, date: str = "") -> Evidence:
     """A row of a table as evidence."""
     return Evidence(fact, value, f"{source}{f', {date}' if date else ''}")
+
+
+def guide_command(command: str) -> tuple[Remedy, ...]:
+    """A corrected command of the guide. It may have options that envdoctor's own remedies do not use."""
+    return (remedy_of([UserCommand(command=command)]),)
+
+
+def install_step(*packages: str, backend: str = "") -> tuple[Remedy, ...]:
+    """Install requirements of the guide with others."""
+    return (remedy_of([Install(packages=packages, backend=backend)]),)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.manifests.actions import SetVariables
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
-from envdoctor.manifests.checks.replacements import requirement_arguments
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.torch_sources import torch_source
 from envdoctor.rules.registry import Problem, rule
@@ -44,7 +43,7 @@ def config_setting_has_no_effect(context: GuideContext) -> Iterator[Problem]:
                         ),
                     ),
                     f"Use the uv option --torch-backend={backend}.",
-                    steps(f"uv pip install {requirement_arguments(install)} --torch-backend={backend}"),
+                    install_step(*requirement_texts(install), backend=backend),
                     line=line,
                 )
 
@@ -68,7 +67,7 @@ def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[P
                     table_evidence("auto without a driver", "cpu", "measured with uv", "2026-11-21"),
                 ),
                 "Select the build for the driver of the target machine, such as --torch-backend=cu128.",
-                steps(install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128")),
+                guide_command(install.action.command.replace("=auto", "=cu128").replace(" auto", " cu128")),
                 line=line,
             )
 
@@ -133,6 +132,6 @@ def shell_interprets_a_version_bound_as_redirection(context: GuideContext) -> It
                 f"{word} is not quoted: the shell {effect}",
                 (guide_evidence(context, "argument", word, line),),
                 f"Quote it: '{word}'.",
-                steps(f"uv pip install '{word}'"),
+                install_step(word),
                 line=line,
             )

@@ -10,13 +10,14 @@ from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_drive
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import InstallSystemPackages, UseImage
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
-from envdoctor.manifests.checks.replacements import requirement_arguments
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import image_state
 from envdoctor.manifests.resolver import ResolvedPackage
 from envdoctor.manifests.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build, torch_source
 from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import bounded
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 NGC = "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/"
@@ -282,7 +283,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
                 f"--index-url replaces PyPI by {source}, which does not have {', '.join(not_on_index[:5])}",
                 (guide_evidence(context, "--index-url", str(source), line),),
                 "Install torch in a separate step, or use --extra-index-url (uv: --torch-backend).",
-                steps(f"uv pip install {requirement_arguments(install)} --torch-backend={source.backend}"),
+                install_step(*requirement_texts(install), backend=source.backend),
                 line=line,
             )
 
@@ -320,7 +321,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                         table_evidence("channel pytorch", "ended with 2.5.1", CONDA, "2026-11-21"),
                     ),
                     "Install torch with uv or pip, or install pytorch-gpu of conda-forge.",
-                    steps(f"uv pip install 'torch{requirement.specifier}' --torch-backend=auto"),
+                    install_step(f"torch{bounded(requirement.specifier)}", backend="auto"),
                     line=line,
                 )
 

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, Run
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
 from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import bounded
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
 _TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|[0-9a-f]{40})\b")
@@ -91,7 +92,7 @@ def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Pr
                     table_evidence(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
                 ),
                 row.fix,
-                either(*((row.command,) if row.command else ())),
+                steps(row.command) if row.command else (),
                 line=line,
                 cause=row.cause,
             )
@@ -124,7 +125,7 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
                 table_evidence("huggingface-cli", "removed in 1.x", HUB_CLI, "2026-11-21"),
             ),
             f"Use {_TOKEN.sub('$HF_TOKEN', new)}.",
-            steps(_TOKEN.sub("$HF_TOKEN", new)),
+            guide_command(_TOKEN.sub("$HF_TOKEN", new)),
             line=line,
         )
 
@@ -205,7 +206,7 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
                     table_evidence(row.name, row.present, row.source, row.date),
                 ),
                 f"Use {row.instead}, or pin {row.package}{row.present}.",
-                steps(f"uv pip install '{row.package}{row.present}'"),
+                install_step(f"{row.package}{bounded(row.present)}"),
                 line=line,
                 cause="library-too-old" if row.present.startswith(">") else "dependency-pin-violated",
             )

@@ -17,7 +17,7 @@ from envdoctor.knowledge.published import (
     releases_in_range,
 )
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
 from envdoctor.manifests.interpreter import EnvironmentState, InstallStep
@@ -75,7 +75,7 @@ def _yanked_release(
             table_evidence(name, f"{release.version} yanked", PYPI, date_read(name)),
         ),
         f"Use {pin}.",
-        steps(f"uv pip install '{pin}'"),
+        install_step(pin),
         line=line,
     )
 
@@ -96,7 +96,7 @@ def _missing_release(
         f"the newest is {newest.version}, the nearest {nearest.version}",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
         f"Use {name}=={nearest.version}.",
-        steps(f"uv pip install '{name}=={nearest.version}'"),
+        install_step(f"{name}=={nearest.version}"),
         line=line,
         cause="torch-companion-mismatch" if name in COMPANIONS else "",
     )
@@ -145,7 +145,7 @@ def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: li
             for bound in bounds
         ),
         f"Use {pin}" + (f", which {required.required_by} requires." if required.required_by else "."),
-        steps(f"uv pip install '{pin}'"),
+        install_step(pin),
         line=line_of(context, in_guide.line or install.action.line, in_guide.text),
         cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
     )
@@ -203,7 +203,7 @@ def _incompatible_release(
             *(_rule_evidence(violation) for violation in violations),
         ),
         f"Use {pin}." if pin else worst.problem.fix,
-        steps(f"uv pip install '{pin}'") if pin else worst.problem.remedies,
+        install_step(pin) if pin else worst.problem.remedies,
         line=line,
         cause=worst.rule.cause,
         url=worst.rule.url,
@@ -236,7 +236,7 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                     _rule_evidence(violation),
                 ),
                 problem.fix + (f" With the other pins of this guide: {pin}." if pin else ""),
-                steps(f"uv pip install '{pin}'") if pin else problem.remedies,
+                install_step(pin) if pin else problem.remedies,
                 line=line_of(context, last.line, last.reason),
                 cause=violation.rule.cause,
                 url=violation.rule.url,
@@ -338,7 +338,7 @@ def _no_wheel_for_glibc(
             table_evidence(package.name, f"glibc {required}", PYPI, date_read(package.name)),
         ),
         f"Use a system with glibc {required} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
-        steps(f"uv pip install --only-binary :all: '{package.name}=={package.version}'"),
+        guide_command(f"uv pip install --only-binary :all: '{package.name}=={package.version}'"),
         line=line_of(context, package.line, package.reason),
         cause="glibc-too-old",
     )

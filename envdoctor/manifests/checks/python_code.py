@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
 from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import bounded
 
 TRL = "https://huggingface.co/docs/trl/grpo_trainer"
 _CALL = re.compile(r"\b(GRPOConfig|GRPOTrainer)\s*\(")
@@ -98,9 +100,15 @@ def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[
                 f"loss_type={value} was added in TRL {row.first}; the guide installs {trl}",
                 (guide_evidence(context, name, value, line),),
                 f'Use "dapo" or "dr_grpo", or TRL {row.first}.',
-                steps(f"uv pip install 'trl>={row.first}'"),
+                steps(f"uv pip install 'trl{bounded(f'>={row.first}')}'"),
                 line=line,
             )
+
+
+def _companions(context: GuideContext, torch: str) -> list[str]:
+    """A release of torch, with those of torchvision and torchaudio for it if the guide installs them."""
+    names = [name for name in ("torchvision", "torchaudio") if context.version(name)]
+    return [f"torch=={torch}", *(f"{name}=={releases_that_pin(name, 'torch', torch)[0]}" for name in names)]
 
 
 def _first(context: GuideContext, pattern: str) -> tuple[int, str] | None:
@@ -172,7 +180,7 @@ def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iter
                     ),
                 ),
                 "Do not set it, or use TRL 1.10 or newer.",
-                steps("uv pip install 'trl>=1.10'"),
+                steps("uv pip install 'trl>=1.10,<1.11'"),
                 line=line,
             )
 
@@ -212,7 +220,7 @@ def liger_loss_ignores_the_importance_sampling_ratio(context: GuideContext) -> I
             f"liger-kernel {liger} does not implement the loss dapo, which this run uses",
             (guide_evidence(context, "use_liger_loss", value, line),),
             "Use liger-kernel 0.6.4 or newer.",
-            steps("uv pip install 'liger-kernel>=0.6.4'"),
+            steps("uv pip install 'liger-kernel>=0.6.4,<0.7'"),
             line=line,
             cause="library-too-old",
         )
@@ -252,7 +260,7 @@ def mxfp4_checkpoint_is_dequantized_or_rejected(context: GuideContext) -> Iterat
             f"Triton {triton} does not support MXFP4: gpt-oss is dequantized and takes 39 GiB instead of 12.8",
             (guide_evidence(context, "triton", package.reason, package.line),),
             "Use torch 2.8 or newer, which requires Triton 3.4.",
-            steps("uv pip install torch==2.8.0 --torch-backend=cu128"),
+            install_step(*_companions(context, "2.8.0"), backend="cu128"),
             line=package.line or used[0],
         )
 
@@ -285,7 +293,7 @@ def lora_of_expert_layers_is_not_supported(context: GuideContext) -> Iterator[Pr
             f"PEFT {peft} does not have target_parameters",
             (guide_evidence(context, "target_parameters", targets[1].strip()[:60], targets[0]),),
             "Use PEFT 0.17 or newer.",
-            steps("uv pip install 'peft>=0.17'"),
+            steps("uv pip install 'peft>=0.17,<0.18'"),
             line=targets[0],
             cause="library-too-old",
         )

@@ -8,7 +8,7 @@ from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.resolver import ResolvedPackage
@@ -67,15 +67,15 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
             guide_evidence(context, new.name, install.action.command, install.action.line),
         ),
         f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step.",
-        either(*((f"uv pip install {requirement_arguments(install)} '{pin}'",) if can_pin else ())),
+        install_step(*requirement_texts(install), pin) if can_pin else (),
         line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if breaks_vllm else "",
     )
 
 
-def requirement_arguments(install: InstallStep) -> str:
-    """The first requirements of the step, quoted for a command line."""
-    return " ".join(f"'{requirement.text}'" for requirement in install.action.requirements[:6])
+def requirement_texts(install: InstallStep) -> list[str]:
+    """The first requirements of the step."""
+    return [requirement.text for requirement in install.action.requirements[:6]]
 
 
 def _describe(package: ResolvedPackage) -> str:
@@ -103,7 +103,7 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         command = (
             install_command(build).replace(latest, public_part(new.version))
             if build
-            else "uv pip install 'torch>=2.11'"
+            else "uv pip install 'torch>=2.11,<2.12'"
         )
         line = line_of(context, new.line, "" if new.is_dependency else new.reason)
         yield Problem(

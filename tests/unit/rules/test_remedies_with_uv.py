@@ -44,14 +44,8 @@ KNOWN = {
     },
     **{(rule, "still reported"): LIBRARY for rule in ("DRV011", "DRV013", "TORCH005", "PY008")},
     **{(rule, "still reported"): DIRECTORY for rule in ("HOST003", "HOST011", "PY002")},
-    **{
-        (rule, "new error"): WRONG
-        for rule in ("TRL001", "TRL003", "PKG005", "PKG008", "HF013", "HF015", "HF016", "VLLM004")
-    },
-    **{
-        (rule, "still reported"): WRONG for rule in ("PKG013", "EXT004", "ENV013", "TORCH001", "TORCH002", "TORCH004")
-    },
-    **{(rule, "uv: "): WRONG for rule in ("HF020", "TORCH004")},
+    **{(rule, "still reported"): WRONG for rule in ("EXT004", "ENV013")},
+    ("TORCH004", "uv: "): "the index of the test does not have NCCL for CUDA 11",
 }
 
 # Rules whose first example the default suite uses: a pin, a build of the PyTorch index, a package to remove.

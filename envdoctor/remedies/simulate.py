@@ -1,0 +1,125 @@
+"""The environment after an installation: the versions that uv selects, and the records that the rules examine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from envdoctor.core.records import Distribution, Fact, Machine, Stack, TorchBuild, absent, known, unreadable
+from envdoctor.core.remedies import Install
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import parse_requirement, releases_of
+from envdoctor.knowledge.versions import cuda_of_local, minor_of, public_part
+from envdoctor.manifests.requirement import InstallRequirement
+from envdoctor.manifests.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.manifests.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
+from envdoctor.rules import facts
+from envdoctor.rules.requirements import versions_of
+
+_SOURCE = "planned installation"
+_NOT_INSTALLED: Fact[Any] = unreadable(_SOURCE, "not installed yet")
+
+
+def in_tables(name: str) -> bool:
+    """Whether the releases of a package are known."""
+    return bool(published_releases(name) or releases_of(name))
+
+
+def relevant_part(stack: Stack) -> Stack:
+    """The stack without the requirements and packages on which no table has rows; the search evaluates it often."""
+    distributions = {}
+    for name, package in (stack.distributions.value or {}).items():
+        lines = tuple(
+            line for line in package.requires if (found := parse_requirement(line)) and in_tables(found.name)
+        )
+        distributions[name] = (
+            package if lines == package.requires else msgspec.structs.replace(package, requires=lines)
+        )
+    return msgspec.structs.replace(stack, distributions=known(distributions, stack.distributions.source))
+
+
+def target_of(machine: Machine, stack: Stack, backend: str) -> ResolverTarget:
+    """The platform, Python and index that packages are resolved for."""
+    return ResolverTarget(
+        machine.system.architecture.value or "x86_64",
+        minor_of(stack.python_version.value or ""),
+        exclude_newer="9",
+        source=TorchSource(backend, has_priority=bool(cuda_name(backend))),
+    )
+
+
+def resolve(machine: Machine, stack: Stack, step: Install, pins: dict[str, str]) -> dict[str, str] | None:
+    """The packages whose version an installation of `pins` changes; None if their requirements contradict."""
+    installed = {
+        name: ResolvedPackage(name, version, 0, "installed")
+        for name, version in versions_of(stack).items()
+        if name not in step.reinstall
+    }
+    resolver = Resolver(
+        target_of(machine, stack, step.backend), installed, upgrade=False, with_dependencies=not step.no_deps
+    )
+    resolution = resolver.resolve([InstallRequirement(name, f"=={version}") for name, version in pins.items()])
+    if resolution.conflicts:
+        return None
+    found = {name: package.version for name, package in resolution.packages.items()} | pins
+    return {
+        name: public_part(version)
+        for name, version in found.items()
+        if name not in installed or public_part(installed[name].version) != public_part(version)
+    }
+
+
+def backend_for(machine: Machine, stack: Stack, step: Install, torch: str) -> str:
+    """The backend for a torch release: that of the step, else that of the installed build, else the nearest one."""
+    if cuda_name(step.backend):
+        return step.backend
+    platform = machine.system.architecture.value or "x86_64"
+    installed = versions_of(stack).get("torch", "")
+    torch, present = torch or installed, facts.torch_cuda(stack) or cuda_of_local(installed)
+    if present == "cpu" and not step.backend:
+        return "cpu"
+    builds = cuda_builds(torch, platform)
+    if present and present != "cpu" and torch_has_build(torch, present, platform):
+        return f"cu{present.replace('.', '')}"
+    same_major = [cuda for cuda in builds if cuda.partition(".")[0] == present.partition(".")[0]]
+    if same_major:
+        return f"cu{same_major[-1].replace('.', '')}"
+    return step.backend or "auto"
+
+
+def stack_after(machine: Machine, stack: Stack, changed: dict[str, str], backend: str) -> Stack:
+    """The stack with other versions. Facts that only the installed files can give are unreadable."""
+    distributions = dict(stack.distributions.value or {})
+    if "torch" in changed:
+        distributions = {name: package for name, package in distributions.items() if not name.startswith("nvidia-")}
+        distributions.pop("pytorch", None)
+    distributions |= {
+        name: Distribution(name=name, version=version, location=distributions[name].location)
+        if name in distributions
+        else Distribution(name=name, version=version)
+        for name, version in changed.items()
+    }
+    files = tuple(file for file in stack.extensions.value or () if file.distribution not in changed)
+    return msgspec.structs.replace(
+        stack,
+        distributions=known(distributions, stack.distributions.source),
+        extensions=known(files, stack.extensions.source) if stack.extensions.value is not None else stack.extensions,
+        torch=_torch(machine, changed["torch"], backend) if "torch" in changed else stack.torch,
+    )
+
+
+def _torch(machine: Machine, version: str, backend: str) -> Fact[TorchBuild]:
+    platform, driver = machine.system.architecture.value or "x86_64", machine.driver.version.value or ""
+    cuda = torch_cuda(version, TorchSource(backend, has_priority=bool(cuda_name(backend))), platform, driver)
+    local = "+cpu" if cuda == "cpu" else f"+cu{cuda.replace('.', '')}" if cuda else ""
+    return known(
+        TorchBuild(
+            version=known(version + local, _SOURCE),
+            cuda=absent(_SOURCE) if cuda == "cpu" else known(cuda, _SOURCE) if cuda else _NOT_INSTALLED,
+            hip=absent(_SOURCE),
+            cxx11_abi=_NOT_INSTALLED,
+            architectures=_NOT_INSTALLED,
+        ),
+        _SOURCE,
+    )

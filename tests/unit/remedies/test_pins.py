@@ -1,0 +1,169 @@
+"""Exact versions in the remedies of findings: each one is applied, and all rules are evaluated again."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from support.cases import each_case
+from support.recorded_results import assert_as_recorded
+from support.remedies import can_apply, commands_of, failures
+from support.report_stack import make_machine, make_stack
+
+from envdoctor.core.records import Distribution, Finding, Stack
+from envdoctor.core.remedies import Install
+from envdoctor.remedies import pin_remedies
+from envdoctor.rules import evaluate
+from envdoctor.rules.known_breaks import known_breaks
+
+MACHINE = make_machine(["NVIDIA H100 80GB HBM3"], driver="580.95.05")
+# Environments without a problem.
+OLD = """torch 2.4.1+cu121, torchvision 0.19.1, triton 3.0.0, transformers 4.45.2, tokenizers 0.20.3,
+    accelerate 1.1.1, peft 0.13.2, datasets 3.1.0, huggingface-hub 0.25.2, numpy 1.26.4,
+    bitsandbytes 0.45.5, setuptools 79.0.1"""
+V4 = """torch 2.8.0+cu128, torchvision 0.23.0, torchaudio 2.8.0, triton 3.4.0, transformers 4.57.1, tokenizers 0.22.1,
+    accelerate 1.11.0, peft 0.17.1, datasets 4.3.0, huggingface-hub 0.36.0, numpy 2.2.6, pyarrow 21.0.0,
+    bitsandbytes 0.48.1, setuptools 79.0.1"""
+V5 = """torch 2.11.0+cu130, torchvision 0.26.0, triton 3.6.0, transformers 5.17.0, tokenizers 0.23.1,
+    accelerate 1.15.0, peft 0.21.0, datasets 4.8.0, huggingface-hub 1.31.0, numpy 2.2.6, pyarrow 21.0.0,
+    bitsandbytes 0.50.2, setuptools 79.0.1"""
+
+
+def stack_of(environment: str, changes: str = "", python: str = "3.12.11") -> Stack:
+    """An environment with other versions of some packages; `-` removes one."""
+    listed = dict(part.split() for part in ",".join(filter(None, (environment, changes))).split(","))
+    listed = {name: version for name, version in listed.items() if version != "-"}
+    cuda = re.search(r"\+cu(\d\d)(\d)", listed.get("torch", ""))
+    return make_stack(
+        listed.get("torch"), cuda=f"{cuda[1]}.{cuda[2]}" if cuda else None, packages=listed, python=python
+    )
+
+
+def pinned(stack: Stack, rule: str) -> Finding:
+    """The finding of a rule with exact versions."""
+    found = [each for each in pin_remedies(MACHINE, stack, evaluate(MACHINE, stack)) if each.id == rule]
+    assert found, [f"{each.id}: {each.message}" for each in evaluate(MACHINE, stack)]
+    return found[0]
+
+
+@each_case("environment", [OLD, V4, V5])
+def test_environments_are_clean_before_the_fault(environment: str) -> None:
+    stack = stack_of(environment)
+    assert {each.id: each.message for each in evaluate(MACHINE, stack) if each.status in ("error", "warning")} == {}
+
+
+# torch with its companions.
+T29 = "torch 2.9.0+cu128, torchvision 0.24.0, torchaudio 2.9.0, triton 3.5.0"
+T291 = "torch 2.9.1+cu128, torchvision 0.24.1, torchaudio 2.9.1, triton 3.5.1"
+T210 = "torch 2.10.0+cu128, torchvision 0.25.0, torchaudio 2.10.0, triton 3.6.0"
+# A fault in such an environment: the rule, the changed versions, and the commands.
+FAULTS = [
+    ("HF001", V4, "trl 0.23.1, transformers 5.23.0, tokenizers 0.23.1, huggingface-hub 1.31.0, peft 0.18.1"),
+    ("HF002", V4, "vllm 0.10.2, transformers 5.3.0, huggingface-hub 1.31.0, peft 0.18.1"),
+    ("HF003", V4, "torch 2.7.0+cu126, torchvision 0.22.0, torchaudio 2.7.0, triton 3.3.0, vllm 0.9.2"),
+    ("HF004", V5, "peft 0.17.1"),
+    ("HF005", V5, "liger-kernel 0.6.3"),
+    ("HF006", V4, "accelerate 1.1.1"),
+    ("HF007", V5, "torchao 0.15.0"),
+    ("HF008", V4, "torchao 0.3.1"),
+    ("HF009", V5, "bitsandbytes 0.45.0, torch 2.8.0+cu128, torchvision 0.23.0, triton 3.4.0"),
+    ("HF010", V4, "autoawq 0.2.9"),
+    ("HF011", V4, "diffusers 0.25.1"),
+    ("HF011", OLD, "diffusers 0.25.1, huggingface-hub 0.26.5"),
+    ("HF012", V4, "sentence-transformers 2.2.2"),
+    ("HF013", OLD, "transformers 4.52.4, tokenizers 0.21.4, huggingface-hub 0.34.4, accelerate 1.3.0"),
+    ("HF015", V5, "transformers 5.10.2, torch 2.6.0+cu124, torchvision 0.21.0, triton 3.2.0, bitsandbytes 0.48.1"),
+    ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),
+    ("HF020", V4, "kernels 0.13.0"),
+    ("HF020", V5, "kernels 0.12.0"),
+    ("BNB003", V4, "torch 2.6.0+cu124, torchvision 0.21.0, torchaudio 2.6.0, triton 3.2.0, bitsandbytes 0.44.1"),
+    ("TRL001", V4, f"trl 0.23.1, vllm 0.12.0, {T29}"),
+    ("TRL001", V4, f"trl 0.28.0, vllm 0.17.0, {T210}"),
+    ("TRL002", V4, f"trl 1.5.0, vllm 0.17.0, {T210}, datasets 4.7.0"),
+    ("TRL003", V4, "trl 0.23.1, liger-kernel 0.6.3, vllm 0.10.2"),
+    ("TRL004", V4, "trl 0.23.1, liger-kernel 0.6.2"),
+    ("TRL005", V4, "trl 0.22.2"),
+    ("TRL006", V4, "peft 0.16.0, kernels 0.10.4"),
+    ("DS001", OLD, "deepspeed 0.14.0"),
+    ("RAY001", V4, "ray 2.48.0, click 8.3.1"),
+    ("CUDNN001", V4, f"{T291}, timm 1.0.0, nvidia-cudnn-cu12 9.10.2.21"),
+    ("CUDNN002", V4, f"{T291}, sglang 0.5.8, nvidia-cudnn-cu12 9.10.2.21"),
+    ("CUDNN004", V4, f"{T29}, timm 1.0.0, nvidia-cudnn-cu12 9.16.0.29"),
+    ("PKG014", OLD, "torch 2.2.2+cu121, torchvision 0.17.2, triton 2.2.0, setuptools 82.0.0"),
+    ("PKG001", V4, "huggingface-hub 1.31.0"),
+    ("PKG001", V4, "numba 0.61.2, numpy 2.3.1"),
+    ("PKG001", V4, "vllm 0.10.2, xgrammar 0.1.10"),
+    ("PKG002", V4, "torchvision 0.24.0"),
+    ("PKG002", V4, "torch 2.9.0+cu128, triton 3.5.0"),
+    ("PKG003", OLD, "vllm 0.6.3, torch 2.4.0+cu121, torchvision 0.19.0, numpy 2.0.2"),
+    ("PKG004", V4, f"{T29}, vllm 0.12.0, transformers 5.3.0, huggingface-hub 1.31.0, peft 0.18.1"),
+    ("PKG005", OLD, "vllm 0.6.3, torch 2.4.0+cu121, torchvision 0.19.0, transformers 4.40.1, tokenizers 0.19.1"),
+    ("PKG006", V4, "xformers 0.0.33"),
+    ("PKG006", OLD, "torch 2.5.1+cu121, torchvision 0.20.1, triton 3.1.0, xformers 0.0.29.post3"),
+    ("PKG008", V5, "torch 2.2.0+cu121, torchvision 0.17.0, triton 2.2.0, bitsandbytes 0.48.1, numpy 1.26.4"),
+    ("PKG008", V4, "accelerate 0.20.3"),
+    ("PKG012", V4, "flashinfer-python 0.5.3, flashinfer-cubin 0.5.2"),
+    ("PKG013", V4, "pytorch-triton 3.4.0+gitae848267"),
+    ("VLLM001", V4, f"vllm 0.10.2, {T29}"),
+    ("VLLM001", V4, "vllm 0.12.0"),
+    ("VLLM003", V5, "vllm 0.21.0, torch 2.11.0+cu126"),
+    ("VLLM003", V4, "torch 2.9.0+cpu, torchvision 0.24.0, torchaudio 2.9.0, triton -, vllm 0.12.0"),
+    ("VLLM003", V5, "vllm 0.20.0+cu129"),
+    ("VERL001", V4, f"{T29}, vllm 0.13.0, verl 0.7.0"),
+]
+PYTHONS = {"RAY001": "3.10.13"}
+
+
+@each_case(("rule", "environment", "changes"), FAULTS, ids=[f"{rule}-{changes}" for rule, _, changes in FAULTS])
+def test_exact_versions_cure_the_finding_and_cause_no_error(rule: str, environment: str, changes: str) -> None:
+    stack = stack_of(environment, changes, PYTHONS.get(rule, "3.12.11"))
+    finding = pinned(stack, rule)
+    assert finding.remedies
+    assert failures(MACHINE, stack, finding) == []
+    for remedy in filter(can_apply, finding.remedies):
+        for step in remedy.steps:
+            assert not isinstance(step, Install) or all("==" in package for package in step.packages), remedy.commands
+
+
+def test_commands_are_as_recorded() -> None:
+    """The commands of all faults. A change of the tables or of a rule shows here."""
+    results = {
+        f"{rule} {' '.join(changes.split())}": list(
+            commands_of(pinned(stack_of(environment, changes, PYTHONS.get(rule, "3.12.11")), rule))
+        )
+        for rule, environment, changes in FAULTS
+    }
+    assert_as_recorded("pinned_remedies", results)
+
+
+def test_every_known_break_is_applied() -> None:
+    rules = {rule for rule, _, _ in FAULTS}
+    assert [row.id for row in known_breaks() if row.remedies and row.id not in rules] == []
+
+
+def test_a_conflict_without_a_common_version_changes_the_requirers() -> None:
+    """vLLM and a package that pins another transformers: no version of transformers satisfies both."""
+    other = Distribution(name="compressed-tensors", version="0.9.0", requires=("transformers==4.50.0",))
+    listed = {"vllm": "0.12.0", "transformers": "4.57.1", "torch": "2.9.0+cu128"}
+    stack = make_stack("2.9.0+cu128", cuda="12.8", packages=listed, distributions=(other,))
+    finding = pinned(stack, "PKG004")
+    assert "No version of transformers" in finding.fix
+    assert failures(MACHINE, stack, finding) == []
+
+
+def test_findings_of_machines_and_rocm_stay() -> None:
+    assert pin_remedies(MACHINE, None, evaluate(MACHINE)) == evaluate(MACHINE)
+    rocm = make_stack(
+        "2.8.0+rocm6.4", hip="6.4", packages={"torch": "2.8.0+rocm6.4", "peft": "0.17.1", "transformers": "5.2.0"}
+    )
+    assert pin_remedies(MACHINE, rocm, evaluate(MACHINE, rocm)) == evaluate(MACHINE, rocm)
+
+
+def test_time_with_many_findings() -> None:
+    """Ten problems in one environment take 0.1 s."""
+    changes = "trl 0.23.1, transformers 5.23.0, vllm 0.10.2, liger-kernel 0.6.3, kernels 0.10.4, xgrammar 0.1.10"
+    stack = stack_of(V4, f"{changes}, diffusers 0.25.1, numba 0.61.2, numpy 2.3.1, torchvision 0.24.0")
+    findings = evaluate(MACHINE, stack)
+    start = time.process_time()
+    assert len(pin_remedies(MACHINE, stack, findings)) == len(findings) >= 10
+    assert time.process_time() - start < 1  # for a busy machine
