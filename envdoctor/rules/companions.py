@@ -26,6 +26,7 @@ from envdoctor.rules.torch_install import (
     loads_cuda,
     rebuild,
     reinstall,
+    show_files,
 )
 
 NO_BITSANDBYTES = "No release of bitsandbytes in the tables has one: build it from source."
@@ -236,7 +237,7 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
         return
     newest = bitsandbytes_release(machine, stack, versions_of(stack).get("torch", ""), cuda)
     again = " --reinstall-package bitsandbytes" if newest == version else ""
-    install = f"uv pip install bitsandbytes=={newest}{again}" if newest else "uv pip show bitsandbytes"
+    install = f"uv pip install bitsandbytes=={newest}{again}" if newest else show_files(stack, "bitsandbytes")
     if _is_for_cpus(stack):
         yield Problem(
             "error",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import oldest_driver
-from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part
 from envdoctor.rules.driver_remedies import (
     container_of,
     load_driver,
@@ -20,7 +20,7 @@ from envdoctor.rules.driver_remedies import (
 from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import is_windows
+from envdoctor.rules.torch_install import install_torch, is_windows
 
 # With four or more, cuInit fails with error 2: github.com/microsoft/WSL/issues/12467 and
 # github.com/mlcommons/ck/issues/916.
@@ -48,12 +48,15 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
         return
     if machine.cuda.nvcc_version.value or machine.system.wsl.value:
         return  # DRV009 covers machines with a toolkit, DRV012 WSL
+    release = public_part(torch_version(stack))
+    cpu = install_torch(stack, release, "cpu") if release and not is_prerelease(release) else None
     yield Problem(
         "error",
         f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
         _shown(machine, stack),
-        "Use a machine with an NVIDIA GPU, or install torch for the CPU. Install the driver if there is a GPU.",
-        either("lspci | grep -i nvidia", "uv pip install torch --torch-backend=cpu --reinstall-package torch"),
+        "Use a machine with an NVIDIA GPU, and install the driver if lspci lists one."
+        + (f" Otherwise install {cpu}." if cpu else ""),
+        steps("lspci | grep -i nvidia", *(cpu.steps if cpu else ())),
     )
 
 

@@ -6,12 +6,27 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.rules.facts import gpu_label, gpus_of, installed_version, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import specifiers_for, versions_of
+from envdoctor.rules.torch_install import (
+    COMPANIONS,
+    best_torch,
+    companion_release,
+    install_library,
+    install_torch,
+    python_option,
+    rebuild,
+    reinstall,
+    show_files,
+)
 
 # Minimum compute capability of all builds of the library; VLLM005 reports older GPUs.
 # xformers uses torch's kernels on Volta; its own file has none.
@@ -49,8 +64,6 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
         if not broken or name in ("torch", ""):
             continue
         symbols = [symbol for symbol in broken[0].missing_symbols if not _is_nccl(symbol)]
-        wheel = name in ("vllm", "torchvision", "torchaudio", "xformers")
-        options = "--torch-backend=auto" if wheel else "--no-cache --no-build-isolation"
         yield Problem(
             "error",
             f"{broken[0].path} of {name} {installed_version(stack, name) or ''} needs {symbols[0]}"
@@ -58,7 +71,7 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             + f", which torch {torch_version(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
             f"Install the {name} built for torch {torch_version(stack)}, or the torch that it was built for.",
-            steps(f"uv pip install --reinstall {name} {options}"),
+            _for_one_torch(stack, name),
         )
 
 
@@ -81,7 +94,6 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         if not (symbols or missing) or is_optional(file):
             continue
         package = f"nvidia-nccl-cu{(torch_cuda(stack) or '12').split('.')[0]}"
-        torch = torch_version(stack).split("+")[0]
         yield Problem(
             "error",
             f"{file.path} needs {', '.join(symbols[:2] or missing)}, which the loaded NCCL does not have"
@@ -89,16 +101,13 @@ def nccl_lacks_symbols_of_torch(machine: Machine, stack: Stack) -> Iterator[Prob
             else f"{file.path} needs {missing[0]}, which was not found",
             (Evidence(f"extensions.{file.path}", " ".join(symbols[:4] or missing), file.path),),
             "Install the NCCL that torch requires, and remove other libnccl files from LD_LIBRARY_PATH.",
-            either(
-                f"uv pip install --reinstall-package {package} torch=={torch}",
-                "ldconfig -p | grep nccl; echo $LD_LIBRARY_PATH",
-            ),
+            either(install_library(stack, package, "2"), "ldconfig -p | grep libnccl; echo $LD_LIBRARY_PATH"),
         )
         return
 
 
 @rule("EXT003", kind="environment", severity="error", cause="cudart-missing")
-def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A compiled file needs a CUDA library in a version that the loader does not find.
 
     "libcudart.so.12: cannot open shared object file": the extension was built for another CUDA major version than
@@ -121,8 +130,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
                 f"{file.path} of {name or 'no known distribution'} needs {', '.join(missing)}, which was not found; "
                 f"torch is built for {'CUDA ' + torch_cuda(stack) if torch_cuda(stack) else 'no CUDA'}",
                 (Evidence(f"extensions.{file.path}.missing_libraries", " ".join(missing), file.path),),
-                f"Install the build of {name} for torch's CUDA version, or the package that contains the library.",
-                steps(f"uv pip install {package_of_library(missing[0], torch_cuda(stack))}"),
+                *_for_one_cuda(machine, stack, name, missing[0]),
             )
             break
 
@@ -181,17 +189,55 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                     )
                 )
                 wanted = gpu.compute_capability.value
-                rebuild = (
-                    f"TORCH_CUDA_ARCH_LIST='{wanted}' pip install --no-build-isolation --no-binary {name} {name}"
-                )
                 yield Problem(
                     "warning",
                     f"no compiled file of {name} has code for {gpu_label(gpu)}; they have {architectures}",
                     (Evidence(f"extensions.{files_with_code[0].path}.code", architectures, files_with_code[0].path),),
-                    f"Rebuild {name} for compute capability {wanted}.",
-                    steps(rebuild),
+                    f"Rebuild {name} from its source with TORCH_CUDA_ARCH_LIST='{wanted}'.",
+                    _rebuild(stack, name, wanted or ""),
                 )
                 break
+
+
+def _for_one_torch(stack: Stack, name: str) -> tuple[Remedy, ...]:
+    """Install the release of a library for the installed torch, or the torch that it requires."""
+    torch, version = public_part(torch_version(stack)), public_part(versions_of(stack).get(name, ""))
+    specifier = specifiers_for(stack, "torch").get(name) or required_specifier(name, version, "torch")
+    if satisfies(torch, specifier or ">=0") is False:
+        if name in COMPANIONS and (release := companion_release(stack, name, torch)):
+            return steps(reinstall(stack, name, release))
+        release = next(iter(releases_that_pin(name, "torch", torch)), "")
+        pin = specifier.removeprefix("==") if specifier.startswith("==") else ""
+        wanted = install_torch(stack, pin, torch_cuda(stack)) if pin and torch_cuda(stack) else None
+        return either(*([wanted.steps] if wanted else []), *([reinstall(stack, name, release)] if release else []))
+    is_published = published_releases(name) or releases_of(name)
+    if version and is_published and (specifier.startswith("==") or not rebuild(name, version)):
+        return steps(reinstall(stack, name, version))
+    return _rebuild(stack, name)
+
+
+def _rebuild(stack: Stack, name: str, capabilities: str = "") -> tuple[Remedy, ...]:
+    """Compile a library again; one that is not from PyPI has its source elsewhere."""
+    version = public_part(versions_of(stack).get(name, ""))
+    return steps((version and rebuild(name, version, capabilities)) or show_files(stack, name))
+
+
+def _for_one_cuda(machine: Machine, stack: Stack, name: str, library: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix and the remedies for a missing CUDA library."""
+    package, own = package_of_library(library, torch_cuda(stack)), torch_cuda(stack).partition(".")[0]
+    suffix, soname = re.search(r"-cu(\d+)$", package), CUDA_LIBRARY.match(library)
+    cuda, number = suffix[1] if suffix else "13", soname[2] if soname else ""
+    if own == cuda:
+        fix = f"Install {package}, which contains the library and which torch for CUDA {torch_cuda(stack)} can use."
+        return fix, steps(install_library(stack, package, number))
+    wanted = best_torch(machine, stack, same_release=True) if not own and gpus_of(machine) else None
+    if wanted and wanted.cuda.partition(".")[0] == cuda:
+        return f"Install {wanted}, which has the library.", steps(*wanted.steps)
+    fix = f"Install the build of {name or 'the package'} for torch's CUDA version; {package} has the library."
+    version = public_part(versions_of(stack).get(name, ""))
+    if name in COMPANIONS and version:
+        return fix, steps(reinstall(stack, name, version))
+    return fix, _rebuild(stack, name) if name else steps(f"uv pip list{python_option(stack)}")
 
 
 def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
@@ -243,9 +289,7 @@ def _no_code_problem(stack: Stack, name: str, file: Extension, unsupported: list
         f"{file.path} of {name} {installed_version(stack, name) or ''} has no code for {gpu_label(unsupported[0])}; "
         f"it has {has}",
         (Evidence(f"extensions.{file.path}.code", has, file.path),),
-        f"Upgrade {name}, or build it from source for compute capability {wanted}; reinstalling torch does not help.",
-        either(
-            f"uv pip install --upgrade {name}",
-            f"TORCH_CUDA_ARCH_LIST='{wanted}' uv pip install --no-binary {name} --no-build-isolation {name}",
-        ),
+        f"Install a release of {name} with code for this GPU, or build it from source for compute capability "
+        f"{wanted}; reinstalling torch does not help.",
+        _rebuild(stack, name, wanted),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.rules.facts import first_in_use, gpu_labels, gpus_of, installed_version, is_reported, parse_version
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -50,7 +51,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
             f"{name} selects PyTorch's CPU builds, but this machine has {gpu_labels(gpus)}",
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it, so that the next installation does not replace torch with a CPU build.",
-            either(f"unset {name}", "uv pip install torch --torch-backend=auto"),
+            steps(f"unset {name}"),
         )
     elif backend == "auto" and machine.gpus.state == "absent" and not is_reported(machine.gpus):
         yield Problem(
@@ -135,10 +136,11 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
     if not name or not first_in_use(stack, "torch", "vllm", "pytorch"):
         return
     works = bool(stack.cuda_available.value)
+    others = [part for part in re.split(r"[\s:]+", variables[name]) if part and part not in (value, *replacements)]
     yield Problem(
         "info" if works or name != "LD_PRELOAD" else "warning",
         f"{name} loads {value} instead of torch's library",
         (Evidence(name, variables[name], machine.environment.source),),
-        "Unset it; torch's wheels load their own libraries.",
-        steps(f"unset {name}"),
+        "Remove it; torch's wheels load their own libraries.",
+        steps(f"export {name}={shlex.quote(':'.join(others))}" if others else f"unset {name}"),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
-from envdoctor.core.remedies import either
+from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
@@ -20,7 +21,18 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.requirements import agreed_range
+from envdoctor.rules.torch_install import (
+    TorchInstall,
+    backend_of_torch,
+    best_torch,
+    conda_command,
+    install_torch,
+    python_option,
+    reinstall,
+)
 
+PYTHONS = ("3.12", "3.13", "3.11", "3.10", "3.9", "3.14")  # the first one with all wheels is preferred
 LINUX_ONLY = ("vllm", "sglang", "flash-attn", "deepspeed", "triton", "xformers", "flashinfer-python")
 OFTEN_DUPLICATED = ("torch", "numpy", "transformers", "vllm", "triton", "torchvision", "accelerate", "trl", "peft",
             "tokenizers", "huggingface-hub", "nvidia-ml-py", "pynvml", "flash-attn")  # fmt: skip
@@ -47,21 +59,20 @@ def python_has_no_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     if not is_from_report(stack) and not user:
         return
     where = stack.python.value or f"Python {stack.python_version.value or ''}".strip()
-    jetson = "tegra" in (machine.system.kernel.value or "")
+    jetson = is_jetson(machine)
+    wanted = None if jetson else _missing_torch(machine, stack)
     yield Problem(
         "error",
         f"{where} has no torch" + (f", which {user} needs" if user else ""),
         (evidence("torch", stack.torch), evidence("python_version", stack.python_version)),
-        "Use the interpreter of the environment with torch, or install torch into this one."
+        f"Use the interpreter of the environment with torch, or install {wanted or 'torch'} into this one."
         + (" On Jetson use NVIDIA's wheel for this JetPack." if jetson else ""),
-        either(
-            "python -c 'import sys; print(sys.executable, sys.path)'", "uv pip install torch --torch-backend=auto"
-        ),
+        steps("python -c 'import sys; print(sys.executable, sys.path)'", *(wanted.steps if wanted else ())),
     )
 
 
 @rule("PY002", kind="environment", severity=("warning", "info"), cause="wrong-python-env")
-def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """A package is installed twice in different versions; Python imports the first one on its path.
 
     Typically a copy in ~/.local, in the system's dist-packages or on PYTHONPATH exists in addition to the
@@ -79,12 +90,16 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
             continue  # PY007 covers torch of conda
         matters = copy.name in OFTEN_DUPLICATED or copy.name.startswith("nvidia-")
         user_site = "/.local/" in f"{winner.location} {copy.location}"
+        if user_site and (machine.environment.value or {}).get("PYTHONNOUSERSITE"):
+            continue
+        same_place = winner.location == copy.location
+        fix = "Reinstall it." if same_place else "Remove the copy that does not belong to the environment."
         yield Problem(
             "warning" if matters else "info",
             f"{copy.name} {winner.version} in {winner.location} hides {copy.version} in {copy.location}",
             (evidence("shadowed", stack.shadowed),),
-            "Remove one of the two" + ("; PYTHONNOUSERSITE=1 excludes ~/.local." if user_site else "."),
-            either(*(_removal(winner, copy, user_site=user_site))),
+            "Exclude ~/.local with PYTHONNOUSERSITE=1." if user_site else fix,
+            steps(_removal(stack, winner, copy, user_site=user_site)),
         )
 
 
@@ -115,10 +130,7 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
             Evidence("pip", f"torch {pip.version}", pip.location or stack.distributions.source),
         ),
         "Remove conda's pytorch, then reinstall torch, because both use the same files.",
-        either(
-            "conda remove --force pytorch",
-            f"uv pip install --reinstall torch=={public_part(pip.version)} --torch-backend=auto",
-        ),
+        steps(conda_command(stack, "remove --force pytorch"), reinstall(stack, "torch", public_part(pip.version))),
     )
 
 
@@ -129,7 +141,7 @@ def torch_of_conda_and_of_pypi_share_an_environment(machine: Machine, stack: Sta
     cause="python-unsupported",
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md",
 )
-def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The Python version is too old or too new for packages of the environment.
 
     The rule compares it with `Requires-Python` of the installed packages, or with a table for the packages of a
@@ -145,30 +157,38 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
     if not python:
         return
     shown = (evidence("python_version", stack.python_version),)
-    fix = ("uv venv --python 3.12 && uv pip install torch --torch-backend=auto",)
     packages = _distributions(stack)
     wanted = {package: package.requires_python or _known_pythons(stack, package) for package in packages}
     unsupported = {
         package: pythons for package, pythons in wanted.items() if satisfies(str(python), pythons) is False
     }
     if unsupported:
+        ranges = [pythons for pythons in wanted.values() if pythons]
+        fitting = next(
+            (each for each in PYTHONS if all(satisfies(f"{each}.9", row) is not False for row in ranges)), ""
+        )
         names = ", ".join(f"{f'{distribution.name} {distribution.version}'.strip()} ({pythons})"
                           for distribution, pythons in list(unsupported.items())[:4])  # fmt: skip
         yield Problem("error", f"Python {python} is outside the declared ranges: {names}", shown,
-                      "Recreate the environment with a Python that they support.", either(*(fix)))  # fmt: skip
+                      f"Create an environment with Python {fitting}, which all packages support." if fitting else
+                      "No Python supports all of these packages: install other releases, or separate them.",
+                      steps(*_other_python(stack, fitting)) if fitting else steps("uv python list"))  # fmt: skip
         return
     newest = list(torch_releases().values())[-1]
     if not newest.python:
         return
     oldest, latest = major_minor(newest.python[0]), major_minor(newest.python[1])
     current = (python.major, python.minor)
-    if stack.torch.state == "absent" and is_from_report(stack) and not oldest <= current <= latest:
+    fitting = next(each for each in PYTHONS if oldest <= major_minor(each) <= latest)
+    if is_jetson(machine) or not is_from_report(stack):
+        return
+    if stack.torch.state == "absent" and not oldest <= current <= latest:
         yield Problem(
             "warning",
             f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
             shown,
             "Create an environment with a Python of that range.",
-            either(*(fix)),
+            steps(f"uv venv --python {fitting} .venv-{fitting}"),
         )
 
 
@@ -191,7 +211,7 @@ def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stac
         f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the environment'}) has no Python.h",
         (evidence("headers", stack.headers),),
         "Install the headers of this Python, or recreate the environment with a Python that includes them.",
-        either(f"sudo apt-get install -y python{name}-dev", f"uv python install {name} && uv venv --python {name}"),
+        either(f"sudo apt-get install -y python{name}-dev", _other_python(stack, name, "--managed-python")),
     )
 
 
@@ -219,7 +239,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
             return
         yield Problem("error", f"{library} has no wheels for {platform}", shown,
                       "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
-                      either(*(("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())))  # fmt: skip
+                      steps(*(("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())))  # fmt: skip
         return
     if not is_jetson(machine):
         return
@@ -235,7 +255,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         + ": PyPI and the PyTorch index have no wheels of vLLM, flash-attn and torch for its CUDA",
         (*shown, evidence("torch", stack.torch)) if stack.torch.value is None else shown,
         "Use JetPack 6 or newer and containers for Jetson, or NVIDIA's wheels for this JetPack.",
-        either("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
+        steps("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
     )  # fmt: skip
 
 
@@ -265,8 +285,30 @@ def _is_condas_torch(distribution: Distribution) -> bool:
     return distribution.name in ("torch", "pytorch") and distribution.source.startswith("conda")
 
 
-def _removal(winner: Distribution, loser: Distribution, *, user_site: bool) -> tuple[str, ...]:
+def _removal(stack: Stack, winner: Distribution, loser: Distribution, *, user_site: bool) -> str:
     if user_site:
-        return (f"pip uninstall -y {loser.name}", "export PYTHONNOUSERSITE=1")
-    folder = f"{loser.location}/{loser.name.replace('-', '_')}*"
-    return f"python -m pip show -f {winner.name} | head -3", f"rm -r {folder}"
+        return "export PYTHONNOUSERSITE=1"
+    if winner.location == loser.location:
+        return reinstall(stack, winner.name, public_part(winner.version))
+    return f"ls -ld {shlex.quote(loser.location)}/{loser.name.replace('-', '_')}*"
+
+
+def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
+    """The torch that the installed packages require: for CUDA, or for CPUs on a machine without GPU and driver."""
+    specifier, agree = agreed_range(stack, "torch")
+    wanted = best_torch(machine, stack, specifier=specifier) if agree else None
+    no_gpu = (
+        machine.gpus.state == "absent" and not machine.driver.version.value and not machine.cuda.nvcc_version.value
+    )
+    return install_torch(stack, wanted.release, "cpu") if wanted and no_gpu else wanted
+
+
+def _other_python(stack: Stack, version: str, *options: str) -> tuple[str, ...]:
+    """The steps that install the same packages into a new environment with another Python."""
+    python, backend, folder = python_option(stack), backend_of_torch(stack), f".venv-{version}"
+    return (
+        f"uv pip freeze{python} > requirements-{version}.txt",
+        " ".join(("uv venv", *options, f"--python {version} {folder}")),
+        f"uv pip sync --python {folder} requirements-{version}.txt"
+        + (f" --torch-backend={backend}" if backend else ""),
+    )

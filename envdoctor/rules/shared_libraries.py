@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
-from envdoctor.knowledge.releases import numpy2_releases, required_specifier
+from envdoctor.knowledge.published import published_releases, releases_in_range
+from envdoctor.knowledge.releases import numpy2_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.rules.facts import is_from_report, torch_cuda
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
+from envdoctor.rules.torch_install import conda_command, install_library, pin_of_torch
 
 
 @rule("NPY001", kind="environment", severity=("error", "warning"), cause="numpy2-abi")
@@ -46,6 +47,7 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
     ]
     if old:
         listed = ", ".join(f"{name} {versions[name]} (first for NumPy 2: {first})" for name, first in old)
+        numpy1 = _numpy_1(stack)
         status: Status = (
             "error" if any(name in ("torch", "pandas", "pyarrow", "numba") for name, _ in old) else "warning"
         )
@@ -53,9 +55,29 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
             status,
             f"numpy {numpy} is installed with packages built for NumPy 1: {listed}",
             version_evidence(stack, "numpy", *[name for name, _ in old]),
-            "Install numpy below 2, or releases of these packages that support NumPy 2.",
-            steps("uv pip install 'numpy<2'"),
+            f"Install numpy {numpy1}, or releases of these packages that support NumPy 2."
+            if numpy1
+            else "Install releases of these packages that support NumPy 2.",
+            either(*([f"uv pip install numpy=={numpy1}"] if numpy1 else []), *_for_numpy_2(stack, old)),
         )
+
+
+def _numpy_1(stack: Stack) -> str:
+    """The newest NumPy 1 with wheels for this Python, if no installed package requires NumPy 2."""
+    python = minor_of(stack.python_version.value or "")
+    release = next((row.version for row in releases_in_range("numpy", "<2") if row.has_wheel(python=python)), "")
+    specifiers = specifiers_for(stack, "numpy").values()
+    return "" if any(satisfies(release, each) is False for each in specifiers) else release
+
+
+def _for_numpy_2(stack: Stack, old: list[tuple[str, str]]) -> list[str]:
+    """One step with the first releases for NumPy 2; none with torch, on which other packages depend."""
+    python = minor_of(stack.python_version.value or "")
+    packages = []
+    for name, first in old:
+        newer = [row.version for row in releases_in_range(name, f">={first}") if row.has_wheel(python=python)]
+        packages.append(f"{name}=={newer[-1] if newer else first}")
+    return [] if any(name == "torch" for name, _ in old) else [f"uv pip install {' '.join(packages)}"]
 
 
 @rule("MKL001", kind="environment", severity=("error", "warning"), cause="mkl-too-new")
@@ -87,7 +109,7 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
             "it was built for MKL below 2024.1",
             version_evidence(stack, torch.name, "mkl"),
             "Install MKL below 2024.1.",
-            steps("conda install 'mkl<2024.1'"),
+            steps(conda_command(stack, "install 'mkl>=2023.1,<2024.1'")),
         )
 
 
@@ -112,7 +134,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
         return
     major = torch_cuda(stack).partition(".")[0]
     right = f"nvidia-nccl-cu{major}" if major else names[-1]
-    pin = _nccl_pin(stack, right, versions["torch"])
+    pin = pin_of_torch(stack, right)
     wrong = [name for name in names if name != right]
     fix = f"{right}=={pin}" if pin else right
     if len(names) > 1:
@@ -122,7 +144,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"torch {versions['torch']} needs {fix}",
             version_evidence(stack, "torch", *names),
             f"Remove {', '.join(wrong)} and reinstall {fix}.",
-            either(f"uv pip uninstall {' '.join(wrong)}", f"uv pip install --reinstall --no-deps {fix}"),
+            steps(f"uv pip uninstall {' '.join(wrong)}", install_library(stack, right, "2")),
         )
     elif pin and names == [right] and _older(versions[right], pin):
         yield Problem(
@@ -130,16 +152,8 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"{right} {versions[right]} is older than the {pin} that torch {versions['torch']} was built with",
             version_evidence(stack, "torch", right),
             f"Install the NCCL that torch requires: {pin}.",
-            steps(f"uv pip install --no-deps {fix}"),
+            steps(install_library(stack, right, "2")),
         )
-
-
-def _nccl_pin(stack: Stack, name: str, torch: str) -> str:
-    torch_package = (stack.distributions.value or {}).get("torch")
-    lines = torch_package.requires if torch_package else ()
-    found = next((line for line in lines if re.match(rf"{name}\s*\(?==", line)), "")
-    pin = re.search(r"==\s*([\d.]+)", found) or re.search(r"==\s*([\d.]+)", required_specifier("torch", torch, name))
-    return pin[1] if pin else ""
 
 
 def _older(version: str, pin: str) -> bool:
@@ -166,6 +180,7 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
     users = [name for name in ("vllm", "sglang", "lmdeploy", "torch") if name in versions]
     doubled = "nvidia-ml-py" in versions
     only_pynvml = not doubled and not is_from_report(stack)
+    module = versions.get("nvidia-ml-py") or published_releases("nvidia-ml-py")[0].version
     harmful = users and users[0] != "torch" and (doubled or only_pynvml)
     yield Problem(
         "warning" if harmful or (doubled and users) else "info",
@@ -174,7 +189,7 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
            else "is installed instead of nvidia-ml-py"),
         version_evidence(stack, "pynvml", "nvidia-ml-py", *users[:1]),
         "Remove pynvml and reinstall nvidia-ml-py.",
-        either("uv pip uninstall pynvml", "uv pip install --reinstall nvidia-ml-py"),
+        steps("uv pip uninstall pynvml", f"uv pip install nvidia-ml-py=={module} --reinstall-package nvidia-ml-py"),
     )  # fmt: skip
 
 
@@ -202,7 +217,8 @@ def libraries_of_two_cuda_versions_share_one_directory(machine: Machine, stack: 
                 f"{both[0]} {versions[both[0]]} and {both[1]} {versions[both[1]]} install to the same directory",
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
-                either(
-                    f"uv pip uninstall {wrong}", f"uv pip install --reinstall --no-deps {right}=={versions[right]}"
+                steps(
+                    f"uv pip uninstall {wrong}",
+                    f"uv pip install {right}=={versions[right]} --no-deps --reinstall-package {right}",
                 ),
             )

@@ -54,6 +54,8 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
     Packages that require one release of torch move with it. uv keeps an installed version whatever its build, so a
     package whose version stays is reinstalled.
     """
+    if cuda != "cpu" and not any((row.torch, row.cuda) == (minor_of(release), cuda) for row in known_builds()):
+        return None
     versions = versions_of(stack)
     packages = {"torch": release}
     packages |= {name: companion_release(stack, name, release) for name in COMPANIONS if name in versions}
@@ -144,6 +146,40 @@ def rebuild(name: str, version: str, capabilities: str = "") -> str:
         variables += f"TORCH_CUDA_ARCH_LIST={shlex.quote(capabilities)} "
     options = f"--no-build-isolation --no-binary {name} --reinstall-package {name}"
     return f"{variables}uv pip install {name}=={version} {options}"
+
+
+def install_library(stack: Stack, package: str, number: str) -> str:
+    """The step that installs one of NVIDIA's packages again: the version that torch requires, or by its SONAME."""
+    pin = pin_of_torch(stack, package)
+    major = int(number.partition(".")[0] or 0)
+    requirement = f"{package}=={pin}" if pin else f"'{package}>={major},<{major + 1}'"
+    return f"uv pip install {requirement} --no-deps --reinstall-package {package}"
+
+
+def pin_of_torch(stack: Stack, package: str) -> str:
+    """The version of one of NVIDIA's packages that the installed torch requires; empty if unknown."""
+    torch = (stack.distributions.value or {}).get("torch")
+    lines = (torch.requires if torch else ()) or requirements_of_release("torch", torch_version(stack))
+    found = (parse_requirement(line) for line in lines)
+    specifiers = (each.specifier for each in found if each and each.name == package)
+    return next((each.removeprefix("==") for each in specifiers if re.fullmatch(r"==[\d.]+", each)), "")
+
+
+def python_option(stack: Stack) -> str:
+    """The option that makes a command of uv examine this environment; empty if its interpreter is unknown."""
+    return f" --python {shlex.quote(stack.python.value)}" if stack.python.value else ""
+
+
+def show_files(stack: Stack, name: str) -> str:
+    """The command that shows the files and the origin of a package."""
+    return f"uv pip show --files {name}{python_option(stack)}"
+
+
+def conda_command(stack: Stack, command: str) -> str:
+    """A command of conda for the examined environment."""
+    folder = (stack.python.value or "").partition("/bin/python")[0]
+    verb, _, rest = command.partition(" ")
+    return f"conda {verb} {f'-p {shlex.quote(folder)} ' if folder else ''}{rest}"
 
 
 def companion_release(stack: Stack, name: str, torch: str) -> str:
@@ -251,8 +287,9 @@ def _dependents(stack: Stack, torch: str, cuda: str) -> Iterator[tuple[str, str]
     for name, package in (stack.distributions.value or {}).items():
         if name in ("torch", "pytorch", *COMPANIONS):
             continue
-        if name == "torchao" and moved and (release := _torchao(package.version, torch)):
-            yield name, release
+        if name == "torchao":
+            if moved and not satisfies(torch, _torch_of_torchao(package.version)):
+                yield name, _torchao_for(torch)
         elif _is_broken_by(package, torch, versions) or (name == "vllm" and not _vllm_fits(package.version, cuda)):
             candidates = releases_that_pin(name, "torch", torch)
             candidates = tuple(each for each in candidates if name != "vllm" or _vllm_fits(each, cuda))
@@ -294,13 +331,16 @@ def _vllm_fits(version: str, cuda: str) -> bool:
     return own.partition(".")[0] == cuda.partition(".")[0]
 
 
-def _torchao(installed: str, torch: str) -> str:
-    """The releases of torchao with kernels for a torch, if the installed ones are for another one."""
-    rows = [row for row in torch_pairings() if row.package == "torchao"]
-    own = next((row for row in rows if satisfies(public_part(installed), row.versions)), None)
-    if not own or satisfies(torch, own.torch) is not False:
-        return ""
-    return next((row.versions.removeprefix("==") for row in reversed(rows) if satisfies(torch, row.torch)), "")
+def _torch_of_torchao(version: str) -> str:
+    """The releases of torch that a torchao has kernels for; all, if it is not in the tables."""
+    rows = (row for row in torch_pairings() if row.package == "torchao")
+    return next((row.torch for row in rows if satisfies(public_part(version), row.versions)), ">=0")
+
+
+def _torchao_for(torch: str) -> str:
+    """The newest torchao with kernels for a torch, `0.15.*`; empty if there is none in the tables."""
+    rows = (row for row in reversed(torch_pairings()) if row.package == "torchao" and satisfies(torch, row.torch))
+    return next((row.versions.removeprefix("==") for row in rows), "")
 
 
 def _other_cuda(stack: Stack, cuda: str) -> list[str]:

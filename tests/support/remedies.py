@@ -14,14 +14,16 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envdoctor.core.records import Distribution, Fact, Finding, Machine, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.core.remedies import Install, Remedy, SetVariable, Uninstall, UnsetVariable
+from envdoctor.core.remedies import Install, Remedy, SetVariable, Uninstall, UnsetVariable, UserCommand
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.releases import normalize_name, required_specifier, requirements_of_release
 from envdoctor.knowledge.torch_builds import known_build, known_builds
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
 from envdoctor.rules import evaluate
+from envdoctor.rules.facts import torch_cuda
 
 FAMILY = ("torch", "torchvision", "torchaudio")  # the packages to which a backend applies
 CHANGED: Fact[Any] = unreadable("report", "changed by a remedy")
@@ -58,7 +60,9 @@ def apply_variables(machine: Machine, remedy: Remedy) -> Machine:
 
 
 def can_apply(remedy: Remedy) -> bool:
-    """Whether a remedy changes the environment or variables; others need root, or examine something."""
+    """Whether a remedy changes the environment or variables; others need root, conda, or examine something."""
+    if any(isinstance(step, UserCommand) and step.command.startswith("conda ") for step in remedy.steps):
+        return False
     return any(isinstance(step, Install | Uninstall | SetVariable | UnsetVariable) for step in remedy.steps)
 
 
@@ -218,10 +222,22 @@ def _torch(version: str, cuda: str, platform: str, stack: Stack) -> TorchBuild:
 
 
 def _extensions(stack: Stack, changed: set[str], *, torch_changed: bool) -> dict[str, Any]:
-    """The compiled files without those of changed packages; a new torch has the symbols that it lacked before."""
+    """The compiled files without those of changed packages; a new torch has the symbols that it lacked before.
+
+    NVIDIA's packages have the libraries and the symbols that were missing.
+    """
     if stack.extensions.value is None:
         return {}
-    kept = [each for each in stack.extensions.value if each.distribution not in changed]
+    cuda = torch_cuda(stack)
+    kept = [
+        msgspec.structs.replace(
+            each,
+            missing_libraries=tuple(x for x in each.missing_libraries if package_of_library(x, cuda) not in changed),
+            missing_symbols=tuple(x for x in each.missing_symbols if package_of_symbol(x, cuda) not in changed),
+        )
+        for each in stack.extensions.value
+        if each.distribution not in changed
+    ]
     if torch_changed:
         kept = [msgspec.structs.replace(each, missing_symbols=()) for each in kept]
     return {"extensions": known(tuple(kept), stack.extensions.source)}

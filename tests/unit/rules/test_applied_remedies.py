@@ -9,10 +9,10 @@ from support.cases import each_case
 from support.remedies import apply, commands_of, failures
 from support.report_stack import file_stack, make_machine, make_stack, torch_stack
 from test_rules_boundaries import CASES
-from test_rules_builds import REPORTS, RTX5090
+from test_rules_builds import H100, REPORTS, RTX5090
 from test_rules_packages import BROKEN, stack_of
 
-from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.records import Extension, Finding, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.facts import torch_cuda
@@ -59,7 +59,7 @@ def test_apply_rejects_what_uv_rejects(command: str) -> None:
 
 
 # Rules whose remedies must cure the finding; a rule of another module is added with its remedies.
-MODULES = ("torch_build", "companions")
+MODULES = ("torch_build", "companions", "extensions", "python", "obsolete_variables", "shared_libraries")
 SUBJECTS = {
     **{name: (machine, stack) for name, (machine, stack, _) in REPORTS.items()},
     **{f"{number} {case.rule}": case.sees for number, case in enumerate(CASES)},
@@ -145,3 +145,32 @@ def test_rocm_builds_are_replaced_only_for_nvidia_gpus() -> None:
     machines = (make_machine(["AMD Instinct MI300X"]), make_machine(None, nvcc="12.4.131"))
     assert [each for machine in machines for each in evaluate(machine, rocm) if each.id == "TORCH003"] == []
     assert torch_finding([RTX5090], "570.124.04", "2.8.0+cpu", available=False)[2].id == "TORCH003"
+
+
+@each_case(
+    ("name", "torch", "packages", "commands"),
+    [
+        # The version of vLLM stays, or the torch stays; never the newest release of both.
+        ("vllm", "2.9.0+cu128", {"vllm": "0.10.2", "torchvision": "0.24.0", "transformers": "4.57.1"},
+         [("uv pip install torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128",),
+          ("uv pip install vllm==0.13.0 --torch-backend=cu128 --reinstall-package vllm",)]),
+        ("vllm", "2.8.0+cu128", {"vllm": "0.10.2", "transformers": "4.57.1"},
+         [("uv pip install vllm==0.10.2 --torch-backend=cu128 --reinstall-package vllm",)]),
+        ("torchvision", "2.9.1+cu130", {"torchvision": "0.23.0"},
+         [("uv pip install torchvision==0.24.1 --torch-backend=cu130 --reinstall-package torchvision",)]),
+        ("flash-attn", "2.8.0+cu128", {"flash-attn": "2.8.3"},
+         [(("UV_NO_CACHE=1 uv pip install flash-attn==2.8.3 --reinstall-package flash-attn --no-binary flash-attn "
+            "--no-build-isolation"),)]),
+        # A package that is not from PyPI: PyPI may have another one of this name.
+        ("common-ops", "2.8.0+cu128", {"common-ops": "0.0.1"}, [("uv pip show --files common-ops",)]),
+        ("apex", "2.8.0+cu128", {"apex": "0.1"}, [("uv pip show --files apex",)]),
+    ],
+)  # fmt: skip
+def test_an_extension_keeps_its_release_or_the_torch(
+    name: str, torch: str, packages: dict[str, str], commands: list[tuple[str, ...]]
+) -> None:
+    file = Extension(path=f"{name}/_C.so", distribution=name, missing_symbols=("_ZN3c105ErrorC2E",))
+    machine, stack = make_machine([H100], driver="580.95.05"), file_stack(torch, packages, extensions=(file,))
+    (found,) = [each for each in evaluate(machine, stack) if each.id == "EXT001"]
+    assert [remedy.commands for remedy in found.remedies] == commands
+    assert failures(machine, stack, found) == []

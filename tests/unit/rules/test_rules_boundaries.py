@@ -354,15 +354,21 @@ def test_unknown_nvml_error_in_a_report_may_be_a_container() -> None:
 
 
 @each_case(
-    ("library", "package"),
-    [("libcusolver.so.11", "nvidia-cusolver-cu12"), ("libcudnn.so.9", "nvidia-cudnn-cu12"),
-     ("libcudart.so.13", "nvidia-cuda-runtime"), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11")],
+    ("library", "package", "requirement"),
+    [("libcusolver.so.11", "nvidia-cusolver-cu12", "'nvidia-cusolver-cu12>=11,<12'"),
+     ("libcudnn.so.9", "nvidia-cudnn-cu12", "'nvidia-cudnn-cu12>=9,<10'"),
+     ("libcudart.so.13", "nvidia-cuda-runtime", ""), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11", "")],
 )  # fmt: skip
-def test_fix_names_the_package_of_a_missing_library(library: str, package: str) -> None:
-    """The version of a library can differ from CUDA's: libcusolver.so.11 is part of CUDA 12."""
+def test_fix_names_the_package_of_a_missing_library(library: str, package: str, requirement: str) -> None:
+    """The version of a library can differ from CUDA's: libcusolver.so.11 is part of CUDA 12.
+
+    The library of another CUDA version than torch's is not installed: the package with the file has to be another.
+    """
     stack = extension_stack(extension_file("mine.so", "mine", missing_libraries=(library,)), mine="1.0")
     (finding,) = (each for each in evaluate(local_machine([RTX5090]), stack) if each.id == "EXT003")
-    assert commands_of(finding) == (f"uv pip install {package}",)
+    install = f"uv pip install {requirement} --reinstall-package {package} --no-deps"
+    assert package in finding.fix
+    assert commands_of(finding) == (install if requirement else "uv pip show --files mine",)
 
 
 def test_findings_are_as_recorded() -> None:
