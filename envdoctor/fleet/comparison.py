@@ -6,26 +6,22 @@ import re
 import statistics
 from collections.abc import Mapping
 
+from envdoctor import __version__
 from envdoctor.core.distribution import DISTRIBUTION
 from envdoctor.core.records import Evidence, Finding
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import Remedy, steps
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
 from envdoctor.fleet.host_list import format_host_list
-from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport
+from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport, on_node
 
 CLOCK_SECONDS = 1.0  # tokens, certificates and rendezvous tolerate some seconds; NTP keeps a clock within 0.1 s
+SHM_GIB = 1  # smaller is too small, see HOST001
 MAX_PACKAGE_SETS = 16  # kept, to report which packages differ
 MAX_PACKAGES = 5  # in one message
 MAX_VALUES = 6  # in one message
 ORDER = {"error": 0, "crashed": 0, "warning": 1, "unknown": 2, "info": 3}
 NO_ENVDOCTOR = "no envdoctor"
-PREFIX: dict[Method, str] = {  # of a command to run on a node
-    "ssh": "ssh {node} ",
-    "slurm": "srun --nodelist={node} ",
-    "ray": "ssh {node} ",
-    "recorded": "ssh {node} ",
-}
 
 
 class FleetComparison:
@@ -154,7 +150,7 @@ class FleetComparison:
         nodes = format_host_list(self._no_envdoctor)
         node, reason = next(iter(self._no_envdoctor.items()))
         message = f"{nodes}: {reason}; only the facts of a short probe and of nvidia-smi are compared"
-        command = self._on_node(node, f"python3 -m pip install --user {DISTRIBUTION}")
+        command = self._on_node(node, f"uv tool install {DISTRIBUTION}=={__version__}")
         fix = "Install envdoctor on the node, or give the command that starts it with --command."
         evidence = (Evidence("nodes", nodes, reason),)
         return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, steps(command))]
@@ -174,8 +170,8 @@ class FleetComparison:
             message = f"{fact}: {listed}{more}; expected {majority_value} as on {count}"
             if fact == "packages":
                 message += self._package_differences(majority_value, others[0][0])
-        command = self._command(row, fact, others[0][1][0], majority_value)
-        return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, steps(command))
+        remedies = self._remedies(row, fact, others[0][1][0], majority_value)
+        return Finding(row.id, row.cause, row.severity, message, evidence, row.fix, remedies)
 
     def _package_differences(self, majority_value: str, odd: str) -> str:
         """Return the packages that differ between two sets, where both are kept."""
@@ -187,17 +183,22 @@ class FleetComparison:
         more = f" and {len(listed) - MAX_PACKAGES} more" if len(listed) > MAX_PACKAGES else ""
         return f" ({', '.join(listed[:MAX_PACKAGES])}{more})"
 
-    def _command(self, row: ComparedFact, fact: str, node: str, majority_value: str | None) -> str:
-        expected = majority_value or "VALUE"
-        size = re.sub(r"\s*GiB.*", "G", expected)
-        command = row.command
-        if command.startswith("envdoctor"):
-            command = command.replace("envdoctor", self.command, 1)
-        name = fact.removeprefix(row.fact)
-        return self._on_node(node, command.format(node=node, expected=expected, size=size, name=name))
+    def _remedies(self, row: ComparedFact, fact: str, node: str, majority_value: str | None) -> tuple[Remedy, ...]:
+        """The remedy on one node. Without a majority, and where the majority has the problem, it only examines."""
+        has_problem = majority_value == "down" or (row.fact == "/dev/shm" and _gibibytes(majority_value) < SHM_GIB)
+        changes = not row.look or (majority_value and not has_problem)
+        names = {
+            "node": node,
+            "expected": majority_value,
+            "size": re.sub(r"\s*GiB.*", "G", majority_value or ""),
+            "name": fact.removeprefix(row.fact),
+        }
+        commands = [command for command in (row.look, row.command if changes else "") if command]
+        commands = [re.sub(r"^envdoctor\b", lambda _: self.command, command) for command in commands]
+        return steps(*(self._on_node(node, command.format(**names)) for command in commands))
 
     def _on_node(self, node: str, command: str) -> str:
-        return PREFIX[self.method].format(node=node) + command
+        return on_node(self.method, node, command)
 
     def _clock_skew(self) -> list[Finding]:
         off = {node: clock for node, clock in self.clocks().items() if _is_off(clock)}
@@ -210,9 +211,10 @@ class FleetComparison:
         fleet = _count(len(self._clocks))
         message = f"clock: {listed}{more} off the median of {fleet}; expected within {CLOCK_SECONDS:.0f} s"
         evidence = tuple(Evidence("clock", f"{clock.offset:+.3f} s", node) for node, clock in shown)
-        command = self._on_node(ranked[0][0], "sudo chronyc makestep")
-        fix = "Synchronise the clock with NTP."
-        return [Finding("FLT030", "clock-skew", "error", message, evidence, fix, steps(command))]
+        commands = ("timedatectl status", "chronyc tracking", "sudo chronyc makestep")
+        fix = "Synchronise the clock with NTP; a step of the clock can disturb running jobs."
+        remedies = steps(*(self._on_node(ranked[0][0], command) for command in commands))
+        return [Finding("FLT030", "clock-skew", "error", message, evidence, fix, remedies)]
 
     def _merged_node_findings(self) -> list[Finding]:
         """Merge the findings of single nodes: one for all nodes with the same id and message."""
@@ -245,8 +247,8 @@ class FleetComparison:
                 row, nodes = find_compared_fact(fact), values[problem]
                 message = f"{fact}: {problem} on all of {_count(len(nodes))}"
                 evidence = (Evidence(fact, problem, format_host_list(nodes)),)
-                command = self._command(row, fact, nodes[0], None)
-                findings.append(Finding(row.id, row.cause, "info", message, evidence, row.fix, steps(command)))
+                remedies = self._remedies(row, fact, nodes[0], None)
+                findings.append(Finding(row.id, row.cause, "info", message, evidence, row.fix, remedies))
         return findings
 
 
@@ -254,6 +256,11 @@ def majority(values: Mapping[str, list[str]]) -> str | None:
     """Return the value that more than half of the nodes have; None where there is none."""
     value = max(values, key=lambda candidate: len(values[candidate]))
     return value if 2 * len(values[value]) > sum(map(len, values.values())) else None
+
+
+def _gibibytes(size: str | None) -> float:
+    number = re.match(r"[\d.]+", size or "")
+    return float(number[0]) if number else 0.0
 
 
 def _is_off(clock: Clock) -> bool:

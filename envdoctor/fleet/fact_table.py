@@ -12,8 +12,9 @@ Severity = Literal["error", "warning", "info"]
 class ComparedFact(Record, frozen=True):
     """The finding for one fact, or for all facts with a prefix that ends in a space.
 
-    Placeholders in `command`: {node}, the node to change; {expected}, the majority's value; {size}, the same in a
-    form for mount(8); {name}, the fact's name without the prefix.
+    `look` examines the node before `command` changes it. Placeholders in both: {node}, the node to change;
+    {expected}, the majority's value; {size}, the same in a form for mount(8); {name}, the fact's name without the
+    prefix.
     """
 
     fact: str
@@ -22,6 +23,7 @@ class ComparedFact(Record, frozen=True):
     severity: Severity
     fix: str
     command: str = "envdoctor check"
+    look: str = ""
 
 
 SAME_IMAGE = (
@@ -89,9 +91,16 @@ TABLE = (
         "error",
         "Set the same MTU: larger packets vanish, and collectives hang at large sizes.",
         "sudo ip link set dev {name} mtu {expected}",
+        "ip link show dev {name}",
     ),
     ComparedFact(
-        "link of ", "FLT033", "nccl-interface", "warning", "Bring the link up.", "sudo ip link set dev {name} up"
+        "link of ",
+        "FLT033",
+        "nccl-interface",
+        "warning",
+        "Check the cable if the link is up without a carrier; bring it up if it is down.",
+        "sudo ip link set dev {name} up",
+        "ip link show dev {name}",
     ),
     ComparedFact(
         "speed of ", "FLT033", "nccl-interface", "warning", "Check the cable and the switch port.", "ethtool {name}"
@@ -111,6 +120,7 @@ TABLE = (
         "warning",
         "Mount it with the same size.",
         "sudo mount -o remount,size={size} /dev/shm",
+        "df -h /dev/shm",
     ),
     ComparedFact("ulimit ", "FLT036", "ulimit-too-low", "warning", LIMITS, "ulimit -a"),
     ComparedFact(

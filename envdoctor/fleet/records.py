@@ -15,6 +15,13 @@ Failure = Literal[
     "garbage", "flood", "not listed",
 ]  # fmt: skip
 
+STARTERS = {"slurm": "srun --nodelist={node} ", "local": ""}
+
+
+def on_node(method: str, node: str, command: str) -> str:
+    """A command with the program that starts it on a node."""
+    return STARTERS.get(method, "ssh {node} ").format(node=node) + command
+
 
 class Clock(Record, frozen=True):
     """The offset of a node's clock from this machine's, positive where the node is ahead, in seconds."""

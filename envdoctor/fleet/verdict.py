@@ -9,7 +9,7 @@ from typing import Literal
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Evidence, Finding
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import steps
 from envdoctor.fleet.failures import FIXES, classify_failure
 from envdoctor.fleet.host_list import format_host_list
 from envdoctor.fleet.ranks import (
@@ -22,6 +22,7 @@ from envdoctor.fleet.ranks import (
     find_slow_ranks,
     slowest_speeds,
 )
+from envdoctor.fleet.records import on_node
 from envdoctor.knowledge.gpu_speeds import Measure, gpu_speeds
 
 TABLE_SIZES: dict[str, Measure] = {"all_reduce 64 MiB": "allreduce_64mb", "all_reduce 1024 MiB": "allreduce_1gb"}
@@ -57,9 +58,9 @@ def build_result(  # noqa: PLR0917  each is a part of the result
     if ending.deaths:  # the other ranks only wait for the dead ones
         verdicts = dict.fromkeys(ending.deaths, "dead")
     findings = [
-        *_dead_ranks(ending, node_of, states), *_blocking_ranks(ending, node_of, states), *_failed_nodes(ending),
-        *_slow_ranks(slow, node_of, states), *_slow_links(states, node_of, ending), *_wrong_values(ordered, node_of),
-        *_slow_collectives(speeds, versions),
+        *_dead_ranks(ending, node_of, states, method), *_blocking_ranks(ending, node_of, states, method),
+        *_failed_nodes(ending), *_slow_ranks(slow, node_of, states, method), *_slow_links(states, node_of, ending),
+        *_wrong_values(ordered, node_of, method), *_slow_collectives(speeds, versions, on_node(method, nodes[0], "")),
     ]  # fmt: skip
     return CollectiveResult(
         method=method,
@@ -89,7 +90,9 @@ def _rank_label(rank: int, node_of: Mapping[int, str], states: Mapping[int, Rank
     return f"rank {rank} on {node_of[rank]}" + (f" (process {state.pid})" if state else "")
 
 
-def _dead_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[int, RankState]) -> list[Finding]:
+def _dead_ranks(
+    ending: Ending, node_of: Mapping[int, str], states: Mapping[int, RankState], method: str
+) -> list[Finding]:
     findings = []
     for rank, cause in ending.deaths.items():
         phase = states[rank].phase if rank in states else "start"
@@ -97,7 +100,7 @@ def _dead_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[int,
         label = _rank_label(rank, node_of, states)
         message = f"{label} is dead: {cause}, at '{phase}'{error}; expected to reach the end"
         fix = "Check the node's kernel log: the OOM killer, a GPU that fell off the bus, or a kill by a user."
-        command = f"ssh {node_of[rank]} sudo dmesg --level=err,warn --ctime"
+        command = on_node(method, node_of[rank], "sudo dmesg --level=err,warn --ctime")
         evidence = (Evidence("rank", str(rank), node_of[rank]), Evidence("end", cause, "torchrun"))
         findings.append(Finding("FLT051", "node-unreachable", "error", message, evidence, fix, steps(command)))
     return findings
@@ -112,7 +115,9 @@ def _last_exception(failed: Mapping[str, tuple[CompletedProcess, str]]) -> str:
     return f", {of_ranks[0][:300]}" if of_ranks else ""
 
 
-def _blocking_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[int, RankState]) -> list[Finding]:
+def _blocking_ranks(
+    ending: Ending, node_of: Mapping[int, str], states: Mapping[int, RankState], method: str
+) -> list[Finding]:
     """Report the ranks that block the others, unless dead ranks or failed nodes explain it."""
     if ending.reason == "done" or ending.deaths or ending.failed:
         return []
@@ -131,10 +136,11 @@ def _blocking_ranks(ending: Ending, node_of: Mapping[int, str], states: Mapping[
         phase = state.phase if state else "start"
         message = f"{label} {BLOCKING[kind]}: at '{phase}', the others wait at '{waiting}'"
         fix = "Check what the process does: it is stopped, sleeps, or waits for a disk."
-        target = f"--pid {state.pid}" if state else "--help"
-        command = f"ssh {node_of[rank]} sudo py-spy dump {target}"
+        pid = state.pid if state else 0
+        examine = (f"ps -o pid,stat,wchan:20,etime,args -p {pid}", f"sudo py-spy dump --pid {pid}")
+        commands = [on_node(method, node_of[rank], each) for each in (examine if pid else ("pgrep -af torchrun",))]
         facts = (Evidence("rank", str(rank), node_of[rank]), Evidence("phase", phase, "the rank's output"))
-        findings.append(Finding("FLT052", "node-unreachable", "error", message, facts, fix, steps(command)))
+        findings.append(Finding("FLT052", "node-unreachable", "error", message, facts, fix, steps(*commands)))
     return findings
 
 
@@ -150,13 +156,13 @@ def _failed_nodes(ending: Ending) -> list[Finding]:
         command = "ssh {node} true" if kind == "crashed" else command
         message = f"{node} could not run its ranks, {kind}: {reason}"
         evidence = (Evidence("nodes", node, done.ending),)
-        commands = (command.format(node=node, host=node.rpartition("@")[2], command="envdoctor"),)
-        findings.append(Finding("FLT050", "node-unreachable", "error", message, evidence, fix, either(*(commands))))
+        remedies = steps(command.format(node=node, host=node.rpartition("@")[2], command="envdoctor"))
+        findings.append(Finding("FLT050", "node-unreachable", "error", message, evidence, fix, remedies))
     return findings
 
 
 def _slow_ranks(
-    slow: Mapping[int, float], node_of: Mapping[int, str], states: Mapping[int, RankState]
+    slow: Mapping[int, float], node_of: Mapping[int, str], states: Mapping[int, RankState], method: str
 ) -> list[Finding]:
     findings = []
     for rank, factor in slow.items():
@@ -164,7 +170,7 @@ def _slow_ranks(
         label = _rank_label(rank, node_of, states)
         message = f"{label} is {factor:.1f} times slower than most in computation without communication: {seconds}"
         fix = "Check its clocks and the other processes on the node: every training step waits for this rank."
-        command = f"ssh {node_of[rank]} nvidia-smi -q -d PERFORMANCE"
+        command = on_node(method, node_of[rank], "nvidia-smi -q -d PERFORMANCE,PIDS")
         evidence = (Evidence("computation", seconds, node_of[rank]),)
         findings.append(Finding("FLT054", "gpu-throttled", "error", message, evidence, fix, steps(command)))
     return findings
@@ -184,12 +190,12 @@ def _slow_links(states: Mapping[int, RankState], node_of: Mapping[int, str], end
         )
         evidence = (Evidence("ring", speed, node_of[rank]),)
         fix = "Check the cable, the port and the MTU of both nodes."
-        commands = (f"envdoctor fleet check --hosts {node_of[rank]},{node_of[other]}",)
-        findings.append(Finding("FLT055", "nccl-interface", "warning", message, evidence, fix, either(*(commands))))
+        remedies = steps(f"envdoctor fleet check --hosts {node_of[rank]},{node_of[other]}")
+        findings.append(Finding("FLT055", "nccl-interface", "warning", message, evidence, fix, remedies))
     return findings
 
 
-def _wrong_values(states: list[RankState], node_of: Mapping[int, str]) -> list[Finding]:
+def _wrong_values(states: list[RankState], node_of: Mapping[int, str], method: str) -> list[Finding]:
     wrong = [state for state in states if state.wrong]
     if not wrong:
         return []
@@ -198,7 +204,8 @@ def _wrong_values(states: list[RankState], node_of: Mapping[int, str]) -> list[F
     message = f"{count} elements have wrong values on {nodes}; expected exact sums"
     evidence = (Evidence("wrong elements", str(count), nodes),)
     fix = "Do not train on these nodes: memory or a link corrupts data."
-    return [Finding("FLT056", "silent-wrong-result", "error", message, evidence, fix, steps("envdoctor verify"))]
+    command = on_node(method, node_of[wrong[0].rank], "envdoctor verify")
+    return [Finding("FLT056", "silent-wrong-result", "error", message, evidence, fix, steps(command))]
 
 
 def _grade_speeds(states: list[RankState], versions: Mapping[str, str], nodes: int) -> list[Speed]:
@@ -216,7 +223,7 @@ def _grade_speeds(states: list[RankState], versions: Mapping[str, str], nodes: i
     return speeds
 
 
-def _slow_collectives(speeds: list[Speed], versions: Mapping[str, str]) -> list[Finding]:
+def _slow_collectives(speeds: list[Speed], versions: Mapping[str, str], starter: str) -> list[Finding]:
     findings = []
     for speed in speeds:
         if speed.grade not in ("slow", "failing"):
@@ -226,6 +233,6 @@ def _slow_collectives(speeds: list[Speed], versions: Mapping[str, str]) -> list[
         status: Literal["warning", "error"] = "error" if speed.grade == "failing" else "warning"
         evidence = (Evidence("transport", transport, "NCCL_DEBUG=INFO"),)
         fix = "Check that NVLink is up and that peer access is permitted."
-        commands = ("nvidia-smi nvlink --status",)
-        findings.append(Finding("FLT057", "silent-slow-path", status, message, evidence, fix, either(*(commands))))
+        remedies = steps(f"{starter}nvidia-smi nvlink --status", f"{starter}nvidia-smi topo -p2p r")
+        findings.append(Finding("FLT057", "silent-slow-path", status, message, evidence, fix, remedies))
     return findings
