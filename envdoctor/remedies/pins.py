@@ -32,6 +32,7 @@ MAX_TRIALS = 24  # evaluations for one remedy
 MAX_TRIALS_OF_ALL = 160  # evaluations for all findings of an environment
 MAX_COMBINATIONS = 8
 MAX_CANDIDATES = 4
+UNKNOWN = 99  # size of a remedy that the tables cannot judge
 
 Key = tuple[str, frozenset[str]]  # rule, packages of its evidence
 
@@ -43,6 +44,13 @@ class Pins(NamedTuple):
     backend: str
     errors: int  # that remain in the environment
     warnings: int  # new ones
+
+
+class Cure(NamedTuple):
+    """A remedy, and the number of errors that remain and of packages that change."""
+
+    size: int
+    remedy: Remedy
 
 
 def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
@@ -74,30 +82,29 @@ class _Search:
         """The alternatives with exact versions. One that cures nothing, or causes an error, is left out."""
         if not RULES[finding.id].needs_environment:
             return finding.remedies
-        kept: list[tuple[int, Remedy]] = []  # with the errors that remain and the packages that change
-        for remedy in finding.remedies:
-            installs = [step for step in remedy.steps if isinstance(step, Install)]
-            ranges = _ranges(installs[0]) if len(installs) == 1 else None
-            removed = {name for each in remedy.steps if isinstance(each, Uninstall) for name in each.packages}
-            self.stack = _without(self.whole, removed)
-            if removed and not installs:
-                errors = [each for each in self.problems(self.stack) if each.status == "error"]
-                kept.append((len(errors) + len(removed), remedy))
-            elif ranges is None or installs[0].from_source or not _is_open(finding, ranges):
-                kept.append((99, remedy))
-            elif pins := self.pins(finding, installs[0], ranges):
-                kept.append((pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins)))
-            elif not finding.id.startswith(VERSION_RULES):
-                kept.append((99, remedy))
-        self.stack = self.whole
-        if not kept and finding.id.startswith(VERSION_RULES) and finding.status in ("error", "warning"):
-            names = [item.fact for item in finding.evidence if in_tables(item.fact)]
-            for name in dict.fromkeys(names):
-                step = Install(packages=(name,))
-                if pins := self.pins(finding, step, {name: ""}):
-                    kept.append((pins.errors + len(pins.versions), _with_pins(remedy_of([step]), step, pins)))
-        kept.sort(key=lambda each: each[0])
-        return tuple({remedy.commands: remedy for _, remedy in kept}.values())
+        kept = [cure for remedy in finding.remedies if (cure := self.cure(finding, remedy))]
+        if finding.id.startswith(VERSION_RULES):
+            if not kept and finding.status in ("error", "warning"):
+                names = dict.fromkeys(item.fact for item in finding.evidence if in_tables(item.fact))
+                others = (remedy_of([Install(packages=(name,))]) for name in names)
+                kept = [cure for remedy in others if (cure := self.cure(finding, remedy))]
+            kept.sort(key=lambda cure: cure.size)
+        return tuple({cure.remedy.commands: cure.remedy for cure in kept}.values())
+
+    def cure(self, finding: Finding, remedy: Remedy) -> Cure | None:
+        """A remedy with exact versions; None if it is no cure."""
+        installs = [step for step in remedy.steps if isinstance(step, Install)]
+        removed = {name for each in remedy.steps if isinstance(each, Uninstall) for name in each.packages}
+        self.stack = _without(self.whole, removed)
+        if removed and not installs:
+            errors = [each for each in self.problems(self.stack) if each.status == "error"]
+            return Cure(len(errors) + len(removed), remedy)
+        ranges = _ranges(installs[0]) if len(installs) == 1 else None
+        if ranges is None or installs[0].from_source or not _is_searched(finding, installs[0], ranges):
+            return Cure(UNKNOWN, remedy)
+        if pins := self.pins(finding, installs[0], ranges):
+            return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins))
+        return None if finding.id.startswith(VERSION_RULES) else Cure(UNKNOWN, remedy)
 
     def pins(self, finding: Finding, step: Install, ranges: dict[str, str]) -> Pins | None:
         """The first versions in these ranges for which the finding is gone and no rule reports a new problem."""
@@ -205,9 +212,11 @@ def _key(finding: Finding) -> Key:
     return finding.id, frozenset(item.fact for item in finding.evidence)
 
 
-def _is_open(finding: Finding, ranges: dict[str, str]) -> bool:
-    """Whether a remedy leaves versions open, or the rule names versions without the packages that move with them."""
-    return finding.id.startswith(VERSION_RULES) or not all(each.startswith("==") for each in ranges.values())
+def _is_searched(finding: Finding, step: Install, ranges: dict[str, str]) -> bool:
+    """Whether the versions are searched: for rules on versions, and for ranges of others."""
+    return finding.id.startswith(VERSION_RULES) or (
+        not step.reinstall and all(ranges.values()) and not all(each.startswith("==") for each in ranges.values())
+    )
 
 
 def _ranges(step: Install) -> dict[str, str] | None:
