@@ -167,7 +167,7 @@ def _vllm_in(versions: str) -> str:
 
 def _vllm_of_trl(trl: str) -> str:
     """The vLLM that a TRL release supports, if it names a newest one: "vllm<0.13,>=0.10.2"."""
-    specifier = optional_specifier("trl", trl, "vllm")
+    specifier = optional_specifier("trl", trl, "vllm") if trl else ""
     return f"vllm{specifier}" if re.search(r"<|==", specifier) else ""
 
 
@@ -212,7 +212,7 @@ def bounded(requirement: str) -> str:
 
 def _pin(package: str, torch: str) -> str:
     """The newest release of a package for exactly this torch: "xformers==0.0.32.post2"; empty if there is none."""
-    releases = releases_that_pin(package, "torch", public_part(torch))
+    releases = releases_that_pin(package, "torch", public_part(torch)) if torch else []
     return f"{package}=={releases[0]}" if releases else ""
 
 
