@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -12,6 +13,7 @@ from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.select import select_stack
 from envdoctor.explain import explain
@@ -48,11 +50,17 @@ def run(request: ExplainRequest) -> CommandResult:
     use_machine = request.machine or request.facts or stack
     machine = select_machine(request.machine, request.facts) if use_machine else None
     with _open_text(request.text) as stream:
-        explained = explain(stream, machine, stack)
+        explained = explain(stream, machine, stack, pin=_pin if stack else None)
     if not explained.size:
         name = "standard input" if request.text in ("", "-") else request.text
         raise BadInput(f"{name} is empty", expected="an error text or a log", hint="envdoctor check")
     return CommandResult(explained, EXIT_OK if explained.causes else EXIT_NO)
+
+
+def _pin(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
+    from envdoctor.remedies import pin_remedies  # takes time to import
+
+    return pin_remedies(machine, stack, findings)
 
 
 def _open_text(text: str) -> BinaryIO:

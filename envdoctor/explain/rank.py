@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from envdoctor.core.record import Record
@@ -22,6 +22,8 @@ from envdoctor.explain.scan import Hit, Scan, scan
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 
+# Findings on a machine and an environment, with exact versions in their remedies.
+Pin = Callable[[Machine, Stack | None, Sequence[Finding]], list[Finding]]
 LINES_SHOWN = 6
 WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
@@ -58,8 +60,10 @@ class Explanation(Record, frozen=True, kw_only=True):
     facts: tuple[str, ...]  # facts of the text or the machine: "torch 2.8.0"
 
 
-def explain(stream: BinaryIO, machine: Machine | None = None, stack: Stack | None = None) -> Explanation:
-    """Read a text to its end and rank its causes.
+def explain(
+    stream: BinaryIO, machine: Machine | None = None, stack: Stack | None = None, *, pin: Pin | None = None
+) -> Explanation:
+    """Read a text to its end and rank its causes. `pin` selects exact versions for the remedies of findings.
 
     The facts of the machine and the environment change the confidence. If they are not given, they are read from a
     report in the text. Only facts that were given can contradict a cause.
@@ -80,6 +84,10 @@ def explain(stream: BinaryIO, machine: Machine | None = None, stack: Stack | Non
     stack = stack or pasted.stack
     findings = _error_findings(machine, stack) if has_facts else []
     symptoms = matching_symptoms(scanned, table.symptoms)
+    if pin:
+        named = {symptom.cause for symptom in symptoms}
+        pinned = pin(machine, stack, [each for each in findings if each.cause in named])
+        findings = [*pinned, *(each for each in findings if each.cause not in named)]
     values = placeholder_values(machine, stack)
     found = [
         _cause(

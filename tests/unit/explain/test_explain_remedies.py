@@ -16,6 +16,7 @@ from envdoctor.explain.placeholders import PLACEHOLDER, bounded, distribution_of
 from envdoctor.explain.rank import Cause
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import symptom_table
+from envdoctor.remedies import pin_remedies
 from envdoctor.rules import evaluate
 
 H100 = make_machine(["NVIDIA H100 80GB HBM3"], driver="575.57.08", driver_cuda="12.9")
@@ -241,3 +242,15 @@ def test_installs_name_the_environment_that_was_given() -> None:
     stack = replace(torch_stack("2.5.1"), python=reported("/venv/bin/python"))
     text = "vllm 0.7.3 requires xgrammar==0.1.11, but you have xgrammar 0.1.15 which is incompatible."
     assert commands_of(first_cause(text, None, stack))[0].startswith("uv pip install --python /venv/bin/python ")
+
+
+def test_findings_get_exact_versions() -> None:
+    """`explain --venv` uses the search of check: packages that belong together change together."""
+    installed = {"vllm": "0.10.2", "transformers": "5.1.0", "trl": "0.23.1", "torch": "2.8.0"}
+    stack = torch_stack("2.8.0+cu128", packages=installed)
+    text = b"AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended."
+    cause = explain(io.BytesIO(text), H100, stack, pin=pin_remedies).causes[0]
+    install = next(step for remedy in cause.remedies for step in remedy.steps if isinstance(step, Install))
+    assert cause.cause == "transformers-too-new"
+    assert cause.findings
+    assert all("==" in package for package in install.packages)
