@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,40 @@ def verification_part() -> str:
     return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
 
 
+def remedies_part() -> str:
+    """The remedies of the rules' examples, how many of them a test proves, and why the others are not proven."""
+    data = ROOT / "tests/data"
+    rows = [json.loads(line) for line in (data / "recorded_results/applied-remedies.jsonl").read_text().splitlines()]
+    reasons = tomllib.loads((data / "unproven_remedies.toml").read_text())["reason"]
+    counts: Counter[tuple[str, str]] = Counter()
+    rules: dict[str, set[str]] = {}
+    for row in rows:
+        for commands, result in row["results"]:
+            kind = "install or remove packages" if any("uv pip" in line for line in commands) else "set variables"
+            kind = {"needs root": "need root", "a command for the user": "examine something, or start a program"}.get(
+                result, kind
+            )
+            counts[kind, "all"] += 1
+            counts[kind, "proven"] += not result
+            for reason in reasons:
+                if row["rule"] in reason["rules"] and result.startswith(reason["result"]):
+                    rules.setdefault(reason["text"], set()).add(row["rule"])
+    why = {"need root": "envdoctor prints them and never runs them",
+           "examine something, or start a program": "they change nothing that the rules read"}  # fmt: skip
+    return "\n".join([
+        "| Remedies | Number | Proven | Others |",
+        "|---|---|---|---|",
+        *(
+            f"| {kind} | {counts[kind, 'all']} | {counts[kind, 'proven']} | {why.get(kind, 'see below')} |"
+            for kind in sorted({kind for kind, _ in counts}, key=lambda kind: -counts[kind, "proven"])
+        ),
+        "",
+        "| Not proven: the remedy ... | Rules |",
+        "|---|---|",
+        *(f"| {text} | {', '.join(sorted(rules[text]))} |" for text in rules),
+    ])  # fmt: skip
+
+
 # Metavars and options whose values the completion knows; it completes all other values as files.
 COMPLETED_VALUES: dict[str, str | list[str]] = {
     "NAME|FILE": "profiles", "PROFILE": "profiles", "FILE|NAME": "machines", "FILE|NAME|all": "machines",
@@ -365,6 +400,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "hook": hook_part,
     "verification": verification_part,
     "mcp-tools": mcp_tools_part,
+    "remedies": remedies_part,
 }
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

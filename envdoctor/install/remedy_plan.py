@@ -10,15 +10,7 @@ import msgspec
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Stack
-from envdoctor.core.remedies import (
-    Install,
-    Remedy,
-    RootCommand,
-    SystemPackages,
-    Uninstall,
-    command_of,
-    for_environment,
-)
+from envdoctor.core.remedies import Install, Remedy, RootCommand, SystemPackages, Uninstall, command_of
 
 PROBLEMS = ("error", "warning")
 
@@ -91,13 +83,6 @@ def application(remedy: Remedy) -> Application | None:
         else:
             manual.append(command_of(step))
     return Application(tuple(steps), tuple(manual)) if steps else None
-
-
-def with_interpreter(findings: Iterable[Finding], python: str) -> list[Finding]:
-    """The findings with the interpreter of the environment in their remedies."""
-    return [
-        msgspec.structs.replace(finding, remedies=for_environment(finding.remedies, python)) for finding in findings
-    ]
 
 
 def is_automatic(finding: Finding) -> bool:

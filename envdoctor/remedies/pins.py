@@ -18,8 +18,8 @@ from envdoctor.core.remedies import Install, Remedy, Uninstall, remedy_of
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
+from envdoctor.manifests.requirement import parse_install_requirement
 from envdoctor.remedies.simulate import backend_for, in_tables, relevant_part, resolve, stack_after, target_of
-from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.rules import RULES
 from envdoctor.rules.registry import Rule, run_rule
 from envdoctor.rules.requirements import specifiers_for, versions_of

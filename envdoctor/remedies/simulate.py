@@ -11,9 +11,9 @@ from envdoctor.core.remedies import Install
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import parse_requirement, releases_of
 from envdoctor.knowledge.versions import cuda_of_local, minor_of, public_part
-from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
-from envdoctor.resolution.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
+from envdoctor.manifests.requirement import InstallRequirement
+from envdoctor.manifests.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.manifests.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
 from envdoctor.rules import facts
 from envdoctor.rules.requirements import versions_of
 

@@ -139,8 +139,8 @@ def _torch_of(name: str, version: str) -> str:
     if name == "torch":
         return version
     lines = map(parse_requirement, requirements_of_release(name, version))
-    same = version if name == "torchaudio" else ""  # from 2.11 on it requires no torch
-    return next((line.specifier.lstrip("=>") for line in lines if line and line.name == "torch"), same)
+    pins = (line.specifier.lstrip("=>") for line in lines if line and line.name == "torch")
+    return next(pins, version)  # torchaudio 2.11 requires no torch, and is built with 2.11
 
 
 def make_release(
@@ -152,7 +152,7 @@ def make_release(
 ) -> Release:
     """A release with the requirements of the tables, or with these. `cuda` of torch replaces the version's: "cpu"."""
     row = row or PublishedRelease(version, FIRST_DAY, "any")
-    lines = tuple(filter(_is_available, requirements_of_release(name, version)) if requires is None else requires)
+    lines = tuple(requirements_of_release(name, version) if requires is None else requires)
     files = ()
     if name == "torch":
         cuda = cuda or cuda_of_local(version) or cuda_on_pypi(version, "x86_64") or "cpu"
@@ -161,6 +161,7 @@ def make_release(
         full = version if "+" in version or cuda == "cpu" else f"{version}+{local}"
         text = f"__version__ = {full!r}\ncuda = {None if cuda == 'cpu' else cuda!r}\nhip = None\n"
         files = (("torch/version.py", text),)
+    lines = lines if requires else tuple(filter(_is_available, lines))
     return Release(name, version, row.date, row.yanked, row.kind == "source", lines, files)
 
 

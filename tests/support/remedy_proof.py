@@ -50,10 +50,12 @@ class Example(NamedTuple):
     machine: Machine
     stack: Stack
     without: tuple[str, ...] = ()
+    found: tuple[Finding, ...] = ()  # by all rules; empty: not evaluated yet
 
     def findings(self) -> list[Finding]:
         """What the rule reports for the example's records."""
-        return [each for each in evaluate(self.machine, self.stack) if each.id == self.rule]
+        found = self.found or evaluate(self.machine, self.stack)
+        return [each for each in found if each.id == self.rule]
 
 
 class Result(NamedTuple):
@@ -74,7 +76,9 @@ def kind_of(remedy: Remedy) -> str:
 
 def compare(fault: Finding, before: list[Finding], after: list[Finding]) -> str:
     """Why a remedy is no cure, from the findings before and after it; empty if it is one."""
-    if same := [each for each in after if each.id == fault.id and each.status != "unknown"]:
+    others = {each.message for each in before if each.id == fault.id} - {fault.message}
+    same = [each for each in after if each.id == fault.id and each.status != "unknown" and each.message not in others]
+    if same:
         return f"still reported: {same[0].message}"
     errors = {(each.id, each.message) for each in before}
     new = [each for each in after if each.status in ("error", "crashed") and (each.id, each.message) not in errors]
@@ -236,7 +240,10 @@ class Trial:
                     shutil.rmtree(self.site)
                     shutil.copytree(copy, self.site)
                     self.planted = self.inodes()
-                    commands = tuple(each.replace(f" --python {self.interpreter}", "") for each in remedy.commands)
+                    commands = tuple(
+                        each.replace(f" --python {self.interpreter}", "").replace(str(self.venv), "VENV")
+                        for each in remedy.commands
+                    )
                     yield Result(commands, self._apply(fault, remedy, before))
 
     def _apply(self, fault: Finding, remedy: Remedy, before: list[Finding]) -> str:

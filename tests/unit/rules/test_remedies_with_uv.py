@@ -8,8 +8,11 @@ record again: `ENVDOCTOR_WRITE_RECORDED_RESULTS=1 python -m pytest -m long tests
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import test_rules
@@ -19,6 +22,7 @@ import test_rules_machine
 import test_rules_obsolete_settings
 import test_rules_packages
 from support.cases import each_case
+from support.faulty_stacks import faulty_stacks
 from support.paths import DATA
 from support.recorded_results import assert_text_as_recorded
 from support.release_index import ReleaseIndex, serve
@@ -31,16 +35,6 @@ from envdoctor.rules import RULES, evaluate
 
 RECORD = "applied-remedies.jsonl"
 H100, T4, RTX5090 = "NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA GeForce RTX 5090"
-
-# Remedies that no test can prove, with the reason: by rule and a part of the result.
-TOOLKIT = "the remedy names a toolkit or a compiler, which check reads from the machine"
-LIBRARY = "the remedy changes the libraries or the GPUs of new processes"
-KNOWN = {
-    **{(rule, "still reported"): TOOLKIT for rule in ("HOST006", "HOST009")},
-    **{(rule, "still reported"): LIBRARY for rule in ("DRV011", "DRV012")},
-    ("PY007", "still reported"): "the remedy removes a package of conda, which the test does not have",
-    ("TORCH004", "uv: "): "the index of the test does not have NCCL for CUDA 11",
-}
 
 # Rules whose first example the default suite uses: a pin, a build of the PyTorch index, a package to remove.
 SAMPLE = ("HF002", "VLLM001", "NVML001")
@@ -83,8 +77,15 @@ def examples() -> Iterator[Example]:
         yield Example(rule, "", machine, make_stack(None))
     for rule, machine, stack, without in other_examples():
         yield Example(rule, "", machine, stack, without)
+    usual: set[str] = set()
+    for name, machine, stack in faulty_stacks():
+        found = tuple(evaluate(machine, stack))
+        usual = {finding.id for finding in found} if name.endswith("no fault") else usual
+        for rule in sorted({finding.id for finding in found} - (usual if "no fault" not in name else set())):
+            yield Example(rule, name, machine, stack, found=found)
 
 
+@cache
 def named_examples() -> dict[str, Example]:
     """The examples by rule and name, those without a name by their number."""
     named: dict[str, Example] = {}
@@ -94,9 +95,6 @@ def named_examples() -> dict[str, Example]:
         label = f"{label} #{number + 1}" if number else label
         named[label] = example._replace(name=label)
     return named
-
-
-EXAMPLES = named_examples()
 
 
 @pytest.fixture(scope="module")
@@ -115,50 +113,45 @@ def reported(example: Example) -> list[list[str]]:
     return [list(remedy.commands) for finding in example.findings() for remedy in finding.remedies]
 
 
-def recorded() -> list[dict[str, object]]:
+def recorded() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / "recorded_results" / RECORD).read_text().splitlines()]
-
-
-def known_reason(rule: str, failure: str) -> str:
-    """The reason in the table of known failures."""
-    return next((reason for (known, part), reason in KNOWN.items() if known == rule and part in failure), "")
 
 
 @each_case("rule", SAMPLE)
 def test_a_sample_of_remedies_cures(rule: str, place: Path, index: ReleaseIndex) -> None:
-    example = next(each for each in EXAMPLES.values() if each.rule == rule)
+    example = next(each for each in named_examples().values() if each.rule == rule)
     results = results_of(example, place, index)
     assert results
     assert {failure for _, failure in results} <= {"", COMMAND}
 
 
 def test_every_rule_has_an_example() -> None:
-    assert set(RULES) == {example.rule for example in EXAMPLES.values()}
+    assert set(RULES) == {example.rule for example in named_examples().values()}
 
 
 def test_the_record_has_the_present_remedies() -> None:
     """Otherwise write the record again, as described at the top of this file."""
-    rows = {str(row["example"]): row["reported"] for row in recorded()}
-    assert rows == {name: commands for name, example in EXAMPLES.items() if (commands := reported(example))}
+    rows = {row["example"]: row["reported"] for row in recorded()}
+    assert rows == {name: commands for name, example in named_examples().items() if (commands := reported(example))}
 
 
-def test_every_failure_is_known_with_its_reason() -> None:
-    failures = [
-        (str(row["rule"]), failure)
-        for row in recorded()
-        for _, failure in row["results"]  # type: ignore[attr-defined]
-        if failure not in ("", ROOT, COMMAND)
-    ]
-    assert [each for each in failures if not known_reason(*each)] == []
-    assert [key for key in KNOWN if not any(key[0] == rule and key[1] in failure for rule, failure in failures)] == []
+def test_every_failure_has_a_reason() -> None:
+    """In tests/data/unproven_remedies.toml, which has no other reasons."""
+    rows = tomllib.loads((DATA / "unproven_remedies.toml").read_text())["reason"]
+    reasons = [(rule, row["result"]) for row in rows for rule in row["rules"]]
+    failures = [(row["rule"], failure) for row in recorded() for _, failure in row["results"]]
+    failures = [each for each in failures if each[1] not in ("", ROOT, COMMAND)]
+    explains = lambda reason, failure: reason[0] == failure[0] and failure[1].startswith(reason[1])  # noqa: E731
+    assert [each for each in failures if not any(explains(reason, each) for reason in reasons)] == []
+    assert [each for each in reasons if not any(explains(each, failure) for failure in failures)] == []
 
 
 @pytest.mark.long
 def test_all_remedies_cure_as_recorded(place: Path, index: ReleaseIndex) -> None:
     lines = []
-    for name, example in EXAMPLES.items():
+    for name, example in named_examples().items():
         if commands := reported(example):
             results = [[list(each.commands), each.failure] for each in results_of(example, place, index)]
             row = {"rule": example.rule, "example": name, "reported": commands, "results": results}
-            lines.append(json.dumps(row, ensure_ascii=False).replace(str(place), "/place"))
+            lines.append(json.dumps(row, ensure_ascii=False))
     assert_text_as_recorded(RECORD, "".join(f"{line}\n" for line in lines))

@@ -1,1 +1,0 @@
-"""Resolves requirements to releases from the built-in tables, without network access."""
