@@ -14,9 +14,9 @@ from envdoctor.knowledge.architectures import (
     runs_as_ptx,
     runs_native,
 )
-from envdoctor.knowledge.cuda import accepts_compat, cuda_of_driver, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import cuda_of_driver, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
-from envdoctor.rules.driver_remedies import upgrade_driver
+from envdoctor.rules.driver_remedies import supports_compat, upgrade_driver
 from envdoctor.rules.facts import (
     cuda_minor,
     first_in_use,
@@ -24,7 +24,6 @@ from envdoctor.rules.facts import (
     gpus_of,
     installed_version,
     is_from_report,
-    model_of,
     parse_major_minor,
     torch_cuda,
     torch_version,
@@ -62,8 +61,6 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
         return
     library, cuda, gpus = found
     bundled = driver_of_cuda(cuda)
-    has_compat_package = all((model := model_of(gpu)) and model.kind == "data-centre" for gpu in gpus_of(machine))
-    has_compat_package = has_compat_package and accepts_compat(driver, cuda) and not machine.system.wsl.value
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     fix, remedies = upgrade_driver(machine, bundled)
     compat = (
@@ -71,7 +68,7 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
             f"sudo apt-get install -y {package}",
             f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
         )
-        if has_compat_package
+        if supports_compat(machine, cuda)
         else ()
     )
     yield Problem(

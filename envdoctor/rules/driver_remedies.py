@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import capability_of
+from envdoctor.knowledge.cuda import accepts_compat
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpus_of, model_of
 
@@ -28,7 +30,7 @@ DPKG = re.compile(r"ubuntu|debian", re.IGNORECASE)
 def for_gpu(gpu: Gpu, *commands: str) -> tuple[Remedy, ...]:
     """One remedy, with the GPU's bus id or UUID in place of `{gpu}`. If both are unknown, they are listed first."""
     if name := gpu.pci_bus.value or gpu.uuid.value:
-        return steps(*(command.format(gpu=name) for command in commands))
+        return steps(*(command.format(gpu=shlex.quote(name)) for command in commands))
     listing = f"{LIST_GPUS}  # BUS_ID: that of GPU {gpu.index}"
     return steps(listing, *(command.format(gpu="BUS_ID") for command in commands))
 
@@ -89,12 +91,19 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
     return fix, steps("dpkg -l 'nvidia-driver-*'", f"sudo apt-get install -y {package}", "sudo reboot")
 
 
+def supports_compat(machine: Machine, cuda: str) -> bool:
+    """Whether the GPUs and the driver support the forward-compatibility package of a CUDA release."""
+    models = [model_of(gpu) for gpu in gpus_of(machine)]
+    data_centre = bool(models) and all(model and model.kind == "data-centre" for model in models)
+    return data_centre and not machine.system.wsl.value and accepts_compat(machine.driver.version.value or "", cuda)
+
+
 def start_fabric_manager(machine: Machine) -> tuple[str, tuple[Remedy, ...]]:
     """The fix and the remedies for a fabric manager that is not running or not of the driver's version."""
     version, status = machine.driver.version.value or "", "systemctl status nvidia-fabricmanager"
     place = on_host(machine)
     fix = f"Start the fabric manager{place}; its version must be equal to the driver's ({version or 'unknown'})."
-    if place or not version:
+    if place or not re.fullmatch(r"[\d.]+", version):
         return fix, steps(MODULE_VERSION, status)
     start = either([status, "sudo systemctl enable --now nvidia-fabricmanager"])
     branch = dotted_numbers(version)[0]

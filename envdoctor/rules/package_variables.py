@@ -72,7 +72,7 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
             "nvidia-smi -L",
             *(
                 [f"docker run --gpus '\"device={names[0]}\"' -e CUDA_VISIBLE_DEVICES=0 ..."]
-                if mig
+                if mig and re.fullmatch(r"[\w/-]+", names[0])
                 else ["export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={','.join(numbers)}"]
                 if numbers
                 else []

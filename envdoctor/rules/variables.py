@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine
 from envdoctor.core.remedies import either, steps
+from envdoctor.knowledge.cuda import cuda_of_driver
+from envdoctor.knowledge.versions import major_minor
+from envdoctor.rules.driver_remedies import supports_compat
 from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -83,7 +88,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     if interfaces is None:
         return
     physical = [each for each in interfaces if not each.startswith(VIRTUAL)]
-    physical = physical if len(physical) == 1 else []
+    physical = [shlex.quote(each) for each in physical] if len(physical) == 1 else []
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = _variable(machine, name)
         if not value or value.startswith("^"):
@@ -111,7 +116,9 @@ def compat_libcuda_comes_first(machine: Machine) -> Iterator[Problem]:
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     value = _variable(machine, "LD_LIBRARY_PATH") or ""
-    compat = [part for part in value.split(":") if part.rstrip("/").endswith("compat")]
+    compat = [
+        part for part in value.split(":") if part.rstrip("/").endswith("compat") and not _is_needed(part, machine)
+    ]
     if compat and machine.gpus.value and not is_reported(machine.environment):  # ENV012 covers reports
         yield Problem(
             "warning",
@@ -143,3 +150,15 @@ def python_variables_change_the_import_path(machine: Machine) -> Iterator[Proble
                 "Unset it for the programs of this environment.",
                 steps(f"unset {name}"),
             )
+
+
+def _is_needed(compat: str, machine: Machine) -> bool:
+    """Whether a directory is for a newer CUDA release than the driver's, and driver and GPUs support its package."""
+    release = re.search(r"/cuda-(\d+\.\d+)/compat", compat)
+    supported = cuda_of_driver(machine.driver.version.value or "")
+    return bool(
+        release
+        and supported
+        and major_minor(supported) < major_minor(release[1])
+        and supports_compat(machine, release[1])
+    )

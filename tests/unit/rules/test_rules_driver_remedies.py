@@ -18,6 +18,8 @@ from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.rules import evaluate
 
 H100 = "NVIDIA H100 80GB HBM3"
+PTX = KernelCode(ptx=("compute_80",), ptx_isa="8.7", containers={"compute_80": 10})
+NEEDS_PTX = file_stack(extensions=(Extension(path="x.so", distribution="vllm", code=PTX),))
 
 
 def found(identifier: str, machine: Machine, stack: Stack | None = None) -> Finding:
@@ -179,9 +181,7 @@ def test_the_fabric_manager_has_the_version_of_the_driver(identifier: str) -> No
 )
 def test_forward_compatibility_is_only_for_data_centre_gpus(name: str, driver: str, packages: list[str]) -> None:
     machine = override(read_recorded(name), [f"driver.version={driver}"])
-    code = KernelCode(ptx=("compute_80",), ptx_isa="8.7", containers={"compute_80": 10})
-    stack = file_stack(extensions=(Extension(path="x.so", distribution="vllm", code=code),))
-    finding = found("TORCH005", machine, stack)
+    finding = found("TORCH005", machine, NEEDS_PTX)
     installs = [command.split()[-1] for remedy in remedies(finding) for command in remedy if "install" in command]
     assert installs == packages
     paths = [command for remedy in remedies(finding) for command in remedy if command.startswith("export")]
@@ -208,3 +208,32 @@ def test_modprobe_loads_every_module() -> None:
     machine = make_machine(None, nvcc="12.8.93", source="test")
     for commands in remedies(found("DRV009", machine, torch_stack(available=False))):
         assert commands[-1] == "sudo modprobe -a nvidia nvidia_uvm"
+
+
+def test_the_installed_branch_cures() -> None:
+    for rule, machine, stack in (
+        ("DRV006", old_driver("h100x8"), None),
+        ("TORCH005", override(read_recorded("rtx4090"), ["system.os=Ubuntu 22.04"]), NEEDS_PTX),
+    ):
+        ((_, install, _),) = remedies(found(rule, machine, stack))
+        branch = install.split("nvidia-driver-")[1].split("-")[0]
+        after = evaluate(override(machine, [f"driver.version={branch}.124.06"]), stack)
+        assert [each.id for each in after if each.id == rule or each.status == "error"] == []
+
+
+def test_the_path_of_a_needed_compatibility_package_is_kept() -> None:
+    machine = override(read_recorded("h100x8"), ["driver.version=535.129.03", "environment={}"])
+    *_, compat = found("TORCH005", machine, NEEDS_PTX).remedies
+    assert compat.commands[-1].startswith("export LD_LIBRARY_PATH=/usr/local/cuda-12.8/compat")
+    variables = 'environment={"LD_LIBRARY_PATH": "/usr/local/cuda-12.8/compat"}'
+    assert "ENV004" not in {each.id for each in evaluate(override(machine, [variables]))}
+    for other in (["driver.version=570.133.20"], ["gpus.0.name=NVIDIA GeForce RTX 4090"]):
+        assert found("ENV004", override(machine, [variables, *other])).status == "warning"
+
+
+def test_text_of_a_report_is_quoted() -> None:
+    machine = with_ecc_errors(uuid=known("GPU-1;reboot", "report"))
+    ((_, reset),) = remedies(found("GPU002", machine))
+    assert reset == "sudo nvidia-smi --gpu-reset -i 'GPU-1;reboot'"
+    machine = override(without_fabric(), ["driver.version=575.1'; reboot"])
+    assert not any("reboot" in command for remedy in remedies(found("GPU008", machine)) for command in remedy)

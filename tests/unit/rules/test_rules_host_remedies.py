@@ -197,6 +197,14 @@ def test_a_uuid_without_a_known_gpu_is_looked_up() -> None:
     assert remedies(found("ENV006", machine, file_stack(packages=VLLM))) == [("nvidia-smi -L", container)]
 
 
+def test_no_text_of_a_report_becomes_a_command() -> None:
+    machine = with_variables(local_machine([H100]), CUDA_VISIBLE_DEVICES="MIG-7\"' ; reboot")
+    assert remedies(found("ENV006", machine, file_stack(packages=VLLM))) == [("nvidia-smi -L",)]
+    machine = with_variables(local_machine([H100]), NCCL_SOCKET_IFNAME="ib0")
+    machine = msgspec.structs.replace(machine, interfaces=known(("lo", "e;reboot"), "report"))
+    assert remedies(found("ENV003", machine))[1] == ("export NCCL_SOCKET_IFNAME='e;reboot'",)
+
+
 def test_allocator_options_that_vllm_reads() -> None:
     """From 0.20.1 on vLLM disables expandable segments around its pool, in the variable that it reads."""
     machine = with_variables(local_machine([H100]), PYTORCH_ALLOC_CONF="expandable_segments:True")
