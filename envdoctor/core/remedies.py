@@ -166,22 +166,24 @@ def _parse_pip(line: str) -> Step:
         variables[match[1]] = match[2]
         del words[0]
     head, words = tuple(words[:3]), words[3:]
+    if head not in (INSTALL, UNINSTALL) or not words:
+        raise ValueError(f"neither `uv pip install` nor `uv pip uninstall` of packages: {line}")
     if head == UNINSTALL:
+        if options := [word for word in words if word.startswith("-")]:
+            raise ValueError(f"the option {options[0]} is not supported: {line}")
         return Uninstall(packages=tuple(words))
-    if head != INSTALL:
-        return UserCommand(command=line)  # TODO
     fields: dict[str, tuple[str, ...]] = {}
     packages, backend, switches = [], "", {}
     while words:
         word = words.pop(0)
-        if word in LISTS:
+        if word in LISTS and words:
             fields[LISTS[word]] = (*fields.get(LISTS[word], ()), words.pop(0))
         elif word in SWITCHES:
             switches[SWITCHES[word]] = True
         elif word.startswith("--torch-backend="):
             backend = word.partition("=")[2]
         elif word.startswith("-"):
-            return UserCommand(command=line)  # TODO
+            raise ValueError(f"the option {word} is not supported, or its effect is not bounded: {line}")
         else:
             packages.append(word)
     return Install(packages=tuple(packages), backend=backend, variables=variables, **fields, **switches)  # type: ignore[arg-type]

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.core.remedies import Notation, Remedy, UserCommand, either, parse_step
+from envdoctor.core.remedies import Install, Notation, Remedy, Step, UserCommand, either, parse_step
 from envdoctor.knowledge.libraries import NVIDIA_LIBRARY, OWN_VERSIONS, package_of_library
 from envdoctor.knowledge.releases import optional_specifier, releases_that_pin
-from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_part, satisfies
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
@@ -77,17 +77,25 @@ def _known_lines(lines: tuple[str, ...], values: Mapping[str, str]) -> tuple[str
 
 
 def _fill_line(line: str, values: Mapping[str, str]) -> str:
-    """The line with its values; empty if one is unknown, or unsafe in a shell, or leaves the step unbounded."""
+    """The line with its values; empty if one is unknown or unsafe in a shell, or if the step changes nothing."""
     names = [match[1] for match in PLACEHOLDER.finditer(line)]
     safe = SAFE_REQUIREMENT if line.startswith("uv pip") else SAFE_VALUE
     if not all(safe.fullmatch(values.get(name, "")) for name in names):
         return ""
     filled = PLACEHOLDER.sub(lambda match: values[match[1]], line)
     try:
-        parse_step(filled)
+        step = parse_step(filled)
     except ValueError:
         return ""
-    return filled
+    return "" if _changes_nothing(step, values) else filled
+
+
+def _changes_nothing(step: Step, values: Mapping[str, str]) -> bool:
+    """Whether the installed versions match the ranges. Exact versions are installed with their requirements."""
+    if not isinstance(step, Install) or step.reinstall or any("==" in package for package in step.packages):
+        return False
+    parsed = [REQUIREMENT.fullmatch(package) for package in step.packages]
+    return all(each and satisfies(values.get(each[1].lower().replace("-", "_"), ""), each[2]) for each in parsed)
 
 
 def changes_something(remedies: tuple[Remedy, ...]) -> bool:
@@ -116,6 +124,8 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
     if "requirement" in groups:
         requirement = groups["requirement"].rstrip(TRAILING)
         found |= {"requirement": requirement}
+    if port := groups.get("port2") or groups.get("port3"):
+        found["port"] = port
     if re.fullmatch(r"\d{5}", groups.get("found", "")):
         number = int(groups["found"])  # of cudaDriverGetVersion: 12040
         found["driver_cuda"] = f"{number // 1000}.{number % 1000 // 10}"

@@ -12,7 +12,8 @@ from envdoctor.knowledge.tables import load_table
 class CauseText(Record, frozen=True, kw_only=True):
     """One cause: its definition, and the fix if no rule or symptom has a more exact one.
 
-    `{name|default}` in the fix and the remedies is replaced by a value of the text or the facts.
+    `{name|default}` in the fix is replaced by a value of the text or the facts. A placeholder of a remedy has no
+    default.
     """
 
     slug: str

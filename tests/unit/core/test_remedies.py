@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+
 import msgspec
+import pytest
 from support.cases import each_case
+from support.paths import PACKAGE
 
 from envdoctor.core.remedies import (
     Install,
@@ -63,6 +70,54 @@ def test_a_step_is_its_command(line: str, step: Step, targeted: str) -> None:
         assert isinstance(changed, Install | Uninstall)
         assert changed.python == PYTHON
         assert pip_arguments(changed)[2:4] == ["--python", PYTHON]
+
+
+@each_case(
+    "line",
+    [
+        "pip install trl==0.28.0", "python -m pip install trl==0.28.0", "uv pip install", "uv pip uninstall",
+        "uv pip install -U trl", "uv pip install --upgrade trl", "uv pip install --reinstall trl==0.28.0",
+        "uv pip install trl==0.28.0 --reinstall-package", "uv pip install -r requirements.txt",
+        "uv venv --python 3.12 && uv pip install vllm", "uv pip uninstall -y trl", "uv pip install 'trl",
+    ],
+)  # fmt: skip
+def test_an_install_without_bounds_is_no_step(line: str) -> None:
+    with pytest.raises(ValueError, match=r"install|quotation"):
+        parse_step(line)
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    """The texts of a module without documentation; a value in a formatted text is `x`."""
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in formatted for part in node.values}
+    for node in formatted:
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def test_every_install_in_rules_and_tables_is_a_step() -> None:
+    """Also of branches that no test of a rule reaches, where an invalid notation would end `check`."""
+    modules = [*PACKAGE.glob("rules/*.py"), *PACKAGE.glob("fleet/*.py")]
+    texts = [text for path in modules for text in texts_of(ast.parse(path.read_text()))]
+    tables = [tomllib.loads(path.read_text()) for path in PACKAGE.glob("knowledge/*.toml")]
+    texts += [
+        line
+        for table in tables
+        for rows in table.values()
+        if isinstance(rows, list)
+        for row in rows
+        if isinstance(row, dict)
+        for remedy in row.get("remedies", ())
+        for line in ([remedy] if isinstance(remedy, str) else remedy)
+    ]
+    installs = [
+        text for text in texts if re.match(r"(\w+=\S+ )*(uv venv\b|(uv |python -m )?pip3? (un)?install) ", text)
+    ]
+    assert len(installs) > 20
+    for text in installs:
+        parse_step(re.sub(r"\{\w+\}", "x", text))
 
 
 def test_alternatives_are_separated() -> None:

@@ -23,6 +23,7 @@ H100 = make_machine(["NVIDIA H100 80GB HBM3"], driver="575.57.08", driver_cuda="
 HARMLESS_INSTALLERS = ("conda ", "pdm ", "envdoctor ")
 # Values of the placeholders that are not versions.
 VALUES = {"torch_set": "torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision"}
+NUMPY = ("uv pip show numpy", "uv pip install 'numpy>=1.26,<2'")
 NOTATIONS = [
     (name, line)
     for name, notation in (
@@ -78,6 +79,10 @@ def test_a_reboot_is_never_the_first_step_or_the_first_alternative() -> None:
         (("ls -l {program}",), {"program": "$(reboot)"}, []),
         (("uv pip install '{name}'",), {"name": "--index-url=x"}, []),
         (("uv pip install '{name}'",), {"name": "a' b"}, []),
+        ((NUMPY,), {}, list(NUMPY)),
+        ((NUMPY,), {"numpy": "1.26.4"}, ["uv pip show numpy"]),
+        ((NUMPY,), {"numpy": "2.3.4"},
+         list(NUMPY)),
         (("uname -m", ("uname -m", "uv pip install {pin}")), {}, ["uname -m"]),
     ],
 )  # fmt: skip
@@ -216,6 +221,8 @@ def test_texts_name_what_is_known() -> None:
     old = first_cause("RuntimeError: The NVIDIA driver on your system is too old (found version 11060).")
     assert "The driver supports only CUDA 11.6," in old.fix
     conflict = first_cause("Error 804: forward compatibility was attempted on non supported HW")
+    port = first_cause("WARNING: Port 8000 is already in use")
+    assert port.fix.startswith("Port 8000 is in use")
     assert "804" in conflict.title + conflict.fix
     launch = first_cause("RuntimeError: CUDA error: unspecified launch failure")
     assert "Replace" not in launch.fix
