@@ -17,6 +17,8 @@ from envdoctor.core.record import Record
 INSTALL, UNINSTALL = ("uv", "pip", "install"), ("uv", "pip", "uninstall")
 APT_INSTALL = ("sudo", "apt-get", "install", "-y")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+# Commands that examine an environment.
+EXAMINES = re.compile(r"^(?:uv pip (?:check|list|show)|envdoctor check)(?= |$)(?!.* --(?:python|venv)\b)")
 # Options of `uv pip install` with a value, and the field of Install that has their values.
 LISTS = {"--reinstall-package": "reinstall", "--no-binary": "from_source"}
 SWITCHES = {"--no-deps": "no_deps", "--no-build-isolation": "no_build_isolation"}
@@ -97,16 +99,17 @@ def either(*alternatives: str | Sequence[str]) -> tuple[Remedy, ...]:
 
 
 def for_environment(remedies: Iterable[Remedy], python: str) -> tuple[Remedy, ...]:
-    """The remedies with the interpreter of the examined environment as the target of each install."""
-    return tuple(
-        remedy_of(
-            [
-                msgspec.structs.replace(step, python=python) if isinstance(step, Install | Uninstall) else step
-                for step in each.steps
-            ]
-        )
-        for each in remedies
-    )
+    """The remedies with the interpreter of the examined environment as the target of each install and look."""
+    return tuple(remedy_of([_targeted(step, python) for step in each.steps]) for each in remedies)
+
+
+def _targeted(step: Step, python: str) -> Step:
+    if isinstance(step, Install | Uninstall):
+        return msgspec.structs.replace(step, python=python)
+    if isinstance(step, UserCommand) and python:
+        target = f" --python {shlex.quote(python)}"
+        return UserCommand(command=EXAMINES.sub(lambda found: found[0] + target, step.command))
+    return step
 
 
 def remedy_of(steps: Sequence[Step]) -> Remedy:
@@ -168,10 +171,17 @@ def _parse_pip(line: str) -> Step:
     head, words = tuple(words[:3]), words[3:]
     if head not in (INSTALL, UNINSTALL) or not words:
         raise ValueError(f"neither `uv pip install` nor `uv pip uninstall` of packages: {line}")
+    python = ""
+    if words[0] == "--python" and len(words) > 2:
+        python, words = words[1], words[2:]
     if head == UNINSTALL:
         if options := [word for word in words if word.startswith("-")]:
             raise ValueError(f"the option {options[0]} is not supported: {line}")
-        return Uninstall(packages=tuple(words))
+        return Uninstall(packages=tuple(words), python=python)
+    return msgspec.structs.replace(_parse_install(words, line), variables=variables, python=python)
+
+
+def _parse_install(words: list[str], line: str) -> Install:
     fields: dict[str, tuple[str, ...]] = {}
     packages, backend, switches = [], "", {}
     while words:
@@ -186,7 +196,7 @@ def _parse_pip(line: str) -> Step:
             raise ValueError(f"the option {word} is not supported, or its effect is not bounded: {line}")
         else:
             packages.append(word)
-    return Install(packages=tuple(packages), backend=backend, variables=variables, **fields, **switches)  # type: ignore[arg-type]
+    return Install(packages=tuple(packages), backend=backend, **fields, **switches)  # type: ignore[arg-type]
 
 
 def command_lines(remedies: Iterable[Remedy]) -> list[str]:

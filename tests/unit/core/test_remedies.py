@@ -57,6 +57,10 @@ TARGET = f"--python '{PYTHON}'"
         ("sudo modprobe -a nvidia nvidia_uvm", RootCommand(command="sudo modprobe -a nvidia nvidia_uvm"), ""),
         ("nvidia-smi -q | sudo tee log", RootCommand(command="nvidia-smi -q | sudo tee log"), ""),
         ("nvidia-smi -L", UserCommand(command="nvidia-smi -L"), ""),
+        ("uv pip check", UserCommand(command="uv pip check"), f"uv pip check {TARGET}"),
+        ("uv pip show a | head", UserCommand(command="uv pip show a | head"), f"uv pip show {TARGET} a | head"),
+        ("envdoctor check", UserCommand(command="envdoctor check"), f"envdoctor check {TARGET}"),
+        ("envdoctor check --venv PATH", UserCommand(command="envdoctor check --venv PATH"), ""),
     ],
 )  # fmt: skip
 def test_a_step_is_its_command(line: str, step: Step, targeted: str) -> None:
@@ -64,6 +68,7 @@ def test_a_step_is_its_command(line: str, step: Step, targeted: str) -> None:
     assert command_of(step) == line
     (remedy,) = for_environment(steps(line), PYTHON)
     assert remedy.commands == (targeted or line,)
+    assert parse_step(remedy.commands[0]) == remedy.steps[0]
     assert msgspec.json.decode(msgspec.json.encode(step), type=Step) == step
     if isinstance(step, Install | Uninstall):
         changed = remedy.steps[0]
