@@ -284,7 +284,7 @@ def remedies_part() -> str:
         "|---|---|---|---|",
         *(
             f"| {kind} | {counts[kind, 'all']} | {counts[kind, 'proven']} | {why.get(kind, 'see below')} |"
-            for kind in sorted({kind for kind, _ in counts}, key=lambda kind: -counts[kind, "proven"])
+            for kind in sorted({kind for kind, _ in counts}, key=lambda kind: (-counts[kind, "proven"], kind))
         ),
         "",
         "| Not proven: the remedy ... | Rules |",
