@@ -26,7 +26,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.torch_install import best_torch, covers, driver_for, is_windows, platform_of
+from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, is_windows, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 OTHER_GPU = re.compile(r"\b(amd|radeon|instinct|gfx\w+|intel|arc)\b", re.IGNORECASE)
@@ -152,7 +152,9 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         )
         return
     advice = best_torch(machine, stack)
-    upgrade, remedies = upgrade_driver(machine, minimum)
+    upgrade, remedies = upgrade_driver(
+        machine, ".".join(f"{part:02}" for part in max(needed, driver_of_gpus(machine)))
+    )
     yield Problem(
         "error",
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",

@@ -99,10 +99,10 @@ def driver_for(machine: Machine) -> tuple[int, ...]:
     wanted = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     rows = [row for row in known_builds() if row.platform == platform_of(machine) and covers(row, wanted)]
     drivers = [oldest_driver(row.cuda, windows=is_windows(machine)) for row in rows]
-    return max(min(drivers), _driver_of_gpus(machine)) if drivers else ()
+    return max(min(drivers), driver_of_gpus(machine)) if drivers else ()
 
 
-def _driver_of_gpus(machine: Machine) -> tuple[int, ...]:
+def driver_of_gpus(machine: Machine) -> tuple[int, ...]:
     """The driver of the CUDA release that introduced the GPUs, from Blackwell on; older drivers do not start them."""
     capabilities = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     kits = [first_toolkit(capability) for capability in capabilities if capability >= BLACKWELL]
@@ -244,29 +244,37 @@ def platform_of(machine: Machine) -> str:
 def _rank(rows: list[KnownBuild], machine: Machine, stack: Stack) -> list[KnownBuild]:
     """The builds that run on this driver, best first.
 
-    Builds that the driver fully supports come before those that need minor-version compatibility. Among them the
-    nearest torch release comes first, newer before older, then the CUDA major version of the installed torch, the
-    CUDA version that PyPI's packages are compiled for, and the newest CUDA.
+    The installed release comes first, because other packages depend on it. Builds that the driver fully supports come
+    before those that need minor-version compatibility, with which only native code runs. Among them the nearest torch
+    release comes first, newer before older, then the CUDA major version of the installed torch, the CUDA version that
+    PyPI's packages are compiled for, and the CUDA version nearest to the driver's.
     """
     driver, near = dotted_numbers(machine.driver.version.value or ""), parse_major_minor(torch_version(stack))
     windows, wanted = is_windows(machine), near or (99, 0)
-    oldest = _driver_of_gpus(machine)
+    oldest = driver_of_gpus(machine)
     supported = [row for row in rows if not driver or driver >= max(oldest, oldest_driver(row.cuda, windows=windows))]
 
-    def rank(row: KnownBuild) -> tuple[bool, bool, int, bool, bool, tuple[int, int]]:
+    gpus = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+
+    def is_compatible_only(row: KnownBuild) -> bool:
+        return bool(driver) and dotted_numbers(driver_of_cuda(row.cuda)) > driver
+
+    def rank(row: KnownBuild) -> tuple[bool, bool, bool, int, bool, bool, tuple[int, int]]:
         release, cuda = major_minor(row.torch), major_minor(row.cuda)
         pypi = cuda_on_pypi(release_of(row, stack), row.platform)
         major = (torch_cuda(stack) or pypi).partition(".")[0]
         return (
-            bool(driver) and dotted_numbers(driver_of_cuda(row.cuda)) > driver,
+            release != wanted,
+            is_compatible_only(row),
             release < wanted,
             abs((release[0] - wanted[0]) * 100 + release[1] - wanted[1]),
             row.cuda.partition(".")[0] != major,
             row.cuda != pypi,
-            (-cuda[0], -cuda[1]),
+            cuda if is_compatible_only(row) else (-cuda[0], -cuda[1]),
         )
 
-    return sorted(supported, key=rank)
+    native = (row for row in supported if all(runs_native(row.architectures, gpu) for gpu in gpus))
+    return sorted({*native, *(row for row in supported if not is_compatible_only(row))}, key=rank)
 
 
 def _has_wheel(machine: Machine, stack: Stack, row: KnownBuild, release: str) -> bool:
@@ -315,12 +323,13 @@ def _accepts(name: str, release: str, versions: dict[str, str]) -> bool:
 
 
 def _transformers(name: str, release: str, versions: dict[str, str]) -> dict[str, str]:
-    """The oldest transformers that a moved package accepts, if it does not accept the installed one.
+    """The oldest transformers that a moved package accepts, unless a newer release of it accepts the installed one.
 
-    uv would install the newest, which older packages do not support.
+    uv would install the newest or keep the installed one, which older packages do not support.
     """
     specifier = required_specifier(name, release, "transformers")
-    if not specifier or satisfies(versions.get("transformers", ""), specifier):
+    is_newer = satisfies(release, f">={public_part(versions.get(name, ''))}")
+    if not specifier or (is_newer and satisfies(versions.get("transformers", ""), specifier)):
         return {}
     accepted = releases_in_range("transformers", specifier)
     return {"transformers": accepted[-1].version} if accepted else {}

@@ -14,7 +14,15 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envdoctor.core.records import Distribution, Fact, Finding, Machine, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.core.remedies import Install, Remedy, SetVariable, Uninstall, UnsetVariable, UserCommand
+from envdoctor.core.remedies import (
+    Install,
+    Remedy,
+    SetVariable,
+    SystemPackages,
+    Uninstall,
+    UnsetVariable,
+    UserCommand,
+)
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
@@ -26,6 +34,7 @@ from envdoctor.rules import evaluate
 from envdoctor.rules.facts import torch_cuda
 
 FAMILY = ("torch", "torchvision", "torchaudio")  # the packages to which a backend applies
+DRIVER_PACKAGE = re.compile(r"nvidia-driver-(\d+)")
 CHANGED: Fact[Any] = unreadable("report", "changed by a remedy")
 
 
@@ -45,7 +54,7 @@ def apply(stack: Stack, remedy: Remedy, *, driver: str = "", platform: str = "x8
 
 
 def apply_variables(machine: Machine, remedy: Remedy) -> Machine:
-    """The machine with the variables that the steps of a remedy set and remove."""
+    """The machine with the variables that the steps of a remedy set and remove, and with the driver of a package."""
     variables = dict(machine.environment.value or {})
     for step in remedy.steps:
         if isinstance(step, SetVariable):
@@ -54,6 +63,10 @@ def apply_variables(machine: Machine, remedy: Remedy) -> Machine:
             variables[name] = re.sub(r"\$\{?(\w+)\}?", lambda found: variables.get(found[1], ""), value)
         elif isinstance(step, UnsetVariable):
             variables.pop(step.name, None)
+    packages = [name for step in remedy.steps if isinstance(step, SystemPackages) for name in step.packages]
+    if branch := next((found[1] for found in map(DRIVER_PACKAGE.match, packages) if found), ""):
+        driver = msgspec.structs.replace(machine.driver, version=known(f"{branch}.999", "driver"))
+        machine = msgspec.structs.replace(machine, driver=driver)
     if variables == (machine.environment.value or {}):
         return machine
     return msgspec.structs.replace(machine, environment=known(variables, "environment"))
@@ -63,6 +76,8 @@ def can_apply(remedy: Remedy) -> bool:
     """Whether a remedy changes the environment or variables; others need root, conda, or examine something."""
     if any(isinstance(step, UserCommand) and step.command.startswith("conda ") for step in remedy.steps):
         return False
+    if any(isinstance(step, SystemPackages) and DRIVER_PACKAGE.match(step.packages[0]) for step in remedy.steps):
+        return True
     return any(isinstance(step, Install | Uninstall | SetVariable | UnsetVariable) for step in remedy.steps)
 
 
@@ -79,7 +94,10 @@ def failures(machine: Machine, stack: Stack, finding: Finding) -> list[str]:
         except AssertionError as error:
             found.append(f"{text}: {error}")
             continue
-        after = evaluate(apply_variables(machine, remedy), changed)
+        after_machine = apply_variables(machine, remedy)
+        if after_machine.driver != machine.driver:
+            changed = msgspec.structs.replace(changed, cuda_available=CHANGED)
+        after = evaluate(after_machine, changed)
         found += [f"{text}: still {each.message}" for each in after if each.id == finding.id]
         found += [
             f"{text}: new {each.status} {each.id}: {each.message}"

@@ -112,6 +112,14 @@ def torch_finding(gpus: list[str], driver: str, version: str, **fields: Any) -> 
         # The CUDA major version stays, for which other packages are compiled.
         ([RTX5090], "580.65.06", "2.9.0+cu126", {"vllm": "0.12.0"},
          "uv pip install torch==2.9.0 --torch-backend=cu128 --reinstall-package torch"),
+        # The installed release has native code, which runs with an older driver of the same CUDA major version.
+        ([GTX1080], "550.54.14", "2.8.0+cu128", {"torchvision": "0.23.0", "vllm": "0.10.2", "transformers": "4.55.2"},
+         ("uv pip install torch==2.8.0 torchvision==0.23.0 --torch-backend=cu126 --reinstall-package torch "
+          "--reinstall-package torchvision")),
+        # No vLLM for CUDA 12 requires torch 2.11: vLLM moves down, and transformers with it.
+        ([H100], "550.54.14", "2.11.0+cu130", {"vllm": "0.21.0", "transformers": "4.57.1"},
+         ("uv pip install torch==2.6.0 vllm==0.8.5.post1 transformers==4.51.1 --torch-backend=cu124\n"
+          "dpkg -l 'nvidia-driver-*'\nsudo apt-get install -y nvidia-driver-580-server\nsudo reboot")),
         # A driver that is too old for every build with code for the GPU.
         ([RTX5090], "550.54.14", "2.6.0+cu124", {},
          ("dpkg -l 'nvidia-driver-*'\nsudo apt-get install -y nvidia-driver-570-open\nsudo reboot\n"
