@@ -7,8 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import EXAMPLES
 from support.sample_environments import compile_library
 
 from envdoctor.binaries.elf import Elf, ElfError, gnu_hash, open_elf
@@ -92,12 +93,14 @@ def read_everything(data: bytes) -> None:
             continue
 
 
+@settings(max_examples=3 * EXAMPLES)
 @given(st.binary(max_size=4096))
 def test_random_bytes_give_a_result_or_an_error(tail: bytes) -> None:
     read_everything(tail)
     read_everything(b"\x7fELF\x02\x01" + tail)
 
 
+@settings(max_examples=3 * EXAMPLES)
 @given(st.data())
 def test_damaged_libraries_give_a_result_or_an_error(folder: Path, data: st.DataObject) -> None:
     path = folder / "libdamaged.so"

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import EXAMPLES
 from support.sample_environments import compile_library, compile_with_fatbin, fatbin_container, fatbin_entry
 
 from envdoctor.binaries.elf import open_elf
@@ -47,6 +48,7 @@ def test_library_without_gpu_code(tmp_path: Path) -> None:
     assert code_of(compile_with_fatbin(tmp_path / "empty.so", fatbin_container())) is None
 
 
+@settings(max_examples=3 * EXAMPLES)
 @given(st.lists(st.binary(max_size=120), max_size=20))
 def test_random_bytes_terminate(parts: list[bytes]) -> None:
     data = MAGIC.join(parts)
