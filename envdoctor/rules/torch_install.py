@@ -24,7 +24,7 @@ from envdoctor.knowledge.releases import (
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
 from envdoctor.rules.facts import gpus_of, parse_major_minor, torch_cuda, torch_version
-from envdoctor.rules.requirements import versions_of
+from envdoctor.rules.requirements import specifiers_for, versions_of
 
 COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
 # Libraries whose packages for CUDA 12 and 13 have the same files; torch needs those of its own CUDA version.
@@ -63,7 +63,7 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
         if not moved:
             return None
         packages[name] = moved
-        packages |= _transformers(name, moved, versions)
+        packages |= _transformers(stack, name, moved)
     same = [name for name in packages if public_part(versions.get(name, "")) == packages[name]]
     words = [f"{name}=={version}" if version else name for name, version in packages.items()]
     words += [f"--torch-backend={backend_of(cuda)}", *(f"--reinstall-package {name}" for name in same)]
@@ -322,16 +322,21 @@ def _accepts(name: str, release: str, versions: dict[str, str]) -> bool:
     )
 
 
-def _transformers(name: str, release: str, versions: dict[str, str]) -> dict[str, str]:
+def _transformers(stack: Stack, name: str, release: str) -> dict[str, str]:
     """The oldest transformers that a moved package accepts, unless a newer release of it accepts the installed one.
 
     uv would install the newest or keep the installed one, which older packages do not support.
     """
-    specifier = required_specifier(name, release, "transformers")
+    versions, specifier = versions_of(stack), required_specifier(name, release, "transformers")
     is_newer = satisfies(release, f">={public_part(versions.get(name, ''))}")
     if not specifier or (is_newer and satisfies(versions.get("transformers", ""), specifier)):
         return {}
-    accepted = releases_in_range("transformers", specifier)
+    others = [each for other, each in specifiers_for(stack, "transformers").items() if other != name]
+    accepted = [
+        row
+        for row in releases_in_range("transformers", specifier)
+        if all(satisfies(row.version, each) is not False for each in others)
+    ]
     return {"transformers": accepted[-1].version} if accepted else {}
 
 
