@@ -29,7 +29,7 @@ VERSION_RULES = ("PKG", "HF", "TRL", "VLLM", "VERL", "DS", "RAY", "BNB003")
 IGNORED = frozenset({"PKG007"})  # the dependencies of other releases are not all in the tables
 TORCH_PACKAGES = frozenset({"torch", "torchvision", "torchaudio"})  # those with builds for each backend
 MAX_TRIALS = 24  # evaluations for one remedy
-MAX_TRIALS_OF_ALL = 160  # evaluations for all findings of an environment
+MAX_TRIALS_OF_ALL = 100  # evaluations for all findings of an environment
 MAX_COMBINATIONS = 8
 MAX_CANDIDATES = 4
 UNKNOWN = 99  # size of a remedy that the tables cannot judge
@@ -67,7 +67,7 @@ class _Search:
     def __init__(self, machine: Machine, stack: Stack) -> None:
         self.machine, self.whole, self.stack = machine, stack, stack
         self.rules = [rule for rule in RULES.values() if rule.needs_environment and rule.id not in IGNORED]
-        self.before = {_key(finding) for finding in self.problems(stack)}
+        self.before = {_key(finding): finding.status for finding in self.problems(stack)}
         self.trials, self.all_trials = 0, 0
         self.only_warnings: Pins | None = None
 
@@ -102,7 +102,7 @@ class _Search:
         ranges = _ranges(installs[0]) if len(installs) == 1 else None
         if ranges is None or installs[0].from_source or not _is_searched(finding, installs[0], ranges):
             return Cure(UNKNOWN, remedy)
-        if pins := self.pins(finding, installs[0], ranges):
+        if pins := self.pins(finding, _with_open_backend(finding, installs[0]), ranges):
             return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins))
         return None if finding.id.startswith(VERSION_RULES) else Cure(UNKNOWN, remedy)
 
@@ -132,7 +132,7 @@ class _Search:
         found = self.problems(after)
         if target in map(_key, found):
             return None
-        new = [each for each in found if each.status != "info" and _key(each) not in self.before]
+        new = [each for each in found if self.is_new(each)]
         errors = [each for each in found if each.status == "error"]
         present = versions_of(self.stack)
         versions = chosen | {name: version for name, version in changed.items() if name in present}
@@ -145,6 +145,11 @@ class _Search:
             if repaired := self.repair(target, step, chosen | {name: version}):
                 return repaired
         return None
+
+    def is_new(self, finding: Finding) -> bool:
+        """Whether an error or a warning is new, or was less severe before."""
+        before = self.before.get(_key(finding), "info")
+        return finding.status != "info" and before not in ("error", finding.status)
 
     def nearer(
         self, target: Key, step: Install, chosen: dict[str, str], changed: dict[str, str], after: Stack
@@ -234,6 +239,13 @@ def _without(stack: Stack, removed: set[str]) -> Stack:
         return stack
     distributions = {name: each for name, each in (stack.distributions.value or {}).items() if name not in removed}
     return msgspec.structs.replace(stack, distributions=known(distributions, stack.distributions.source))
+
+
+def _with_open_backend(finding: Finding, step: Install) -> Install:
+    """The step with a backend that follows the release of torch; a rule names the one of the installed torch."""
+    if step.reinstall or not step.backend or not finding.id.startswith(VERSION_RULES):
+        return step
+    return msgspec.structs.replace(step, backend="auto")
 
 
 def _with_pins(remedy: Remedy, step: Install, pins: Pins) -> Remedy:

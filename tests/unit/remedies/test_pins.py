@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from random import Random
 
+import pytest
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
 from support.remedies import can_apply, commands_of, failures
@@ -12,7 +14,9 @@ from support.report_stack import make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Finding, Stack
 from envdoctor.core.remedies import Install
+from envdoctor.knowledge.published import releases_in_range
 from envdoctor.remedies import pin_remedies
+from envdoctor.remedies.pins import VERSION_RULES
 from envdoctor.rules import evaluate
 from envdoctor.rules.known_breaks import known_breaks
 
@@ -167,3 +171,29 @@ def test_time_with_many_findings() -> None:
     start = time.process_time()
     assert len(pin_remedies(MACHINE, stack, findings)) == len(findings) >= 10
     assert time.process_time() - start < 1  # for a busy machine
+
+
+@pytest.mark.long
+def test_random_environments() -> None:
+    """Other releases of one to three packages. At most one finding in a hundred has no remedy."""
+    random, findings, without = Random(20261123), 0, 0
+    names = (
+        "transformers", "trl", "peft", "accelerate", "datasets", "huggingface-hub", "tokenizers", "numpy",
+        "bitsandbytes", "liger-kernel", "kernels", "torchvision", "torchaudio", "xformers", "numba", "ray",
+    )  # fmt: skip
+    for _ in range(1000):
+        chosen = random.sample(names, random.choice((1, 1, 2, 3)))
+        changes = [f"{name} {random.choice(releases_in_range(name, '')[:40]).version}" for name in chosen]
+        stack = stack_of(random.choice((OLD, V4, V5)), ", ".join(changes))
+        found = [
+            each
+            for each in pin_remedies(MACHINE, stack, evaluate(MACHINE, stack))
+            if each.id.startswith(VERSION_RULES) and each.status in ("error", "warning")
+        ]
+        for finding in found:
+            if sum(each.id == finding.id for each in found) == 1:  # `failures` compares the ids of findings
+                findings += 1
+                without += not finding.remedies
+                assert [each for each in failures(MACHINE, stack, finding) if "less important" not in each] == []
+    assert findings > 500
+    assert without <= findings / 100
