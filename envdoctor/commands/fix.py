@@ -17,16 +17,18 @@ from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, unknown_n
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
+from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import command_of
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, read_install_record
 from envdoctor.environment.select import read_environment
-from envdoctor.install.fix import apply_fix, plan_changes
+from envdoctor.install.fix import apply_fix
 from envdoctor.install.fix_records import Fix, FixResult
+from envdoctor.install.fix_uv import UvResult, plan_changes
 from envdoctor.install.known_environments import installed_environments, register_environment
-from envdoctor.install.remedy_plan import Application, Fixable, combined_steps, fixable_findings
+from envdoctor.install.remedy_plan import Application, Fixable, combined_steps, fixable_findings, planned_changes
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import RULES, evaluate
 
@@ -86,7 +88,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
             hint="envdoctor check prints the commands",
         )
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
-    planned = _plan(source, paths.venv, fixables, chosen)
+    planned = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
     if request.dry_run or not chosen:
         return CommandResult(planned, _exit_code(planned))
     _confirm(request, planned, source, reporter)
@@ -99,7 +101,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
         register_environment(paths.venv)
     manual = tuple(each for each in planned.findings if each.state == "manual")
     result = msgspec.structs.replace(
-        result, findings=(*result.findings, *manual), commands=planned.commands,
+        result, findings=(*result.findings, *manual),
         changes=result.changes if result.applied else planned.changes,
     )  # fmt: skip
     return CommandResult(result, _exit_code(result))
@@ -139,14 +141,22 @@ def _target(source: Path, request: FixRequest) -> Path:
     return target
 
 
-def _plan(source: Path, target: Path, fixables: Sequence[Fixable], chosen: Sequence[Fixable]) -> FixResult:
+def _plan(
+    source: Path,
+    target: Path,
+    fixables: Sequence[Fixable],
+    chosen: Sequence[Fixable],
+    *,
+    machine: Machine,
+    stack: Stack,
+) -> FixResult:
     first: list[Application] = [each.alternatives[0] for each in chosen]
-    changes, failure = plan_changes(source, first) if chosen else ((), "")
+    uv = plan_changes(source, first, machine, stack) if chosen else UvResult("", "")
     return FixResult(
         venv=str(source), target=str(target), applied=False, dry_run=True,
         findings=tuple(each.entry("planned" if each.alternatives else "manual") for each in fixables),
         commands=tuple(map(command_of, combined_steps(first, f"{source}/bin/python"))),
-        changes=changes, failure=failure,
+        changes=planned_changes(uv.output), failure=uv.failure,
     )  # fmt: skip
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -18,8 +16,7 @@ from envdoctor import __version__
 from envdoctor.core.directories import cache_directory
 from envdoctor.core.errors import EnvdoctorError, Interrupted, Refused
 from envdoctor.core.records import Finding, Stack
-from envdoctor.core.remedies import for_environment, pip_arguments
-from envdoctor.download.sources import read_sources, uv_arguments, uv_environment
+from envdoctor.core.remedies import command_of
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.managed import (
     VERIFICATION,
@@ -30,19 +27,20 @@ from envdoctor.environment.managed import (
     size_on_disk,
     write_install_record,
 )
-from envdoctor.install.environment_copy import copy_environment, copy_metadata, retarget
+from envdoctor.install.environment_copy import copy_environment, retarget
 from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.fix_records import Fix, FixResult, NotApplied, Trial, TrialFailed
+from envdoctor.install.fix_search import Search
 from envdoctor.install.fix_trial import compare_probes, run_command, run_probes
+from envdoctor.install.fix_uv import run_steps
 from envdoctor.install.journal import INSTALL, Journal
 from envdoctor.install.remedy_plan import (
-    Application,
     Fixable,
-    backend_conflict,
+    FixedFinding,
     combined_steps,
     package_changes,
-    planned_changes,
     remaining_findings,
+    with_interpreter,
     worse_findings,
 )
 from envdoctor.install.swap import (
@@ -52,46 +50,14 @@ from envdoctor.install.swap import (
     remove_unfinished,
     replace_environment,
 )
-from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
 from envdoctor.profiles import read_profile
 from envdoctor.rules import evaluate
 from envdoctor.verify.stored_results import write_record
 
-UV_SECONDS = 7200.0
-MAX_TRIALS = 8  # copies that are made and checked for one fix
+MAX_TRIALS = 12  # remedies that are tried one after the other
 FREE_SPACE = 1 << 30  # bytes that remain free after the copy
 WORKS = "it works without the others that failed"
-
-
-STAGES = ("install", "check", "probes", "command")
-
-
-def plan_changes(source: Path, applications: Sequence[Application]) -> tuple[tuple[str, ...], str]:
-    """The changes of packages that uv plans, and why it cannot plan them. The environment is only read."""
-    if conflict := backend_conflict(applications):
-        return (), conflict
-    with tempfile.TemporaryDirectory(prefix="envdoctor-plan-") as folder:
-        skeleton = Path(folder, source.name)
-        copy_metadata(source, skeleton)
-        changes: list[str] = []
-        sources = read_sources()
-        for step in combined_steps(applications, str(skeleton / "bin/python")):
-            variables = getattr(step, "variables", {})
-            extra = uv_arguments(sources) if step.__struct_config__.tag == "install" else []
-            done = run_uv(
-                [*pip_arguments(step), *extra, "--dry-run"],
-                environment=uv_environment(sources) | variables, timeout=UV_SECONDS,
-            )  # fmt: skip
-            if not done.ok:
-                return tuple(changes), _uv_failure(done.output, done.ending)
-            changes += planned_changes(done.output)
-    return tuple(dict.fromkeys(changes)), ""
-
-
-def _uv_failure(output: str, ending: str) -> str:
-    if is_unreachable(output):
-        return describe_unreachable(output)
-    return f"uv {ending}: {summarize_error(output)}"
+GONE = "gone with the other remedies"
 
 
 def apply_fix(fix: Fix) -> FixResult:
@@ -138,120 +104,126 @@ def _require_space(fix: Fix) -> None:
 
 
 def _solve(fix: Fix, journal: Journal, lock: TextIO) -> FixResult:
-    """Try all first alternatives together; if that fails, one finding after the other with its alternatives."""
+    """Try the first alternatives of all findings together; if that fails, search for remedies that work together."""
     choices = [(each, 0) for each in fix.chosen]
-    first = _try(fix, choices, journal, lock)
-    if not first.failure:
-        return _accept(fix, choices, first, journal)
-    accepted: list[tuple[Fixable, int]] = []
-    reasons: dict[int, str] = {0: first.failure} if len(choices) == 1 else {}
-    trials = 1
-    for number, each in enumerate(fix.chosen):
-        for choice in range(len(choices) == 1, len(each.alternatives)):
-            if trials == MAX_TRIALS:
-                reasons.setdefault(number, f"not tried: {MAX_TRIALS} copies were made")
+    search = Search(fix.before)
+    try:
+        _copy(fix, journal)
+        _install(fix, journal, lock, choices)
+        trial = _check(fix, journal)
+        if not _problems_left(fix, trial.after):
+            return _accept(fix, choices, _test(fix, journal, trial), journal)
+        first = trial._replace(failure=_problems_left(fix, trial.after))
+    except TrialFailed as failed:
+        first = failed.trial
+    if first.stage not in ("install", "check"):  # the probes and the command concern all remedies
+        raise NotApplied(_not_applied(fix, first, search))
+    if len(choices) == 1:
+        search.exclude(*choices[0], first.failure)
+    try:
+        while search.trials < MAX_TRIALS:
+            candidate = search.next_candidate(fix)
+            if not candidate:
+                if search.restart():
+                    continue
                 break
-            trials += 1
-            is_last = len(accepted) == len(choices) - 1
-            stage = STAGES[-1] if is_last else first.stage
-            last = _try(fix, [*accepted, (each, choice)], journal, lock, stage)
-            if not last.failure:
-                accepted.append((each, choice))
-                reasons.pop(number, None)
-                if is_last:
-                    return _accept(fix, accepted, last, journal)
-                break
-            reasons.setdefault(number, last.failure)
-    raise NotApplied(_not_applied(fix, first, accepted, reasons))
+            found = _add(fix, journal, lock, search, candidate)
+            if found and not _problems_left(fix, found.after):
+                return _accept(fix, search.accepted, _test(fix, journal, found), journal)
+    except TrialFailed as failed:
+        first = failed.trial
+    raise NotApplied(_not_applied(fix, first, search))
 
 
-def _not_applied(
-    fix: Fix, first: Trial, accepted: Sequence[tuple[Fixable, int]], reasons: dict[int, str]
-) -> FixResult:
+def _add(fix: Fix, journal: Journal, lock: TextIO, search: Search, candidate: tuple[Fixable, int]) -> Trial | None:
+    """Apply one more remedy to a copy with the accepted ones. None if uv finds no solution."""
+    if search.needs_copy:
+        _copy(fix, journal)
+        if search.accepted:
+            _install(fix, journal, lock, search.accepted)
+        search.needs_copy = False
+    choices = [*search.accepted, candidate]
+    try:
+        _install(fix, journal, lock, choices)
+    except TrialFailed as failed:
+        search.exclude(*candidate, failed.trial.failure)
+        # uv resolves before it changes anything, but a removal comes before the install.
+        search.needs_copy = len(combined_steps([each.alternatives[n] for each, n in choices], "")) > 1
+        return None
+    trial = _check(fix, journal)
+    search.consider(candidate, trial.after, _problems_left(fix, trial.after))
+    return trial
+
+
+def _not_applied(fix: Fix, trial: Trial, search: Search) -> FixResult:
     """The result with the reason of each remedy that failed."""
-    works = {id(each): choice for each, choice in accepted}
     findings = tuple(
-        each.entry("failed", works.get(id(each), 0), reasons.get(number, WORKS))
-        for number, each in enumerate(fix.chosen)
+        each.entry(
+            "failed",
+            0,
+            search.reasons.get(each.finding.message, WORKS if each.finding.id in search.best else trial.failure),
+        )
+        for each in fix.chosen
     )
-    failed = {each.finding for each in findings if each.reason != WORKS}
-    possible = dict.fromkeys(each.finding.id for each, _ in accepted if each.finding.id not in failed)
     return FixResult(
-        venv=str(fix.source), target=str(fix.paths.venv), applied=False, findings=findings, failure=first.failure,
-        possible=tuple(possible), notes=first.notes, command=first.command,
-        probes=first.verification.results if first.verification else (),
+        venv=str(fix.source), target=str(fix.paths.venv), applied=False, findings=findings, failure=trial.failure,
+        possible=search.best, notes=trial.notes, command=trial.command,
+        probes=trial.verification.results if trial.verification else (),
     )  # fmt: skip
 
 
-def _try(
-    fix: Fix, choices: Sequence[tuple[Fixable, int]], journal: Journal, lock: TextIO, stage: str = STAGES[-1]
-) -> Trial:
-    """Apply remedies to a new copy and test it, up to this stage."""
-    try:
-        return _run_trial(fix, choices, journal, lock, STAGES[: STAGES.index(stage) + 1])
-    except TrialFailed as failed:
-        return failed.trial
+def _problems_left(fix: Fix, after: Sequence[Finding]) -> str:
+    """Why the copy is not good enough; empty if it is."""
+    for verb, findings in (
+        ("has new problems", worse_findings(fix.before, after)),
+        ("still has problems", remaining_findings(fix.chosen, fix.before, after)),
+    ):
+        if findings:
+            return f"the copy {verb}: {'; '.join(f'{each.id} {each.message}' for each in findings[:3])}"
+    return ""
 
 
-def _run_trial(
-    fix: Fix, choices: Sequence[tuple[Fixable, int]], journal: Journal, lock: TextIO, stages: Sequence[str]
-) -> Trial:
-    building = fix.paths.building
-    names = ", ".join(dict.fromkeys(each.finding.id for each, _ in choices))
+def _copy(fix: Fix, journal: Journal) -> None:
     remove_unfinished(fix.paths)
     fix.reporter.phase(f"Copying {fix.source}")
     with journal.step("copy"):
-        copy_environment(fix.source, building)
+        copy_environment(fix.source, fix.paths.building)
+
+
+def _install(fix: Fix, journal: Journal, lock: TextIO, choices: Sequence[tuple[Fixable, int]]) -> None:
+    """Apply remedies in the copy."""
+    names = ", ".join(dict.fromkeys(each.finding.id for each, _ in choices))
     fix.reporter.phase(f"Applying the remedies of {names}")
+    python = str(fix.paths.building / "bin/python")
+    applications = [each.alternatives[choice] for each, choice in choices]
     with journal.step("install", detail=names):
-        _install(fix, [each.alternatives[choice] for each, choice in choices], lock)
-    if "check" not in stages:
-        return Trial("install")
+        done = run_steps(applications, python, fix.machine, fix.stack, log=fix.log, pass_fds=(lock.fileno(),))
+        if done.failure:
+            raise TrialFailed(Trial("install", done.failure))
+
+
+def _check(fix: Fix, journal: Journal) -> Trial:
+    """Evaluate the rules on the copy, with the same machine."""
     fix.reporter.phase("Checking the copy")
     with journal.step("check"):
-        trial = _check(fix, [each for each, _ in choices])
-    if "probes" in stages:
-        with journal.step("probes"):
-            trial = _probe(fix, trial)
-    if "command" in stages and fix.words:
+        stack = read_stack(fix.paths.building, cache_directory())
+        after = _at(evaluate(fix.machine, stack), fix.paths)
+    python = f"{fix.source}/bin/python"
+    return Trial("check", "", stack, with_interpreter(after, python))
+
+
+def _test(fix: Fix, journal: Journal, trial: Trial) -> Trial:
+    """Run the quick probes and the user's command in the copy. Raises TrialFailed."""
+    with journal.step("probes"):
+        trial = _probe(fix, trial)
+    if fix.words:
         fix.reporter.phase(f"Running {' '.join(fix.words)}")
         with journal.step("command", command=fix.words):
-            done = run_command(fix.words, building, fix.log)
+            done = run_command(fix.words, fix.paths.building, fix.log)
             trial = trial._replace(command=done, stage="command")
             if done.exit_code:
                 raise TrialFailed(trial._replace(failure=f"{done.command} {done.ending}: {done.last_line}"))
     return trial
-
-
-def _check(fix: Fix, fixables: Sequence[Fixable]) -> Trial:
-    """Evaluate the rules on the copy, with the same machine."""
-    stack = read_stack(fix.paths.building, cache_directory())
-    after = _at(evaluate(fix.machine, stack), fix.paths)
-    trial = Trial("check", "", stack, after)
-    for verb, findings in (
-        ("has new problems", worse_findings(fix.before, after)),
-        ("still has problems", remaining_findings(fixables, fix.before, after)),
-    ):
-        if findings:
-            shown = "; ".join(f"{each.id} {each.message}" for each in findings[:3])
-            raise TrialFailed(trial._replace(failure=f"the copy {verb}: {shown}"))
-    return trial
-
-
-def _install(fix: Fix, applications: Sequence[Application], lock: TextIO) -> None:
-    """Run uv in the copy."""
-    if conflict := backend_conflict(applications):
-        raise TrialFailed(Trial("install", conflict))
-    sources = read_sources()
-    for step in combined_steps(applications, str(fix.paths.building / "bin/python")):
-        variables = getattr(step, "variables", {})
-        extra = uv_arguments(sources) if step.__struct_config__.tag == "install" else []
-        done = run_uv(
-            [*pip_arguments(step), *extra], environment=uv_environment(sources) | variables, timeout=UV_SECONDS,
-            log=fix.log, pass_fds=(lock.fileno(),),
-        )  # fmt: skip
-        if not done.ok:
-            raise TrialFailed(Trial("install", _uv_failure(done.output, done.ending)))
 
 
 def _probe(fix: Fix, trial: Trial) -> Trial:
@@ -282,16 +254,24 @@ def _accept(fix: Fix, choices: Sequence[tuple[Fixable, int]], trial: Trial, jour
     with journal.step("swap"):
         replaced = replace_environment(paths)
     remaining = [finding for finding in trial.after if finding.status in ("error", "warning")]
-    for_target = [
-        msgspec.structs.replace(each, remedies=for_environment(each.remedies, python)) for each in remaining
-    ]
     return FixResult(
         venv=str(fix.source), target=str(paths.venv), applied=True, notes=trial.notes, command=trial.command,
-        findings=tuple(each.entry("fixed", choice) for each, choice in choices),
-        changes=package_changes(fix.stack, trial.stack), remaining=tuple(for_target),
+        findings=_fixed(fix, choices),
+        commands=tuple(map(command_of, combined_steps([each.alternatives[n] for each, n in choices], python))),
+        changes=package_changes(fix.stack, trial.stack), remaining=tuple(with_interpreter(remaining, python)),
         probes=trial.verification.results if trial.verification else (),
         previous=str(paths.previous) if replaced else "",
     )  # fmt: skip
+
+
+def _fixed(fix: Fix, choices: Sequence[tuple[Fixable, int]]) -> tuple[FixedFinding, ...]:
+    """The entries of the chosen findings, and of problems that a remedy caused and another one fixed."""
+    applied = {each.finding.message: each.entry("fixed", choice) for each, choice in choices}
+    gone = {
+        each.finding.message: msgspec.structs.replace(each.entry("fixed"), commands=(), manual=(), reason=GONE)
+        for each in fix.chosen
+    }
+    return tuple((gone | applied).values())
 
 
 def _at(findings: Sequence[Finding], paths: EnvironmentPaths) -> list[Finding]:

@@ -10,7 +10,17 @@ import msgspec
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Stack
-from envdoctor.core.remedies import Install, Remedy, RootCommand, SystemPackages, Uninstall, command_of
+from envdoctor.core.remedies import (
+    Install,
+    Remedy,
+    RootCommand,
+    SystemPackages,
+    Uninstall,
+    command_of,
+    for_environment,
+)
+from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.versions import satisfies
 
 PROBLEMS = ("error", "warning")
 
@@ -85,6 +95,13 @@ def application(remedy: Remedy) -> Application | None:
     return Application(tuple(steps), tuple(manual)) if steps else None
 
 
+def with_interpreter(findings: Iterable[Finding], python: str) -> list[Finding]:
+    """The findings with the interpreter of the environment in their remedies."""
+    return [
+        msgspec.structs.replace(finding, remedies=for_environment(finding.remedies, python)) for finding in findings
+    ]
+
+
 def is_automatic(finding: Finding) -> bool:
     """Whether envdoctor can apply one of the remedies of a problem."""
     return finding.status in PROBLEMS and any(map(application, finding.remedies))
@@ -122,6 +139,29 @@ def backend_conflict(chosen: Iterable[Application]) -> str:
     backends = {step.backend: None for each in chosen for step in each.steps if isinstance(step, Install)}
     names = [name for name in backends if name]
     return f"the remedies install different builds of torch: {' and '.join(names)}" if len(names) > 1 else ""
+
+
+def kept_requirements(stack: Stack, chosen: Iterable[Application]) -> tuple[str, ...]:
+    """The requirements of installed packages that hold, and that an install should not violate.
+
+    uv knows only those of the packages that it installs. The requirements of packages that a remedy names are left
+    out: another version has other ones.
+    """
+    named = {
+        normalize_name(re.split(r"[^\w.-]", package, maxsplit=1)[0])
+        for each in chosen for step in each.steps for package in step.packages
+    }  # fmt: skip
+    versions = _versions(stack)
+    found: dict[str, None] = {}
+    for distribution in (stack.distributions.value or {}).values():
+        for required in map(parse_requirement, distribution.requires if distribution.name not in named else ()):
+            if required and required.specifier and _holds(versions.get(required.name), required.specifier):
+                found[f"{required.name}{required.specifier}"] = None
+    return tuple(found)
+
+
+def _holds(version: str | None, specifier: str) -> bool:
+    return version is None or satisfies(version, specifier) is True
 
 
 def package_changes(before: Stack | None, after: Stack | None) -> tuple[str, ...]:

@@ -177,18 +177,32 @@ def test_remedies_that_fail_are_named_and_change_nothing(broken: Place) -> None:
 
 
 def test_a_copy_with_a_new_problem_is_not_used(broken: Place) -> None:
-    """einops 1.1 requires another version of lark than llguidance does, which is installed."""
+    """einops 1.1 requires another version of lark than llguidance does. uv chooses einops 1.0 as long as it can."""
     write_wheel(broken.wheels, "einops", "1.1", requires=["lark==2"])
     write_wheel(broken.wheels, "llguidance", "1.0", requires=["lark==1"])
     write_wheel(broken.wheels, "lark", "1")
     write_wheel(broken.wheels, "lark", "2")
     plant(broken, "llguidance==1.0", "lark==1")
     before = file_tree(broken.venv)
+    assert "einops new -> 1.0" in fixed(broken, "--dry-run")["changes"]
+    (broken.wheels / "einops-1.0-py3-none-any.whl").unlink()
     data = fixed(broken, "--yes", code=1)
     problem = "PKG001 llguidance 1.0 requires lark==1, but 2 is installed"
     assert data["failure"] == f"the copy still has problems: {problem}"
     assert data["possible"] == ["PKG001"]
     assert_unchanged(broken, before)
+
+
+def test_remedies_that_exclude_each_other_are_not_all_needed(broken: Place) -> None:
+    """The requirement of the package at fault looks violated as well: its remedy contradicts the one that helps."""
+    write_wheel(broken.wheels, "llguidance", "1.0", requires=["depyf<1"])
+    write_wheel(broken.wheels, "depyf", "0.9", requires=["gguf<1.5"], files=script_files("depyf", "0.9"))
+    plant(broken, "llguidance==1.0", "einops==1.0")
+    data = fixed(broken, "--yes")
+    assert set(states(data).values()) == {"fixed"}
+    assert len(data["findings"]) == 2
+    assert [each["reason"] for each in data["findings"] if not each["commands"]] == ["gone with the other remedies"]
+    assert new_place(broken).packages()["depyf"] == "0.9"
 
 
 def test_a_failing_command_changes_nothing(broken: Place) -> None:
