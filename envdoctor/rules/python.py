@@ -24,6 +24,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import agreed_range
 from envdoctor.rules.torch_install import (
     TorchInstall,
+    backend_of,
     backend_of_torch,
     best_torch,
     conda_command,
@@ -294,13 +295,22 @@ def _removal(stack: Stack, winner: Distribution, loser: Distribution, *, user_si
 
 
 def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
-    """The torch that the installed packages require: for CUDA, or for CPUs on a machine without GPU and driver."""
+    """The torch that the installed packages require: for CUDA, or for CPUs on a machine without GPU and driver.
+
+    Where the driver is not known, uv chooses the build by the driver that it finds.
+    """
     specifier, agree = agreed_range(stack, "torch")
     wanted = best_torch(machine, stack, specifier=specifier) if agree else None
     no_gpu = (
         machine.gpus.state == "absent" and not machine.driver.version.value and not machine.cuda.nvcc_version.value
     )
-    return install_torch(stack, wanted.release, "cpu") if wanted and no_gpu else wanted
+    if wanted and no_gpu:
+        return install_torch(stack, wanted.release, "cpu")
+    if not wanted or machine.driver.version.value or specifier.startswith("=="):
+        return wanted  # a package that requires one torch is compiled for its CUDA version
+    backend = f"--torch-backend={backend_of(wanted.cuda)}"
+    steps = tuple(line.replace(backend, "--torch-backend=auto") for line in wanted.steps)
+    return TorchInstall(wanted.release, "", steps)
 
 
 def _other_python(stack: Stack, version: str, *options: str) -> tuple[str, ...]:

@@ -40,12 +40,13 @@ class TorchInstall(NamedTuple):
     """A build of torch, and the steps that install it with its companions."""
 
     release: str  # "2.9.1"
-    cuda: str  # "12.8", "cpu"
+    cuda: str  # "12.8", "cpu"; empty: uv chooses it by the driver
     steps: tuple[str, ...]
 
     def __str__(self) -> str:
         """The build in words: `torch 2.9.1 for CUDA 12.8`."""
-        return f"torch {self.release} for {'CPUs' if self.cuda == 'cpu' else f'CUDA {self.cuda}'}"
+        build = "CPUs" if self.cuda == "cpu" else f"CUDA {self.cuda}"
+        return f"torch {self.release}" + (f" for {build}" if self.cuda else "")
 
 
 def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:

@@ -35,6 +35,7 @@ from envdoctor.rules.facts import torch_cuda
 
 FAMILY = ("torch", "torchvision", "torchaudio")  # the packages to which a backend applies
 DRIVER_PACKAGE = re.compile(r"nvidia-driver-(\d+)")
+DRIVER = "580.95.05"  # where a report does not name the driver; `--torch-backend=auto` reads it
 CHANGED: Fact[Any] = unreadable("report", "changed by a remedy")
 
 
@@ -87,7 +88,7 @@ def failures(machine: Machine, stack: Stack, finding: Finding) -> list[str]:
     found = []
     for remedy in filter(can_apply, finding.remedies):
         text = f"{finding.id}: {' ; '.join(remedy.commands)}"
-        driver = machine.driver.version.value or ""
+        driver = machine.driver.version.value or DRIVER
         platform = "aarch64" if machine.system.architecture.value in ("aarch64", "arm64") else "x86_64"
         try:
             changed = apply(stack, remedy, driver=driver, platform=platform)

@@ -182,3 +182,21 @@ def test_an_extension_keeps_its_release_or_the_torch(
     (found,) = [each for each in evaluate(machine, stack) if each.id == "EXT001"]
     assert [remedy.commands for remedy in found.remedies] == commands
     assert failures(machine, stack, found) == []
+
+
+@each_case(
+    ("gpus", "driver", "packages", "command"),
+    [
+        ([H100], "570.133.20", {"trl": "0.23.1"}, "torch==2.14.1 --torch-backend=cu126"),
+        ([H100], None, {"trl": "0.23.1"}, "torch==2.15.0 --torch-backend=auto"),
+        ([H100], "580.95.05", {"vllm": "0.10.2"}, "torch==2.8.0 --torch-backend=cu128"),
+        (None, None, {"trl": "0.23.1"}, "torch==2.15.0 --torch-backend=cpu"),
+    ],
+)
+def test_missing_torch_fits_the_other_packages(
+    gpus: list[str] | None, driver: str | None, packages: dict[str, str], command: str
+) -> None:
+    machine, stack = make_machine(gpus, driver=driver), make_stack(None, packages=packages)
+    (found,) = [each for each in evaluate(machine, stack) if each.id == "PY001"]
+    assert commands_of(found)[-1] == f"uv pip install {command}"
+    assert failures(machine, stack, found) == []
