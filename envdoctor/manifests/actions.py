@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-from envdoctor.manifests.requirement import InstallRequirement
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.torch_sources import TorchSource
+
+_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
 
 
 class Install(NamedTuple):
@@ -128,3 +132,15 @@ Action = (
     | Clone
     | Run
 )
+
+
+def torch_source(action: Install) -> TorchSource:
+    """The index that an install action takes torch from."""
+    if action.torch_backend:
+        return TorchSource(action.torch_backend, has_priority=True)
+    for url in (action.index_url, *action.extra_indexes, *action.find_links):
+        if match := _INDEX.search(url):
+            is_exclusive = url == action.index_url
+            has_priority = is_exclusive or action.tool == "uv"
+            return TorchSource(match[2], bool(match[1]), has_priority, is_exclusive)
+    return TorchSource()

@@ -21,8 +21,8 @@ from envdoctor.manifests.actions import (
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.options import Options, parse_options
 from envdoctor.manifests.project_files import parse_environment_yml
-from envdoctor.manifests.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 from envdoctor.manifests.shell import Command, parse_commands
+from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
 Files = dict[str, tuple[Line, ...]]
 _WRAPPERS = frozenset(

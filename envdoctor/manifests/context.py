@@ -9,7 +9,7 @@ from envdoctor.manifests.corrections import CorrectedEnvironment, correct_enviro
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
 from envdoctor.manifests.records import build_machine
-from envdoctor.manifests.resolver import ResolverTarget
+from envdoctor.resolution.resolver import ResolverTarget
 
 A = TypeVar("A")
 

@@ -13,8 +13,8 @@ from envdoctor.knowledge.published import find_release, published_releases, rele
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
-from envdoctor.manifests.resolver import ResolvedPackage
-from envdoctor.manifests.torch_sources import aarch64_build
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import aarch64_build
 
 # Packages that do not belong in a working environment -> their replacements; empty to omit them. flash-attn has no
 # wheel on PyPI, so a resolver cannot read its dependencies.

@@ -12,8 +12,8 @@ from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.interpreter import EnvironmentState
 from envdoctor.manifests.records import build_stack
-from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
 
 # Rule families on package versions. Other checks cover files, GPUs and the driver.

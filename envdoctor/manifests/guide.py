@@ -11,8 +11,8 @@ from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetV
 from envdoctor.manifests.command_parsers import Files, parse_actions, parse_requirement_lines, split_image
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line, parse_blocks
 from envdoctor.manifests.project_files import is_dockerfile, parse_dockerfile, parse_pyproject
-from envdoctor.manifests.requirement import parse_install_requirement
 from envdoctor.manifests.shell import Command, parse_commands, strip_prompts
+from envdoctor.resolution.requirement import parse_install_requirement
 
 _SHELL = frozenset(
     {"bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal", "sh-session", "ksh"}

@@ -18,11 +18,12 @@ from envdoctor.manifests.actions import (
     SetVariables,
     Uninstall,
     UseImage,
+    torch_source,
 )
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.requirement import InstallRequirement, parse_wheel_name
-from envdoctor.manifests.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
-from envdoctor.manifests.torch_sources import cuda_name, torch_cuda, torch_source
+from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.resolution.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.torch_sources import cuda_name, torch_cuda
 
 _CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
 _COMPANIONS = ("torchvision", "torchaudio")

@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from envdoctor.manifests.markdown import Block, Line
-from envdoctor.manifests.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
+from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
 _ITEM = re.compile(r"(\s*)-\s*(.*)")
 _INSTRUCTION = re.compile(r"\s*(FROM|RUN|ENV|ARG|SHELL|COPY|ADD|CMD|ENTRYPOINT)\s+(.*)", re.IGNORECASE)

@@ -23,7 +23,7 @@ from envdoctor.core.records import (
 )
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
-from envdoctor.manifests.resolver import ResolvedPackage
+from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)
 

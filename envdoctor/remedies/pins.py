@@ -18,11 +18,13 @@ from envdoctor.core.remedies import Install, Remedy, Uninstall, remedy_of
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.manifests.requirement import parse_install_requirement
 from envdoctor.remedies.simulate import backend_for, in_tables, relevant_part, resolve, stack_after, target_of
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.torch_sources import cuda_name
 from envdoctor.rules import RULES
 from envdoctor.rules.registry import Rule, run_rule
 from envdoctor.rules.requirements import specifiers_for, versions_of
+from envdoctor.rules.torch_install import other_cuda
 
 # Rules on versions only: without a cure among their own remedies, each package of their evidence is tried.
 VERSION_RULES = ("PKG", "HF", "TRL", "VLLM", "VERL", "DS", "RAY", "BNB003")
@@ -59,13 +61,14 @@ def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Findi
         return list(findings)
     if stack.torch.value and stack.torch.value.hip.value:  # the tables have no builds for ROCm
         return list(findings)
-    search = _Search(machine, relevant_part(stack))
+    search = _Search(machine, stack)
     return [msgspec.structs.replace(finding, remedies=search.remedies(finding)) for finding in findings]
 
 
 class _Search:
     def __init__(self, machine: Machine, stack: Stack) -> None:
-        self.machine, self.whole, self.stack = machine, stack, stack
+        self.machine, self.installed = machine, stack
+        self.whole = self.stack = stack = relevant_part(stack)
         self.rules = [rule for rule in RULES.values() if rule.needs_environment and rule.id not in IGNORED]
         self.before = {_key(finding): finding.status for finding in self.problems(stack)}
         self.trials, self.all_trials = 0, 0
@@ -103,7 +106,9 @@ class _Search:
         if ranges is None or installs[0].from_source or not _is_searched(finding, installs[0], ranges):
             return Cure(UNKNOWN, remedy)
         if pins := self.pins(finding, _with_open_backend(finding, installs[0]), ranges):
-            return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins))
+            left = other_cuda(self.installed, cuda_name(pins.backend)) if "torch" in pins.versions else []
+            left = [name for name in left if name not in removed]
+            return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins, left))
         return None if finding.id.startswith(VERSION_RULES) else Cure(UNKNOWN, remedy)
 
     def pins(self, finding: Finding, step: Install, ranges: dict[str, str]) -> Pins | None:
@@ -127,7 +132,7 @@ class _Search:
             return None
         backend = step.backend
         if backend == "auto" or not TORCH_PACKAGES.isdisjoint(changed):
-            backend = backend_for(self.machine, self.stack, step, changed.get("torch", ""))
+            backend = backend_for(self.machine, self.stack, step, changed)
         after = stack_after(self.machine, self.stack, changed, backend)
         found = self.problems(after)
         if target in map(_key, found):
@@ -248,7 +253,9 @@ def _with_open_backend(finding: Finding, step: Install) -> Install:
     return msgspec.structs.replace(step, backend="auto")
 
 
-def _with_pins(remedy: Remedy, step: Install, pins: Pins) -> Remedy:
+def _with_pins(remedy: Remedy, step: Install, pins: Pins, left: list[str]) -> Remedy:
+    """The remedy with exact versions. Packages of another CUDA version that torch overwrites are removed first."""
     packages = tuple(f"{name}=={version}" for name, version in pins.versions.items())
     pinned = msgspec.structs.replace(step, packages=packages, backend=pins.backend)
-    return remedy_of([pinned if each is step else each for each in remedy.steps])
+    first = [Uninstall(packages=tuple(left))] if left else []
+    return remedy_of([*first, *(pinned if each is step else each for each in remedy.steps)])

@@ -8,14 +8,17 @@ import msgspec
 
 from envdoctor.core.records import Distribution, Fact, Machine, Stack, TorchBuild, absent, known, unreadable
 from envdoctor.core.remedies import Install
+from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import parse_requirement, releases_of
-from envdoctor.knowledge.versions import cuda_of_local, minor_of, public_part
-from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.resolver import ResolvedPackage, Resolver, ResolverTarget
-from envdoctor.manifests.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
+from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, local_part, minor_of, public_part
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
 from envdoctor.rules import facts
 from envdoctor.rules.requirements import versions_of
+from envdoctor.rules.torch_install import is_windows
+from envdoctor.rules.vllm_builds import cuda_of_wheel
 
 _SOURCE = "planned installation"
 _NOT_INSTALLED: Fact[Any] = unreadable(_SOURCE, "not installed yet")
@@ -70,16 +73,27 @@ def resolve(machine: Machine, stack: Stack, step: Install, pins: dict[str, str])
     }
 
 
-def backend_for(machine: Machine, stack: Stack, step: Install, torch: str) -> str:
-    """The backend for a torch release: that of the step, else that of the installed build, else the nearest one."""
+def backend_for(machine: Machine, stack: Stack, step: Install, changed: dict[str, str]) -> str:
+    """The backend of a step: its own, else that of the installed build, else the newest of the same CUDA version.
+
+    A new torch is for the CUDA version of vLLM's wheel.
+    """
     if cuda_name(step.backend):
         return step.backend
     platform = machine.system.architecture.value or "x86_64"
     installed = versions_of(stack).get("torch", "")
-    torch, present = torch or installed, facts.torch_cuda(stack) or cuda_of_local(installed)
+    torch, present = changed.get("torch", installed), facts.torch_cuda(stack) or cuda_of_local(installed)
+    vllm = changed.get("vllm", versions_of(stack).get("vllm", ""))
     if present == "cpu" and not step.backend:
         return "cpu"
-    builds = cuda_builds(torch, platform)
+    driver, windows = dotted_numbers(machine.driver.version.value or ""), is_windows(machine)
+    builds = [
+        cuda for cuda in cuda_builds(torch, platform) if not driver or driver >= oldest_driver(cuda, windows=windows)
+    ]
+    if "torch" in changed and vllm and not local_part(vllm):
+        for_vllm = [cuda for cuda in builds if cuda.startswith(f"{cuda_of_wheel(vllm)}.")]
+        if for_vllm and present not in for_vllm:
+            return f"cu{for_vllm[-1].replace('.', '')}"
     if present and present != "cpu" and torch_has_build(torch, present, platform):
         return f"cu{present.replace('.', '')}"
     same_major = [cuda for cuda in builds if cuda.partition(".")[0] == present.partition(".")[0]]

@@ -68,7 +68,7 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
     same = [name for name in packages if public_part(versions.get(name, "")) == packages[name]]
     words = [f"{name}=={version}" if version else name for name, version in packages.items()]
     words += [f"--torch-backend={backend_of(cuda)}", *(f"--reinstall-package {name}" for name in same)]
-    remove = _other_cuda(stack, cuda)
+    remove = other_cuda(stack, cuda)
     steps = ([f"uv pip uninstall {' '.join(remove)}"] if remove else []) + [f"uv pip install {' '.join(words)}"]
     return TorchInstall(release, cuda, tuple(steps))
 
@@ -358,7 +358,7 @@ def _torchao_for(torch: str) -> str:
     return next((row.versions.removeprefix("==") for row in rows), "")
 
 
-def _other_cuda(stack: Stack, cuda: str) -> list[str]:
+def other_cuda(stack: Stack, cuda: str) -> list[str]:
     """Installed packages of another CUDA major version that torch's new ones overwrite, and nothing else requires."""
     major = cuda.partition(".")[0]
     packages = stack.distributions.value or {}

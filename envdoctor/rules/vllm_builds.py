@@ -77,7 +77,7 @@ def _cuda_of_vllm(stack: Stack) -> tuple[str, str]:
         return label.partition(".")[0], f"version {version}"
     if not version or local_part(version) or is_prerelease(version) or version not in releases_of("vllm"):
         return "", ""
-    return _major(version), f"PyPI's wheel of {version} is for CUDA {_major(version)}"
+    return cuda_of_wheel(version), f"PyPI's wheel of {version} is for CUDA {cuda_of_wheel(version)}"
 
 
 @rule("VLLM003", kind="environment", severity=("error", "warning"), cause="vllm-cuda-variant")
@@ -116,7 +116,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     elif vllm and cuda and vllm != cuda.partition(".")[0]:
         major = cuda.partition(".")[0]
         vllm_releases = [
-            row for row in releases_that_pin("vllm", "torch", public_part(torch)) if _major(row) == major
+            row for row in releases_that_pin("vllm", "torch", public_part(torch)) if cuda_of_wheel(row) == major
         ]
         wheel = f"vLLM {version} for CUDA {vllm}" if vllm != "cpu" else f"vLLM {version} for CPU"
         yield Problem(
@@ -138,14 +138,14 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
         )
 
 
-def _major(version: str) -> str:
+def cuda_of_wheel(version: str) -> str:
     """The CUDA major version of PyPI's wheel of a vLLM release."""
     return next((major for oldest, major in CUDA_OF_WHEELS if satisfies(version, f">={oldest}")), "11")
 
 
 def _newest(major: str) -> str:
     """The newest vLLM release whose wheel on PyPI is for this CUDA major version."""
-    return next((version for version in releases_of("vllm") if _major(version) == major), "")
+    return next((version for version in releases_of("vllm") if cuda_of_wheel(version) == major), "")
 
 
 def _other_builds_of_torch(machine: Machine, stack: Stack, major: str) -> tuple[Remedy, ...]:

@@ -11,8 +11,8 @@ from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, l
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.resolver import ResolvedPackage
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
 FLASH = "https://github.com/Dao-AILab/flash-attention#installation-and-features"

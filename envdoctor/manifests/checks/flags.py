@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.manifests.actions import SetVariables
+from envdoctor.manifests.actions import SetVariables, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.torch_sources import torch_source
 from envdoctor.rules.registry import Problem, rule
 
 UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"

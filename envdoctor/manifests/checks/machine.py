@@ -9,13 +9,13 @@ from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
-from envdoctor.manifests.actions import InstallSystemPackages, UseImage
+from envdoctor.manifests.actions import InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import image_state
-from envdoctor.manifests.resolver import ResolvedPackage
-from envdoctor.manifests.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build, torch_source
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 

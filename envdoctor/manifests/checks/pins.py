@@ -17,13 +17,14 @@ from envdoctor.knowledge.published import (
     releases_in_range,
 )
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
 from envdoctor.manifests.interpreter import EnvironmentState, InstallStep
-from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.resolver import Bound, ResolvedPackage
-from envdoctor.manifests.torch_sources import TORCH_FAMILY, torch_source
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import Bound, ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 

@@ -8,11 +8,12 @@ from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.resolver import ResolvedPackage
-from envdoctor.manifests.torch_sources import aarch64_build, torch_source
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import aarch64_build
 from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"

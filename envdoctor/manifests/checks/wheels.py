@@ -12,7 +12,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_e
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.requirement import InstallRequirement, WheelName, parse_wheel_name, wheel_architecture
+from envdoctor.resolution.requirement import InstallRequirement, WheelName, parse_wheel_name, wheel_architecture
 from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"

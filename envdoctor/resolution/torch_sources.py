@@ -9,9 +9,7 @@ from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, satisfies
-from envdoctor.manifests.actions import Install
 
-_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
 TORCH_FAMILY = frozenset(
     {"torch", "torchvision", "torchaudio", "triton", "pytorch-triton", "torchtext", "torchdata", "torchao"}
 )
@@ -49,18 +47,6 @@ def cuda_name(backend: str) -> str:
     if match:
         return f"{match[1]}.{match[2]}"
     return "cpu" if backend.startswith(("cpu", "rocm")) else ""
-
-
-def torch_source(action: Install) -> TorchSource:
-    """The index that an install action takes torch from."""
-    if action.torch_backend:
-        return TorchSource(action.torch_backend, has_priority=True)
-    for url in (action.index_url, *action.extra_indexes, *action.find_links):
-        if match := _INDEX.search(url):
-            is_exclusive = url == action.index_url
-            has_priority = is_exclusive or action.tool == "uv"
-            return TorchSource(match[2], bool(match[1]), has_priority, is_exclusive)
-    return TorchSource()
 
 
 def torch_has_build(version: str, cuda: str, platform: str) -> bool | None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
 from envdoctor.knowledge.releases import Requirement, optional_specifier, parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.manifests.requirement import InstallRequirement
-from envdoctor.manifests.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
 
 _MAX_ROUNDS = 300
 _NEEDS_CUDA_BUILD = TORCH_FAMILY - {"triton", "pytorch-triton", "torchao", "torchdata", "torchtext"}

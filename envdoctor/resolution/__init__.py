@@ -1,0 +1,1 @@
+"""Resolves requirements to releases from the built-in tables, without network access."""
