@@ -127,7 +127,7 @@ def test_recorded_machine_has_no_stored_results(venv: Path, run_command: RunComm
     output = run_command("check", "--venv", venv, "--machine", "h100x8")
     assert "created by envdoctor" not in output
     assert " verified " not in output
-    assert "no problems in 134 checks of h100x8 (" in output
+    assert "no problems in 135 checks of h100x8 (" in output
 
 
 def test_unmanaged_environment_is_reported_only_if_verified(
