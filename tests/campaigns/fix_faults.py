@@ -37,7 +37,7 @@ PYTHON = "{}.{}".format(*sys.version_info)
 GOAL = 0.9
 # Machine and CUDA version of each stack.
 STACKS = {"x86-cu124-hf": ("a100", "12.4"), "x86-cu128-vllm": ("h100x8", "12.8"), "x86-cu130": ("h200", "13.0")}
-# Fault -> per stack the packages that it installs without requirements; "-NAME" removes one.
+# Fault -> the packages that it installs in each stack, without their requirements; "-NAME" removes one.
 FAULTS: dict[str, tuple[str, str, str]] = {
     "torch of another release": ("torch==2.4.1+cu124", "torch==2.9.1+cu128", "torch==2.9.1+cu130"),
     "torch for the CPU": ("torch==2.5.1+cpu", "torch==2.8.0+cpu", "torch==2.11.0+cpu"),
@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "transformers too old": ("transformers==4.40.1", "transformers==4.50.0", "transformers==4.57.1"),
     "TRL too new": ("trl==1.16.0", "trl==1.16.0", "trl==0.11.0"),
     "TRL too old": ("trl==0.9.6", "trl==0.15.2", "trl==0.23.1"),
-    "PEFT too old": ("peft==0.9.0", "peft==0.9.0", "peft==0.12.0"),
+    "safetensors or PEFT too old": ("safetensors==0.3.3", "safetensors==0.3.3", "peft==0.12.0"),
     "accelerate too old": ("accelerate==0.26.1", "accelerate==0.34.2", "accelerate==0.34.2"),
     "tokenizers outside the range": ("tokenizers==0.15.2", "tokenizers==0.19.1", "tokenizers==0.20.3"),
     "huggingface-hub outside the range": (
@@ -59,9 +59,9 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "nvidia-nccl-cu12==2.18.1", "nvidia-nccl-cu12==2.20.5", "nvidia-nccl-cu13==2.27.7",
     ),
     "a requirement is missing": ("-safetensors", "-tokenizers", "-accelerate"),
-    "two packages with one module": ("pynvml==11.5.3", "pynvml==11.5.3", "pynvml==11.5.3"),
+    "two packages with one module": ("nvidia-ml-py==12.575.51 pynvml==11.5.3", "pynvml==11.5.3", "pynvml==11.5.3"),
     "vLLM for another torch": ("vllm==0.6.3", "vllm==0.11.0", "vllm==0.10.2"),
-    "liger-kernel too old": ("liger-kernel==0.5.2", "liger-kernel==0.5.2", "liger-kernel==0.5.2"),
+    "datasets or liger-kernel too old": ("datasets==2.14.7", "datasets==2.14.7", "liger-kernel==0.5.2"),
     "NumPy outside the range": ("numpy==1.16.6", "numpy==1.16.6", "numpy==1.16.6"),
 }  # fmt: skip
 
@@ -154,7 +154,8 @@ def repair(bench: Bench, stack: str, fault: str, change: str) -> Outcome:
     packages = locked(stack)
     bench.make(stack, packages)
     before = bench.problems(stack, bench.venv)
-    bench.plant(stack, change)
+    for each in change.split():
+        bench.plant(stack, each)
     planted = bench.problems(stack, bench.venv)
     if planted <= before:
         return Outcome(stack, fault, "not reported", 0.0, change)
