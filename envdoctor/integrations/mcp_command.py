@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class McpRequest(Record, frozen=True):
-    """Serves check, remedies, explain, audit, plan and resolve as tools for coding agents, over stdin and stdout.
+    """Serves check, remedies, fix (dry run), explain, audit, plan and resolve as tools for coding agents over stdin.
 
     An MCP client starts it. No tool installs, writes a file or starts training. It needs the extra `mcp`.
 

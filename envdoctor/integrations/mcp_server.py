@@ -29,7 +29,8 @@ envdoctor diagnoses and plans GPU training environments on Linux with NVIDIA GPU
 All tools are read-only: they install nothing, write no file of the user and start no training.
 
 - A program failed: `explain` with the error text or the path of the log, and the environment as `venv`.
-- The environment may be broken, or before a long run: `check`; then `remedies` for the commands that fix it.
+- The environment may be broken, or before a long run: `check`; then `remedies` for the commands that fix it,
+  and `fix` for what they would change together.
 - Before you install pins or follow a setup guide: `audit`.
 - Does a model fit in GPU memory: `plan`.
 - Which versions work together: `resolve`.

@@ -35,6 +35,7 @@ class Tool(NamedTuple):
     details: tuple[str, ...] = ()  # parts of the result that are left out unless the caller requests details
     seconds: float = 120.0
     uses_network: bool = False
+    fixed: tuple[tuple[str, bool], ...] = ()  # fields that every call sets
     run: str = ""  # default: the command with this name
     renderer: str = ""  # default: that of the result record
 
@@ -62,6 +63,17 @@ TOOLS = {
             ("venv", "python", "machine", "facts", "report", "select", "ignore"),
             run="envdoctor.integrations.remedies.run",
             renderer="envdoctor.integrations.remedies.render_remedies",
+        ),
+        Tool(
+            "fix",
+            "Plan the repair of an environment",
+            "Plan what `envdoctor fix` would do: the remedies that it applies together to a copy of the environment, "
+            "the commands of uv, the packages that would change, and the findings that are left for a person. "
+            "Nothing is changed. Use it after check. If the user agrees, `envdoctor fix` applies the plan.",
+            ("targets", "venv", "python", "machine", "facts"),
+            fixed=(("dry_run", True),),
+            seconds=300.0,
+            uses_network=True,
         ),
         Tool(
             "explain",
@@ -130,7 +142,9 @@ def make_request(tool: Tool, arguments: dict[str, Any]) -> Any:
         if not arguments.get(name):
             raise BadInput(f"the argument '{name}' is missing or empty", expected=f"a value for {name}", hint=hint)
     kind = request_type(load_tool_run(tool))
-    return convert(arguments, kind, source=f"arguments of {tool.name}", expected="its input schema", hint=hint)
+    return convert(
+        arguments | dict(tool.fixed), kind, source=f"arguments of {tool.name}", expected="its input schema", hint=hint
+    )
 
 
 def _reject_value(tool: Tool, name: str, value: object, hint: str) -> None:

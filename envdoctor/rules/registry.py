@@ -91,7 +91,8 @@ class Rule(Record, frozen=True):
         from inspect import cleandoc
         from textwrap import fill
 
-        lines = cleandoc(self.check.__doc__ or "").split("\n")
+        make = getattr(self.check, "documentation", None)
+        lines = cleandoc(make() if make else self.check.__doc__ or "").split("\n")
         # A rule of a table has one line per paragraph.
         return "\n".join(fill(line, LINE_LENGTH) if len(line) > LINE_LENGTH else line for line in lines)
 

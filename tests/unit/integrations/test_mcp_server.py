@@ -21,6 +21,7 @@ from msgspec.structs import fields
 from support.cases import each_case
 from support.command import COMMAND, environment, interpreter, snapshot
 from support.paths import ROOT
+from support.sample_environments import make_venv
 
 from envdoctor.commands.registry import request_type
 from envdoctor.core.distribution import extra_command
@@ -128,11 +129,13 @@ def test_the_version_range_of_the_sdk_is_that_of_the_extra() -> None:
 def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
     guide = session.project / "SETUP.md"
     guide.write_text("```bash\npip install torch==2.8.0 vllm==0.10.2 transformers==5.0.0\n```\n")
+    make_venv(session.project / "venv")
     before = snapshot(session.project)
     schemas = {tool.name: tool.output_schema for tool in session.run(session.client.list_tools).tools}
     calls: dict[str, dict[str, Any]] = {
         "check": DOWNGRADED,
         "remedies": DOWNGRADED,
+        "fix": {"venv": "venv", "machine": "cpu-2core"},
         "explain": {"text": "ImportError: libcudart.so.12: cannot open shared object file"},
         "audit": {"targets": ["SETUP.md"]},
         "plan": {"recipe": "sort", "machine": "h200"},
@@ -155,6 +158,7 @@ def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
     assert data["explain"]["causes"][0]["cause"] == "cudart-missing"
     assert data["audit"]["findings"]
     assert data["plan"]["fits"] is True
+    assert (data["fix"]["dry_run"], data["fix"]["applied"]) == (True, False)
     assert {cell["machine"] for cell in data["resolve"]["cells"]} >= {"h200", "t4"}
     assert snapshot(session.project) == before  # read-only
 

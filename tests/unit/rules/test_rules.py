@@ -142,7 +142,7 @@ def test_interface_patterns_of_nccl_are_accepted(value: str) -> None:
 
 @each_case("rule", list(RULES.values()), ids=lambda rule: rule.id)
 def test_every_rule_is_documented(rule: Rule) -> None:
-    doc = rule.check.__doc__ or ""
+    doc = rule.documentation
     assert doc.strip().splitlines()[0].endswith((".", ":")) or "." in doc
     assert rule.cause
 
