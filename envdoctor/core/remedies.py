@@ -99,7 +99,7 @@ def either(*alternatives: str | Sequence[str]) -> tuple[Remedy, ...]:
 
 
 def for_environment(remedies: Iterable[Remedy], python: str) -> tuple[Remedy, ...]:
-    """The remedies with the interpreter of the examined environment as the target of each install and look."""
+    """The remedies with the interpreter of the examined environment in each command that names one."""
     return tuple(remedy_of([_targeted(step, python) for step in each.steps]) for each in remedies)
 
 

@@ -70,8 +70,8 @@ def _known_lines(lines: tuple[str, ...], values: Mapping[str, str]) -> tuple[str
     for line in lines:
         filled = _fill_line(line, values)
         if not filled:
-            only_looks = all(isinstance(parse_step(each), UserCommand) for each in known)
-            return tuple(known) if only_looks else ()
+            only_examines = all(isinstance(parse_step(each), UserCommand) for each in known)
+            return tuple(known) if only_examines else ()
         known.append(filled)
     return tuple(known)
 

@@ -186,14 +186,14 @@ class FleetComparison:
     def _remedies(self, row: ComparedFact, fact: str, node: str, majority_value: str | None) -> tuple[Remedy, ...]:
         """The remedy on one node. Without a majority, and where the majority has the problem, it only examines."""
         has_problem = majority_value == "down" or (row.fact == "/dev/shm" and _gibibytes(majority_value) < SHM_GIB)
-        changes = not row.look or (majority_value and not has_problem)
+        changes = not row.inspection or (majority_value and not has_problem)
         names = {
             "node": node,
             "expected": majority_value,
             "size": re.sub(r"\s*GiB.*", "G", majority_value or ""),
             "name": fact.removeprefix(row.fact),
         }
-        commands = [command for command in (row.look, row.command if changes else "") if command]
+        commands = [command for command in (row.inspection, row.command if changes else "") if command]
         commands = [re.sub(r"^envdoctor\b", lambda _: self.command, command) for command in commands]
         return steps(*(self._on_node(node, command.format(**names)) for command in commands))
 

@@ -12,7 +12,7 @@ Severity = Literal["error", "warning", "info"]
 class ComparedFact(Record, frozen=True):
     """The finding for one fact, or for all facts with a prefix that ends in a space.
 
-    `look` examines the node before `command` changes it. Placeholders in both: {node}, the node to change;
+    `inspection` examines the node before `command` changes it. Placeholders in both: {node}, the node to change;
     {expected}, the majority's value; {size}, the same in a form for mount(8); {name}, the fact's name without the
     prefix.
     """
@@ -23,7 +23,7 @@ class ComparedFact(Record, frozen=True):
     severity: Severity
     fix: str
     command: str = "envdoctor check"
-    look: str = ""
+    inspection: str = ""
 
 
 SAME_IMAGE = (

@@ -140,8 +140,8 @@ def test_no_rule_selects_a_gpu_by_its_index() -> None:
 
 def test_ecc_is_enabled_on_the_gpus_without_it() -> None:
     gpus = [make_gpu(n, H100, ecc=known(n == 0, "NVML"), pci_bus=known(f"0000:0{n}:00.0", "NVML")) for n in range(3)]
-    ((look, *commands),) = remedies(found("GPU015", make_machine(gpus)))
-    assert look == "nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv"
+    ((inspection, *commands),) = remedies(found("GPU015", make_machine(gpus)))
+    assert inspection == "nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv"
     assert commands == [
         f"sudo nvidia-smi -i 0000:0{n}:00.0 {option}" for option in ("-e 1", "--gpu-reset") for n in (1, 2)
     ]

@@ -189,7 +189,7 @@ def test_a_changed_variable_cures(
         assert after <= before - {identifier}
 
 
-def test_a_uuid_without_a_known_gpu_is_looked_up() -> None:
+def test_the_gpus_are_listed_for_an_unknown_uuid() -> None:
     machine = with_variables(local_machine([H100]), CUDA_VISIBLE_DEVICES="GPU-7c1f")
     assert remedies(found("ENV006", machine, file_stack(packages=VLLM))) == [("nvidia-smi -L",)]
     machine = with_variables(local_machine([H100]), CUDA_VISIBLE_DEVICES="MIG-7c1f,MIG-8")
