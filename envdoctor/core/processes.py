@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.record import Record
@@ -113,7 +113,13 @@ def run(
     """
     command = tuple(str(part) for part in argv)
     started = time.monotonic()
-    with sigterm_as_interrupt(), _output_file(log) as out, _stdin_file(stdin) as source:
+    with (
+        sigterm_as_interrupt(),
+        _output_file(log) as out,
+        _stdin_file(stdin) as source,
+        contextlib.ExitStack() as start,
+    ):
+        start.enter_context(_deferred_signals())
         offset = out.seek(0, os.SEEK_END)
         try:
             child = subprocess.Popen(
@@ -133,6 +139,7 @@ def run(
                 hint=f"command -v {shlex.quote(command[0])}",
             ) from error
         try:
+            start.close()  # handles the signals of the meantime
             timed_out = _wait(child, started + timeout, out, offset, on_output)
         finally:
             stop(child, grace)
@@ -183,6 +190,27 @@ def sigterm_as_interrupt() -> Iterator[None]:
     finally:
         for number in fatal:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Handle signals only at the end of this context.
+
+    A handler that raises an exception before Popen returns would leave the child running.
+    """
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda caught, _: received.append(caught))
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        for each in received:
+            handlers[each](each, None)
 
 
 def _wait(

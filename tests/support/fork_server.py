@@ -200,16 +200,20 @@ class Server:
 
     def accept(self) -> Request | None:
         connection, _ = self.listener.accept()
-        request = Request(connection)
+        try:
+            request = Request(connection)
+        except OSError:  # the client was killed
+            connection.close()
+            return None
         if not request.is_command() or self.read_at_start(request.environment) != self.variables:
-            connection.sendall(struct.pack("=i", -1))
+            self.send(connection, -1)
             connection.close()
         elif pid := os.fork():
             descriptor = os.pidfd_open(pid)
             self.connections[descriptor] = (connection, pid)
             self.selector.register(descriptor, selectors.EVENT_READ)
             self.selector.register(connection, selectors.EVENT_READ)
-            connection.sendall(struct.pack("=i", pid))
+            self.send(connection, pid)
         else:
             self.close()
             connection.close()
@@ -241,9 +245,14 @@ class Server:
         os.close(descriptor)
         if connection in self.selector.get_map():
             self.selector.unregister(connection)
-        with contextlib.suppress(OSError):  # the client was killed
-            connection.sendall(struct.pack("=i", status))
+        self.send(connection, status)
         connection.close()
+
+    @staticmethod
+    def send(connection: socket.socket, number: int) -> None:
+        """Send a number to a client that may have been killed."""
+        with contextlib.suppress(OSError):
+            connection.sendall(struct.pack("=i", number))
 
 
 if __name__ == "__main__":

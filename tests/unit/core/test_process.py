@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cases import each_case
@@ -201,6 +202,23 @@ def test_a_signal_to_the_tool_stops_its_child(number: int, tmp_path: Path) -> No
     host.send_signal(number)
     assert host.communicate(timeout=60)[0] == "interrupted\n"
     assert has_ended(pid)
+
+
+def test_a_signal_during_the_start_stops_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Popen returned, the exception of the handler left the child running."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted_start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **options))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[0]
+
+    start = subprocess.Popen
+    monkeypatch.setattr(process.subprocess, "Popen", interrupted_start)
+    with pytest.raises(KeyboardInterrupt):
+        process.run(["sleep", "300"], timeout=60)
+    assert has_ended(started[0].pid)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_second_ctrl_c_kills_immediately(tmp_path: Path) -> None:
