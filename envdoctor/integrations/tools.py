@@ -57,7 +57,7 @@ TOOLS = {
             "remedies",
             "List the commands that fix the findings",
             "List the remedies of the findings of check. Several remedies of one finding are alternatives; the steps "
-            "of each have an order. The type of a step says what it changes: packages of the environment (install, "
+            "of each have an order. The type of a step names what it changes: packages of the environment (install, "
             "uninstall), the user's shell (set, unset), or the machine, which needs root (system, root). Nothing is "
             "executed. Use it after check, and show the commands to the user before you run them.",
             ("venv", "python", "machine", "facts", "report", "select", "ignore"),
