@@ -137,10 +137,10 @@ class Bench:
         done = subprocess.run(
             command, capture_output=True, text=True, env=self.variables(stack), cwd=self.folder, check=False
         )
-        answer: dict[str, Any] = json.loads(done.stdout)
-        if answer["data"] is None:
-            raise RuntimeError(answer["error"]["message"])
-        data: dict[str, Any] = answer["data"]
+        envelope: dict[str, Any] = json.loads(done.stdout)
+        if envelope["data"] is None:
+            raise RuntimeError(envelope["error"]["message"])
+        data: dict[str, Any] = envelope["data"]
         return data
 
     def problems(self, stack: str, venv: Path) -> set[str]:
