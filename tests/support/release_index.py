@@ -286,9 +286,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[ReleaseIndex]:
+def serve(folder: Path, index: ReleaseIndex | None = None) -> Iterator[ReleaseIndex]:
     """Serve the index on a free loopback port; its certificate is written to the folder."""
-    index = ReleaseIndex()
+    index = index or ReleaseIndex()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(make_certificate(folder, f"DNS:{TORCH_INDEX}"))
     index.certificate = folder / "cert.pem"
