@@ -18,8 +18,8 @@ from typing import Any
 from msgspec.structs import fields
 
 from envdoctor import __version__
-from envdoctor.cli import app
 from envdoctor.cli.common import CommonOptions
+from envdoctor.cli.root import app
 from envdoctor.completion.scripts import SCRIPTS
 from envdoctor.core.config import KEYS, PREFIX
 from envdoctor.core.distribution import DISTRIBUTION

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from typing import Annotated
 
-import typer
-
-from envdoctor.cli.application import build_group
 from envdoctor.commands.registry import GROUPS
-from envdoctor.core.errors import EXIT_FAILED, BadInput, EnvdoctorError, as_envdoctor_error
-from envdoctor.core.paths import expand_home
+from envdoctor.core.errors import EXIT_FAILED, EXIT_OK, BadInput, EnvdoctorError, as_envdoctor_error
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 ROOT_OPTIONS = ("-h", "--help", "--version")
-
-
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and the date of the tables.")] = False,
-) -> None:
-    """Diagnose, install, verify and train in GPU environments.
-
-    Example: envdoctor quickstart
-    """
-    if version:
-        from envdoctor import __version__
-        from envdoctor.knowledge.tables import tables_date
-
-        typer.echo(f"envdoctor {__version__} (compatibility tables of {tables_date()})")
-        raise typer.Exit
-
-
-app = build_group(
-    "envdoctor",
-    _root,
-    help=inspect.getdoc(_root),
-    invoke_without_command=True,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
 def main() -> None:
@@ -56,7 +25,7 @@ def main() -> None:
         words = common_options_last(words)
     try:
         try:
-            code = app(words, prog_name="envdoctor", standalone_mode=False)
+            code = _run(words)
         except BadInput as error:
             _print_usage_error(words, error)
             code = error.exit_code
@@ -76,6 +45,18 @@ def main() -> None:
     sys.exit(code)
 
 
+def _run(words: list[str]) -> int:
+    """Run a command line and return its exit code."""
+    if words in (["-h"], ["--help"]):  # this page does not need Typer, whose import takes most of the time
+        from envdoctor.cli.help import application_help
+
+        print(application_help())
+        return EXIT_OK
+    from envdoctor.cli.root import app
+
+    return app(words, prog_name="envdoctor", standalone_mode=False)  # type: ignore[no-any-return]
+
+
 def _print_usage_error(words: list[str], error: EnvdoctorError) -> None:
     from envdoctor.cli.finish import print_error
     from envdoctor.cli.usage import command_of, requested_format
@@ -86,7 +67,11 @@ def _print_usage_error(words: list[str], error: EnvdoctorError) -> None:
 def _expand_home(argument: str) -> str:
     """Expand `~` in `--venv=~/x`, which bash does only in `--venv ~/x`."""
     option, _, path = argument.partition("=")
-    return f"{option}={expand_home(path)}" if option.startswith("--") and path.startswith("~/") else argument
+    if not (option.startswith("--") and path.startswith("~/")):
+        return argument
+    from envdoctor.core.paths import expand_home
+
+    return f"{option}={expand_home(path)}"
 
 
 def _print_internal_error(error: Exception) -> None:
@@ -94,13 +79,13 @@ def _print_internal_error(error: Exception) -> None:
     import tempfile
     import traceback
 
-    typer.echo(f"error: internal error: {type(error).__name__}: {error}", err=True)
+    print(f"error: internal error: {type(error).__name__}: {error}", file=sys.stderr)
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="envdoctor-fault-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
             traceback.print_exception(error, file=file)
     except OSError as write_error:
-        typer.echo(f"hint: please report it; the traceback could not be written: {write_error}", err=True)
+        print(f"hint: please report it; the traceback could not be written: {write_error}", file=sys.stderr)
     else:
-        typer.echo(f"hint: please report it and attach {file.name}", err=True)
+        print(f"hint: please report it and attach {file.name}", file=sys.stderr)

@@ -19,7 +19,6 @@ from envdoctor.commands.registry import (
     BY_NAME,
     GROUPS,
     child_names,
-    help_sections,
     load_run,
     request_type,
     summary_of,
@@ -74,11 +73,9 @@ class Group(TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         """The page of --help, with the summaries of the commands."""
-        from envdoctor.cli.help import help_page
+        from envdoctor.cli.help import application_help, help_page
 
-        rows = {name: command.short_help or "" for name, command in self.commands.items()}
-        sections = {title: [(name, rows[name]) for name in names] for title, names in help_sections(self.prefix)}
-        return help_page(self, ctx, sections)
+        return help_page(self, ctx, self.prefix) if self.prefix else application_help()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments before the command. Raises BadInput. Without arguments, a group prints its help."""

@@ -6,8 +6,10 @@ import errno
 import os
 import re
 import shlex
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXIT_OK = 0
 EXIT_NO = 1  # a check found problems, or a requirement is not met

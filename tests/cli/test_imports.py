@@ -168,7 +168,7 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
 @each_case(
     ("arguments", "heavy"),
     [
-        (["--help"], {"rich", "asyncio", "http", "ssl", "packaging", "msgspec", "pynvml", "torch", "pydantic"}),
+        (["--help"], {"typer", "inspect", "pathlib", "subprocess", "msgspec", "packaging", "pynvml", "torch"}),
         (
             ["check", "--format", "json", "--machine", "cpu-2core"],
             {
@@ -181,8 +181,8 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
 )
 def test_start_up_loads_no_heavy_module(arguments: list[str], heavy: set[str]) -> None:
     code = (
-        "import sys; from envdoctor.cli import app\n"
-        f"try: app({arguments!r})\n"
+        "import sys; from envdoctor.cli import main\n"
+        f"try: sys.argv[1:] = {arguments!r}; main()\n"
         "except SystemExit: pass\n"
         "print('LOADED', *sys.modules)"
     )

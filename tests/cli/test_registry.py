@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import fields
 from support.cases import each_case
 
-from envdoctor.cli import app
 from envdoctor.cli.application import build
 from envdoctor.cli.callback import make_request
+from envdoctor.cli.root import app
 from envdoctor.commands.registry import (
     COMMANDS,
     GROUPS,

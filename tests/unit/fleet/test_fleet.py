@@ -36,7 +36,7 @@ OTHER_PYTHONS = sorted(path for path in Path.home().glob(".pyenv/versions/3.*/bi
 MEASURE_MEMORY = """
 import sys
 from pathlib import Path
-from envdoctor.cli import app
+from envdoctor.cli.root import app
 try:
     app(sys.argv[1:])
 finally:  # VmHWM covers only this program; getrusage includes the process that forked it

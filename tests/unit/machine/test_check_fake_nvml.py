@@ -64,7 +64,7 @@ def test_hidden_gpus_are_reported(value: str, fake_nvml: FakeNvml, tmp_path: Pat
 
 COUNT_STARTS = """
 import json, os, sys
-from envdoctor.cli import app
+from envdoctor.cli.root import app
 started = []
 def record(event, arguments):
     if event == "subprocess.Popen":
