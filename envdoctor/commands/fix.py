@@ -25,8 +25,11 @@ from envdoctor.environment.find import find_environment
 from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, read_install_record
 from envdoctor.environment.select import read_environment
 from envdoctor.install.fix import apply_fix
+from envdoctor.install.fix_files import planned_settings, select_files, with_planned_files, with_written_files
 from envdoctor.install.fix_records import Fix, FixResult
+from envdoctor.install.fix_trial import run_command
 from envdoctor.install.fix_uv import UvResult, plan_changes
+from envdoctor.install.fix_variables import with_variables
 from envdoctor.install.known_environments import installed_environments, register_environment
 from envdoctor.install.remedy_plan import Application, Fixable, combined_steps, fixable_findings, planned_changes
 from envdoctor.machine.select import select_machine
@@ -63,6 +66,10 @@ class FixRequest(Record, frozen=True, kw_only=True):
         False
     )
     no_verify: Annotated[bool, Option("--no-verify", "Do not run the probes.")] = False
+    write: Annotated[
+        tuple[str, ...],
+        Option("--write", "Write variables to a shell file, versions to requirements.txt; may be repeated.", "FILE"),
+    ] = ()
 
 
 def run(request: FixRequest, reporter: Reporter) -> CommandResult:
@@ -87,24 +94,43 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
             expected="a virtual environment, which can be copied",
             hint="envdoctor check prints the commands",
         )
+    files = select_files(request.write, source, fixables, machine, stack)
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
-    planned = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
-    if request.dry_run or not chosen:
+    packages = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
+    planned = with_planned_files(packages, files)
+    if request.dry_run or not any(each.state == "planned" for each in planned.findings):
         return CommandResult(planned, _exit_code(planned))
     _confirm(request, planned, source, reporter)
+    words = with_variables(request.command, planned_settings(planned)) if request.command else ()
     fix = Fix(
-        source, paths, machine, stack, found, chosen, request.command, not request.no_verify,
+        source, paths, machine, stack, found, chosen, words, not request.no_verify,
         log_file("fix", source.name), reporter,
     )  # fmt: skip
+    result = _applied(fix, packages) if chosen else _tested(fix, packages)
+    if not result.failure:
+        result = with_written_files(result, planned, files)
+    return CommandResult(result, _exit_code(result))
+
+
+def _applied(fix: Fix, planned: FixResult) -> FixResult:
+    """The result of a fix of packages, with the problems for the user."""
     result = apply_fix(fix)
     if result.applied:
-        register_environment(paths.venv)
+        register_environment(fix.paths.venv)
     manual = tuple(each for each in planned.findings if each.state == "manual")
-    result = msgspec.structs.replace(
-        result, findings=(*result.findings, *manual),
-        changes=result.changes if result.applied else planned.changes,
-    )  # fmt: skip
-    return CommandResult(result, _exit_code(result))
+    return msgspec.structs.replace(
+        result, findings=(*result.findings, *manual), changes=result.changes if result.applied else planned.changes
+    )
+
+
+def _tested(fix: Fix, planned: FixResult) -> FixResult:
+    """The result of a fix that only sets variables: the user's command is tested in the environment itself."""
+    result = msgspec.structs.replace(planned, dry_run=False)
+    if not fix.words:
+        return result
+    fix.reporter.phase(f"Running {' '.join(fix.words)}")
+    done = run_command(fix.words, fix.source, fix.log)
+    return msgspec.structs.replace(result, command=done, failure=done.failure, log=str(fix.log))
 
 
 def _with_targets(request: FixRequest) -> FixRequest:
@@ -161,15 +187,18 @@ def _plan(
 
 
 def _confirm(request: FixRequest, planned: FixResult, source: Path, reporter: Reporter) -> None:
-    if request.yes:
+    changed = [f"apply this to a copy of {source}"] if planned.commands else []
+    changed += [f"write {each.path}" for each in planned.files if each.lines]
+    if request.yes or not changed:
         return
-    confirmed = reporter.confirm(planned, f"Apply this to a copy of {source}?")
+    question = " and ".join(changed)
+    confirmed = reporter.confirm(planned, f"{question[:1].upper()}{question[1:]}?")
     if confirmed is None:
         fixed = dict.fromkeys(each.finding for each in planned.findings if each.state == "planned")
         raise BadInput(
-            f"not confirmed: the remedies of {', '.join(fixed)} would be applied to a copy of {source}",
+            f"not confirmed: to fix {', '.join(fixed)}, envdoctor would {question}",
             expected="--yes, or a terminal to confirm on",
-            hint=shlex.join(["envdoctor", "fix", str(source), *request.targets, "--yes"]),
+            hint=_same_command(request, source),
         )
     if not confirmed:
         raise Refused(
@@ -177,8 +206,18 @@ def _confirm(request: FixRequest, planned: FixResult, source: Path, reporter: Re
         )
 
 
+def _same_command(request: FixRequest, source: Path) -> str:
+    """The command of a request, with --yes."""
+    words = ["envdoctor", "fix", str(source), *request.targets]
+    words += ["--machine", request.machine] if request.machine else []
+    words += [word for fact in request.facts for word in ("--fact", fact)]
+    words += [word for file in request.write for word in ("--write", file)]
+    words += ["--adopt"] * request.adopt + ["--no-verify"] * request.no_verify
+    return shlex.join([*words, "--yes", *(["--", *request.command] if request.command else [])])
+
+
 def _exit_code(result: FixResult) -> int:
     """1 if an error of the selected findings is left."""
-    left = any(each.status == "error" and each.state != "fixed" for each in result.findings)
-    failed = bool(result.failure) and not result.applied
+    left = any(each.status == "error" and each.state not in ("fixed", "written") for each in result.findings)
+    failed = (bool(result.failure) and not result.applied) or any(each.failure for each in result.files)
     return EXIT_NO if left or failed else EXIT_OK

@@ -74,6 +74,7 @@ class UserCommand(Record, frozen=True, kw_only=True, tag="command"):
     command: str
 
 
+Setting = SetVariable | UnsetVariable
 Step = Install | Uninstall | SetVariable | UnsetVariable | SystemPackages | RootCommand | UserCommand
 
 

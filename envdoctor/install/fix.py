@@ -221,8 +221,8 @@ def _test(fix: Fix, journal: Journal, trial: Trial) -> Trial:
         with journal.step("command", command=fix.words):
             done = run_command(fix.words, fix.paths.building, fix.log)
             trial = trial._replace(command=done, stage="command")
-            if done.exit_code:
-                raise TrialFailed(trial._replace(failure=f"{done.command} {done.ending}: {done.last_line}"))
+            if done.failure:
+                raise TrialFailed(trial._replace(failure=done.failure))
     return trial
 
 

@@ -12,6 +12,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.fix_trial import CommandRun
 from envdoctor.install.remedy_plan import Fixable, FixedFinding
+from envdoctor.install.written_files import FileEdit
 
 
 class FixResult(Record, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class FixResult(Record, frozen=True, kw_only=True):
     remaining: tuple[Finding, ...] = ()  # problems of the repaired environment
     probes: tuple[ProbeResult, ...] = ()
     command: CommandRun | None = None  # the user's command in the repaired environment
+    files: tuple[FileEdit, ...] = ()  # of --write
     notes: tuple[str, ...] = ()
     failure: str = ""  # why nothing was changed
     possible: tuple[str, ...] = ()  # findings whose remedies work without those that failed

@@ -29,6 +29,11 @@ class CommandRun(Record, frozen=True):
     last_line: str
     seconds: float
 
+    @property
+    def failure(self) -> str:
+        """Why it failed; empty if it did not."""
+        return f"{self.command} {self.ending}: {self.last_line}" if self.exit_code else ""
+
 
 def run_command(words: Sequence[str], venv: Path, log: Path) -> CommandRun:
     """Run a command in this directory with the environment activated."""

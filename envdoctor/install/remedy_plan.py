@@ -23,23 +23,26 @@ from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import satisfies
 
 PROBLEMS = ("error", "warning")
+State = Literal["planned", "fixed", "written", "failed", "manual"]
 
 
 class FixedFinding(Record, frozen=True, kw_only=True):
     """One problem, and what happens to it.
 
-    `planned`: its remedy will be applied. `fixed`: it was applied and the problem is gone. `failed`: it was not
-    applied, with the reason. `manual`: it has no remedy that envdoctor can apply.
+    `planned`: its remedy will be applied. `fixed`: it was applied and the problem is gone. `written`: its variables
+    are in a file, which new shells read. `failed`: it was not applied, with the reason. `manual`: it has no remedy
+    that envdoctor can apply.
     """
 
     finding: str
     cause: str
     status: Literal["error", "warning"]
     problem: str
-    state: Literal["planned", "fixed", "failed", "manual"]
+    state: State
     fix: str = ""
     commands: tuple[str, ...] = ()  # steps that envdoctor applies
     manual: tuple[str, ...] = ()  # steps for the user
+    variables: tuple[str, ...] = ()  # lines for the shell files of --write
     reason: str = ""
 
 
@@ -56,9 +59,7 @@ class Fixable(NamedTuple):
     finding: Finding
     alternatives: tuple[Application, ...]
 
-    def entry(
-        self, state: Literal["planned", "fixed", "failed", "manual"], choice: int = 0, reason: str = ""
-    ) -> FixedFinding:
+    def entry(self, state: State, choice: int = 0, reason: str = "") -> FixedFinding:
         """The record of this finding, with one of its alternatives."""
         finding = self.finding
         status: Literal["error", "warning"] = finding.status  # type: ignore[assignment]  # one of PROBLEMS

@@ -11,7 +11,9 @@ from envdoctor.output.findings import MARKS, finding_lines
 from envdoctor.output.text import Part, Text, command, indent
 
 CHANGES_SHOWN = 12
-MARK = {"planned": ("• ", "info"), "fixed": ("✓ ", "ok"), "failed": ("✗ ", "error")}
+MARK = {
+    "planned": ("• ", "info"), "fixed": ("✓ ", "ok"), "written": ("✓ ", "ok"), "failed": ("✗ ", "error"),
+}  # fmt: skip
 
 
 def render_fix(data: FixResult) -> list[Part]:
@@ -19,9 +21,9 @@ def render_fix(data: FixResult) -> list[Part]:
     done = [each for each in data.findings if each.state != "manual"]
     manual = [each for each in data.findings if each.state == "manual"]
     if not done:
-        return [_nothing(data, manual), *_manual(manual)]
+        return [_nothing(data, manual), *_manual(manual), *_files(data)]
     parts: list[Part] = [_title(data, len(done)), *(part for each in done for part in _finding(each))]
-    parts += _changes(data)
+    parts += [*_changes(data), *_files(data)]
     parts += [Text(f"  {note}", style="dim") for note in data.notes]
     if data.command:
         parts.append(Text(f"  {data.command.command} {data.command.ending}"))
@@ -43,12 +45,14 @@ def _title(data: FixResult, count: int) -> Text:
         return Text.assemble(("plan", "title"), f" for {problems} of {data.venv}")
     if data.applied:
         return Text.assemble(("✓ ", "ok"), (data.target, "title"), f"  {problems} fixed in {data.seconds:.1f} s")
+    if not data.failure:
+        return Text.assemble(("✓ ", "ok"), f"a new shell sets the variables for {problems} of {data.venv}")
     return Text.assemble(("✗ ", "error"), (data.venv, "title"), f"  not changed: {data.failure}")
 
 
 def _finding(each: FixedFinding) -> list[Part]:
     parts: list[Part] = [Text.assemble("  ", MARK[each.state], (f"{each.finding} ", "title"), each.problem)]
-    parts += [indent(command(line)) for line in each.commands]
+    parts += [indent(command(line)) for line in (*each.commands, *each.variables)]
     if each.reason:
         parts.append(indent(Text(each.reason, style="warning")))
     if each.manual:
@@ -60,7 +64,7 @@ def _finding(each: FixedFinding) -> list[Part]:
 def _changes(data: FixResult) -> list[Part]:
     """The changed packages, and where the repaired environment is."""
     parts: list[Part] = []
-    if data.dry_run and len([each for each in data.findings if each.state == "planned"]) > 1:
+    if data.dry_run and len([each for each in data.findings if each.state == "planned" and each.commands]) > 1:
         parts += [Text("  together:"), *(indent(command(line)) for line in data.commands)]
     if data.dry_run and data.failure:
         parts.append(Text(f"  these remedies cannot be applied together: {data.failure}", style="error"))
@@ -72,6 +76,21 @@ def _changes(data: FixResult) -> list[Part]:
     if data.target != data.venv and (data.applied or data.dry_run):
         verb = "is" if data.applied else "would be"
         parts.append(Text(f"  {data.venv} stays as it is; the repaired copy {verb} {data.target}"))
+    return parts
+
+
+def _files(data: FixResult) -> list[Part]:
+    """The lines that change in the files of --write."""
+    parts: list[Part] = []
+    for each in data.files:
+        state = "would change" if data.dry_run else "written" if each.written else each.failure or "not changed"
+        style = "error" if each.failure else "title"
+        parts.append(
+            Text.assemble("  ", (each.path, "title"), "  ", (state if each.lines else "no line changes", style))
+        )
+        parts += [indent(Text(line)) for line in each.lines]
+        parts += [indent(Text(note, style="warning")) for note in each.notes]
+        parts += [indent(Text(f"backup: {each.backup}", style="dim"))] if each.backup else []
     return parts
 
 
@@ -94,11 +113,10 @@ def _other(data: FixResult) -> list[Finding]:
 
 def _next(data: FixResult) -> list[Part]:
     place = shlex.quote(data.target)
+    lines = [f". {shlex.quote(each.path)}" for each in data.files if each.written and each.kind == "profile"]
     if data.applied:
-        lines = [f"envdoctor verify --venv {place}"]
+        lines += [f"envdoctor verify --venv {place}"]
         lines += [f"envdoctor rollback --venv {place}"] if data.previous else []
     elif data.possible:
         lines = [f"envdoctor fix {shlex.quote(data.venv)} {' '.join(data.possible)}"]
-    else:
-        lines = []
     return [Text("\nnext:"), *(indent(command(line), 2) for line in lines)] if lines else []

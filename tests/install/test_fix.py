@@ -160,7 +160,7 @@ def test_a_dry_run_and_a_pipe_without_yes_change_nothing(broken: Place) -> None:
     assert_unchanged(broken, before)
     done = fix(broken)
     assert done.returncode == 2
-    assert envelope(done)["error"]["hint"].endswith(f"envdoctor fix {broken.venv} --yes")
+    assert envelope(done)["error"]["hint"].endswith(f"envdoctor fix {broken.venv} --machine cpu-2core --yes")
     assert_unchanged(broken, before)
 
 
