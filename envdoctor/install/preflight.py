@@ -128,7 +128,9 @@ def cache_folder(plan: Plan) -> Path:
     """uv's cache according to uv itself (variables, uv.toml). An error if it is not writable."""
     result = run_uv(["cache", "dir"], environment=plan.environment, timeout=30)
     if not result.ok:
-        raise EnvdoctorError(f"uv cache dir: {summarize_error(result.output)}", expected="uv's cache directory")
+        raise EnvdoctorError(
+            f"uv cache dir: {summarize_error(result.output)}", expected="uv's cache directory", hint="uv cache dir"
+        )
     folder = Path(result.output.strip().splitlines()[-1])
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -50,7 +51,11 @@ def write_record(path: Path, record: Record) -> None:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         temporary.replace(path)
     except OSError as error:
-        raise EnvdoctorError(f"cannot write {path}: {error.strerror}", expected="a writable directory") from error
+        raise EnvdoctorError(
+            f"cannot write {path}: {error.strerror}",
+            expected="a writable directory",
+            hint=f"ls -ld {shlex.quote(str(path.parent))}",
+        ) from error
 
 
 def read_verification(path: Path) -> Verification:

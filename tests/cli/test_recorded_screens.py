@@ -14,6 +14,7 @@ from support.report_samples import PYTORCH, TABLE, VLLM
 
 from envdoctor.commands.registry import COMMANDS
 from envdoctor.machine.recorded import machine_names
+from envdoctor.output.console import COLORS
 
 FILES = {
     "pytorch.txt": PYTORCH,
@@ -24,6 +25,7 @@ FILES = {
     "score.py": "def helpful(completions, **columns):\n    return [1.0 for _ in completions]\n",
     "rows.jsonl": '{"prompt": "2+2?", "answer": "4"}\n' * 40,
 }
+ANSI = re.compile(r"\x1b\[([\d;]+)m([^\x1b]*)\x1b\[0m")
 LINES = {
     "check": [
         *(f"check --machine {name}" for name in machine_names()),
@@ -72,17 +74,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 def output_of(line: str, home: Path) -> str:
-    """A command line with its output, without the paths and times that differ between runs."""
-    done = envdoctor(*shlex.split(line), home=home)
+    """A command line with its coloured output, without the paths and times that differ between runs."""
+    done = envdoctor(*shlex.split(line), home=home, FORCE_COLOR="1")
     text = f"$ envdoctor {line}\n{done.stdout}[stderr]\n{done.stderr}[exit {done.returncode}]\n\n"
     text = text.replace(str(home), "/home/me").replace(str(ROOT), "/envdoctor")
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME", text)
     return "".join(each if len(each) < 2000 else f"{each[:2000]}...\n" for each in text.splitlines(keepends=True))
 
 
+def styles_of(text: str) -> str:
+    """The coloured parts of each line, as `[style|text]` with 0 for each number, without repetitions."""
+    names = {code: name for name, code in reversed(COLORS.items())}
+    lines = (
+        " ".join(f"[{names[code]}|{re.sub(r'[0-9][0-9.]*', '0', part)}]" for code, part in ANSI.findall(line))
+        for line in text.splitlines()
+    )
+    return "".join(f"{line}\n" for line in dict.fromkeys(filter(None, lines)))
+
+
 @pytest.mark.parametrize("topic", LINES)
 def test_output_is_as_recorded(topic: str, folder: Path) -> None:
-    assert_text_as_recorded(f"screens/{topic}.txt", "".join(output_of(line, folder) for line in LINES[topic]))
+    text = "".join(output_of(line, folder) for line in LINES[topic])
+    assert_text_as_recorded(f"screens/{topic}.txt", ANSI.sub(r"\2", text))
+    assert_text_as_recorded(f"screens/{topic}-styles.txt", styles_of(text))
 
 
 def test_help_is_as_recorded(folder: Path) -> None:

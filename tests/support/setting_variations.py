@@ -17,6 +17,24 @@ def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[st
         yield from ((f"{name}={value}", {name: value}) for value in values)
 
 
+def differences(base: tuple[dict[str, Any], list[str]], now: tuple[dict[str, Any], list[str]]) -> list[Any]:
+    """The values that differ from the base, the names that are gone, and further notes; empty without any."""
+    changes = {key: value for key, value in now[0].items() if value != base[0].get(key)}
+    gone = sorted(base[0].keys() - now[0].keys())
+    notes = [note for note in now[1] if note not in base[1]]
+    return [changes, gone, notes] if changes or gone or notes else []
+
+
+def by_first_version(results: dict[str, Any]) -> dict[str, Any]:
+    """The results per version, without those that equal the result of the version before them."""
+    versions = list(results)
+    return {
+        version: results[version]
+        for number, version in enumerate(versions)
+        if not number or results[version] != results[versions[number - 1]]
+    }
+
+
 def other_values(default: Any) -> list[Any]:
     """A number or a truth value other than the default; nothing for a text or a list."""
     if isinstance(default, bool):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import re
 import subprocess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,8 +16,9 @@ from packaging.version import Version
 from settings import BadInput, Recipe, resolve_settings, setting_definitions
 from support.paths import TRAIN
 from support.recorded_results import assert_as_recorded
-from support.setting_variations import setting_variations
+from support.setting_variations import by_first_version, differences, setting_variations
 from support.stacks import forking, run_code, stack_environment
+from trl_config import loss
 from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 
 # What GRPOConfig of some versions has, of the names that differ (read in the wheels).
@@ -53,7 +57,7 @@ ON_GPU = RunContext(
 
 def installed(trl: str, liger: str = "") -> InstalledVersions:
     least = next(least for since, least in LIGER_LEAST.items() if Version(since) <= Version(trl))
-    fields = frozenset(COMMON | FIELDS[trl])
+    fields = frozenset(COMMON | next(FIELDS[each] for each in reversed(FIELDS) if Version(each) <= Version(trl)))
     return InstalledVersions(Version(trl), fields, Version(liger) if liger else None, Version(least))
 
 
@@ -369,6 +373,7 @@ import json, sys, warnings
 sys.path.insert(0, sys.argv[1])
 from trl import GRPOConfig
 from settings import Recipe, resolve_settings
+from trl_config import loss
 from trl_config.arguments import InstalledVersions, RunContext, make_grpo_arguments
 warnings.simplefilter("error", FutureWarning)
 here = InstalledVersions.detect(GRPOConfig)
@@ -413,16 +418,46 @@ BASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("trl", ["0.22.2", "0.27.1", "1.16.0"])
 def test_each_setting_changes_the_arguments_as_recorded(trl: str, kind: str) -> None:
     """With the arguments that differ from the defaults, or the error."""
-    base, notes = arguments(trl, **BASES[kind])
-    found: dict[str, Any] = {"defaults": [base, notes]}
+    base = arguments(trl, **BASES[kind])
+    found: dict[str, Any] = {"defaults": base}
     for name, changed in setting_variations():
         try:
-            now, notes = arguments(trl, **BASES[kind] | changed)
+            now = arguments(trl, **BASES[kind] | changed)
         except BadInput as error:
             found[name] = [[error.message, error.expected, error.hint]]
             continue
-        gone = sorted(base.keys() - now.keys())
-        changes = {key: now[key] for key in now if now[key] != base.get(key)}
-        if changes or gone or notes:
-            found[name] = [changes, gone, notes]
+        if changes := differences(base, now):
+            found[name] = changes
     assert_as_recorded(f"settings/trl-{trl}-{kind}", found)
+
+
+def first_versions(module: ModuleType) -> list[str]:
+    """The versions that a module compares with, in ascending order: from here on something differs."""
+    tables = [value.values() for value in vars(module).values() if isinstance(value, dict)]
+    named = re.findall(r'Version\("([\d.]+)"\)', Path(module.__file__ or "").read_text())
+    values = {*named, *(text for table in tables for text in table if re.fullmatch(r"\d+\.[\d.]+", str(text)))}
+    return sorted(values - {"0"}, key=Version)
+
+
+def test_losses_change_with_the_versions_as_recorded() -> None:
+    """Each loss, KL gradient and target, from each version of TRL and of Liger where its fields change."""
+    settings = setting_definitions()
+    kinds: list[dict[str, Any]] = [{"loss_type": kind} for kind in settings["loss_type"].choices]
+    kinds += [{"kl_gradient": kind, "beta": 0.04} for kind in settings["kl_gradient"].choices]
+    kinds += [{"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}, {"loss_type": "cispo", "epsilon_high": 5.0}]
+    pairs = [(trl, "9.0") for trl in ["0.22.2", *first_versions(loss)] if Version(trl) >= Version("0.22")]
+    pairs += [("0.27", liger) for liger in ["", "0.6.4", *first_versions(loss)]]
+    found: dict[str, Any] = {}
+    for kind, liger_loss in itertools.product(kinds, (False, True)):
+        results: dict[str, Any] = {}
+        for trl, liger in pairs:
+            notes: list[str] = []
+            try:
+                settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), kind | {"liger_loss": liger_loss})
+                result: Any = [loss.loss_fields(settled, installed(trl, liger), notes), notes]
+            except BadInput as error:
+                result = [error.message, error.expected, error.hint]
+            results[f"{trl}, {liger or 'no'} Liger"] = json.loads(json.dumps(result).replace(f"TRL {trl}", "TRL"))
+        name = " ".join(f"{key}={value}" for key, value in kind.items())
+        found[f"{name}{' liger_loss' if liger_loss else ''}"] = by_first_version(results)
+    assert_as_recorded("settings/trl-losses", found)

@@ -11,7 +11,7 @@ from packaging.version import Version
 from run.directory import RunDirectory
 from settings import BadInput, Recipe, read_recipe, resolve_settings
 from support.recorded_results import assert_as_recorded
-from support.setting_variations import setting_variations
+from support.setting_variations import by_first_version, differences, setting_variations
 from verl_engine.check import FILE, find_conflicts
 from verl_engine.commands import merge_command, training_commands
 from verl_engine.config_options import trainer_module, verl_options
@@ -355,18 +355,16 @@ def test_options_are_as_recorded() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_each_setting_changes_the_options_as_recorded(recipe: str) -> None:
-    """With the options that differ from those of the recipe, or the error."""
+    """With the options that differ from those of the recipe, or the error; from each version where they change."""
+    bases = {verl: options(recipe, verl) for verl in VERSIONS}
     found: dict[str, Any] = {}
-    for verl in ("0.4.1", "0.6.1", "0.9.1"):
-        base, _ = options(recipe, verl)
-        for name, changed in setting_variations(FILE):
+    for name, changed in setting_variations(FILE):
+        results: dict[str, Any] = {}
+        for verl, base in bases.items():
             try:
-                now, notes = options(recipe, verl, **changed)
+                result = differences(base, options(recipe, verl, **changed))
             except BadInput as error:
-                found[f"{verl} {name}"] = [[error.message, error.expected, error.hint]]
-                continue
-            gone = sorted(base.keys() - now.keys())
-            changes = {key: now[key] for key in now if now[key] != base.get(key)}
-            if changes or gone or notes:
-                found[f"{verl} {name}"] = [changes, gone, notes]
+                result = [[error.message, error.expected, error.hint]]
+            results[verl] = json.loads(json.dumps(result).replace(f"verl {verl}", "verl"))
+        found |= {f"{verl} {name}": result for verl, result in by_first_version(results).items()}
     assert_as_recorded(f"settings/{recipe}", found)

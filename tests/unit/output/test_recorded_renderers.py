@@ -18,8 +18,10 @@ from envdoctor.commands.registry import COMMANDS, result_types
 from envdoctor.core.records import Fact, Machine
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.output.human import parts_of
-from envdoctor.output.layout import plain_text
+from envdoctor.output.layout import lines, plain_text
+from envdoctor.output.text import Text
 
+NARROW = 64  # columns
 SIZE = re.compile(r"bytes|size|memory|free|download|total|stored|reclaimed")  # fields in bytes
 
 
@@ -72,7 +74,24 @@ def screen(record: Any) -> str:
         return f"{type(error).__name__}: {error}\n"
 
 
+def styled_screen(record: Any) -> str:
+    """The output on a narrow terminal, each styled text as `[style|text]`."""
+    try:
+        return "".join(f"{styled(line)}\n" for part in parts_of(record) for line in lines(part, NARROW))
+    except KeyError:
+        return ""
+
+
+def styled(line: Text) -> str:
+    return "".join(f"[{style}|{text}]" if style else text for text, style in line.pieces)
+
+
 @pytest.mark.parametrize("full", [True, False], ids=["full", "empty"])
 def test_output_is_as_recorded(full: bool) -> None:
     screens = [f"# {kind.__qualname__}\n{screen(struct(kind, full=full))}" for kind in records()]
     assert_text_as_recorded(f"screens/{'full' if full else 'empty'}-records.txt", "\n".join(screens))
+
+
+def test_styles_and_line_breaks_are_as_recorded() -> None:
+    screens = [f"# {kind.__qualname__}\n{styled_screen(struct(kind, full=True))}" for kind in records()]
+    assert_text_as_recorded("screens/styled-records.txt", "\n".join(screens))
