@@ -94,7 +94,7 @@ class Bench:
 
     def envdoctor(self, *words: str) -> dict[str, Any]:
         """The data of a command."""
-        done = self._run([*COMMAND, *words, "--format", "json"])
+        done = self._run([*COMMAND, words[0], "--format", "json", *words[1:]])
         envelope: dict[str, Any] = json.loads(done.stdout)
         if envelope["data"] is None:
             raise RuntimeError(envelope["error"]["message"])
