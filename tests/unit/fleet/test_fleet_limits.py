@@ -96,7 +96,7 @@ def test_the_largest_host_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_list, "MAX_NODES", 10)
     assert len(parse_host_list("n[1-10]", where="--hosts")) == 10
     for text in ("n[1-10],x", "n[1-11]"):
-        with pytest.raises(BadInput, match="over 10 nodes|not a"):
+        with pytest.raises(BadInput, match=r"over 10 nodes|not a"):
             parse_host_list(text, where="--hosts")
     with pytest.raises(BadInput, match="not a range"):
         parse_host_list("n[1-12]", where="--hosts")
