@@ -44,6 +44,8 @@ TORCHAO = {
     "2.9.1": "0.15.0",
     "2.10.0": "0.16.0",
 }  # github.com/pytorch/ao/issues/2919
+NEWER_TRANSFORMERS = "transformers>=4.57.1,<5"
+NEWER_ACCELERATE = "accelerate>=1.3,<2"  # the Trainer of that transformers needs it, its metadata does not: HF006
 BUILT_FOR_TORCH = (
     "flash-attn",
     "causal-conv1d",
@@ -144,12 +146,18 @@ def text_values(groups: Mapping[str, str], values: Mapping[str, str]) -> dict[st
         "xformers_pin": _pin("xformers", torch),
         "torchao_pin": _torchao(torch),
         "companion_pin": _companion(groups.get("library", ""), torch),
+        "newer_transformers": _newer_transformers(known.get("accelerate", "")),
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _exactly(package: str, version: str | None) -> str:
     return f"{package}=={public_part(version)}" if version else ""
+
+
+def _newer_transformers(accelerate: str) -> str:
+    is_too_old = accelerate and satisfies(accelerate, ">=1.3") is False
+    return f"{NEWER_TRANSFORMERS} {NEWER_ACCELERATE}" if is_too_old else NEWER_TRANSFORMERS
 
 
 def _torchao(torch: str) -> str:

@@ -13,9 +13,9 @@ import re
 import ssl
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -38,6 +38,8 @@ FIRST_DAY = "2021-01-01"  # upload of releases whose day is not in the tables
 LISTED = {
     "torchao": "0.18.0 0.17.0 0.16.0 0.15.0 0.14.1 0.14.0 0.13.0 0.12.0 0.11.0 0.10.0 0.9.0 0.8.0 0.7.0 0.6.1 0.5.0",
     "nvidia-cuda-runtime-cu11": "11.8.89 11.7.99",
+    "nvidia-cuda-runtime-cu12": "12.9.79 12.8.90 12.6.77 12.4.127 12.1.105",
+    "nvidia-cublas-cu12": "12.9.1.4 12.8.4.1 12.6.4.1 12.4.5.8 12.1.3.1",
 }
 BUILDS = ("torch", "torchvision", "torchaudio")  # packages with one build for each CUDA version on the PyTorch index
 # Builds an empty wheel from an sdist, without any dependency.
@@ -60,7 +62,7 @@ class Release:
     yanked: bool = False
     is_source: bool = False
     requires: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()  # path and text
+    files: tuple[tuple[str, str | bytes], ...] = ()  # path and content
 
     @property
     def stem(self) -> str:
@@ -153,7 +155,7 @@ def make_release(
     """A release with the requirements of the tables, or with these. `cuda` of torch replaces the version's: "cpu"."""
     row = row or PublishedRelease(version, FIRST_DAY, "any")
     lines = tuple(requirements_of_release(name, version) if requires is None else requires)
-    files = ()
+    files: tuple[tuple[str, str | bytes], ...] = ()
     if name == "torch":
         cuda = cuda or cuda_of_local(version) or cuda_on_pypi(version, "x86_64") or "cpu"
         lines = tuple(each for line in lines for each in _for_build(line, cuda))
@@ -213,6 +215,7 @@ class ReleaseIndex:
 
     added: dict[str, dict[str, list[Release]]] = field(default_factory=dict)
     python: str = PYTHONS[0]  # of the environments that use the index
+    contents: Callable[[str, Release], dict[str, bytes]] = lambda *_: {}  # more files of a release in an index
     requests: list[str] = field(default_factory=list)
     port: int = 0
     certificate: Path = Path()
@@ -249,7 +252,9 @@ class ReleaseIndex:
         if file := re.fullmatch(r"/files/(.+)/([^/]+)/([^/]+?)(\.metadata)?", unquote(path)):
             for each in self.find(file[1], file[2]):
                 if each.file_name == file[3]:
-                    return "application/octet-stream", each.metadata.encode() if file[4] else each.content()
+                    files = (*each.files, *self.contents(file[1], each).items())
+                    body = each.metadata.encode() if file[4] else replace(each, files=files).content()
+                    return "application/octet-stream", body
         return None
 
 

@@ -240,18 +240,27 @@ class Trial:
                     shutil.rmtree(self.site)
                     shutil.copytree(copy, self.site)
                     self.planted = self.inodes()
-                    commands = tuple(
-                        each.replace(f" --python {self.interpreter}", "").replace(str(self.venv), "VENV")
-                        for each in remedy.commands
-                    )
-                    yield Result(commands, self._apply(fault, remedy, before))
+                    yield Result(self.without_place(remedy), self._apply(fault, remedy, before))
 
-    def _apply(self, fault: Finding, remedy: Remedy, before: list[Finding]) -> str:
+    def without_place(self, remedy: Remedy) -> tuple[str, ...]:
+        """The commands of a remedy, without the path of the environment."""
+        return tuple(
+            each.replace(f" --python {self.interpreter}", "").replace(str(self.venv), "VENV")
+            for each in remedy.commands
+        )
+
+    def apply_steps(self, remedy: Remedy) -> str:
+        """Install and remove the packages of a remedy; why uv failed, empty if it did not."""
         for step in remedy.steps:
             if isinstance(step, Install | Uninstall):
                 variables = step.variables if isinstance(step, Install) else {}
                 if error := self.uv(pip_arguments(step), "pypi", variables):
                     return f"uv: {error}"
+        return ""
+
+    def _apply(self, fault: Finding, remedy: Remedy, before: list[Finding]) -> str:
+        if failure := self.apply_steps(remedy):
+            return failure
         problem = compare(fault, before, self.findings(apply_variables(self.example.machine, remedy)))
         return problem + (" (nothing changed)" if problem and self.inodes() == self.planted else "")
 

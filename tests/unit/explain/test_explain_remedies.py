@@ -12,7 +12,14 @@ from support.report_stack import make_machine, torch_stack
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import Install, UserCommand, parse_step
 from envdoctor.explain import explain
-from envdoctor.explain.placeholders import PLACEHOLDER, bounded, distribution_of, fill_remedies, text_values
+from envdoctor.explain.placeholders import (
+    NEWER_TRANSFORMERS,
+    PLACEHOLDER,
+    bounded,
+    distribution_of,
+    fill_remedies,
+    text_values,
+)
 from envdoctor.explain.rank import Cause
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.symptoms import symptom_table
@@ -22,7 +29,8 @@ from envdoctor.rules import evaluate
 H100 = make_machine(["NVIDIA H100 80GB HBM3"], driver="575.57.08", driver_cuda="12.9")
 HARMLESS_INSTALLERS = ("conda ", "pdm ", "envdoctor ")
 # Values of the placeholders that are not versions.
-VALUES = {"torch_set": "torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision"}
+VALUES = {"torch_set": "torch==2.8.0 torchvision==0.23.0 --torch-backend=cu128 --reinstall-package torchvision",
+          "newer_transformers": NEWER_TRANSFORMERS}  # fmt: skip
 NUMPY = ("uv pip show numpy", "uv pip install 'numpy>=1.26,<2'")
 NOTATIONS = [
     (name, line)

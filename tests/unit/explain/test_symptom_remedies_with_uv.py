@@ -1,0 +1,64 @@
+"""The remedies of symptoms are applied with real uv: packages change, and no error or violated requirement is new.
+
+The rules do not report most of these causes, so that the text itself cannot be checked again. The results are
+recorded, as those of rules are in tests/unit/rules/test_remedies_with_uv.py. After a change, write them again:
+`ENVDOCTOR_WRITE_RECORDED_RESULTS=1 python -m pytest -m long tests/unit/explain/test_symptom_remedies_with_uv.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import DATA
+from support.recorded_results import assert_text_as_recorded
+from support.release_index import ReleaseIndex, serve
+from support.symptom_proof import names_with_packages, occurrences, results_of_symptom
+
+RECORD = "applied-symptom-remedies.jsonl"
+SAMPLE = "numpy-1-aliases"  # the default suite applies its remedies
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path) as index:
+        yield index
+
+
+def recorded() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / "recorded_results" / RECORD).read_text().splitlines()]
+
+
+def test_the_remedies_of_a_symptom_change_packages(tmp_path: Path, index: ReleaseIndex) -> None:
+    found = next(each for each in occurrences() if each.of == SAMPLE)
+    assert [failure for _, failure in results_of_symptom(found, tmp_path, index)] == [""]
+
+
+def test_every_symptom_with_packages_is_recorded() -> None:
+    names = [each.of for each in occurrences()]
+    assert set(names) == names_with_packages()
+    assert [row["of"] for row in recorded()] == names
+
+
+def test_every_failure_has_a_reason() -> None:
+    """In tests/data/unproven_remedies.toml, which has no other reasons."""
+    rows = tomllib.loads((DATA / "unproven_remedies.toml").read_text())["symptom"]
+    reasons = {(name, row["result"]) for row in rows for name in row["of"]}
+    failures = {(row["of"], failure) for row in recorded() for _, failure in row["results"] if failure}
+    assert {
+        (name, start) for name, start in reasons if any((n == name and f.startswith(start)) for n, f in failures)
+    } == reasons
+    assert [each for each in failures if not any(each[0] == n and each[1].startswith(s) for n, s in reasons)] == []
+
+
+@pytest.mark.long
+def test_all_remedies_of_symptoms_as_recorded(tmp_path: Path, index: ReleaseIndex) -> None:
+    lines = []
+    for found in occurrences():
+        results = [[list(each.commands), each.failure] for each in results_of_symptom(found, tmp_path, index)]
+        lines.append(json.dumps({"of": found.of, "packages": found.packages, "results": results}, ensure_ascii=False))
+    assert_text_as_recorded(RECORD, "".join(f"{line}\n" for line in lines))
