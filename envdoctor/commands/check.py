@@ -19,7 +19,7 @@ from envdoctor.core.decoding import open_input, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
 from envdoctor.core.record import Record
-from envdoctor.core.records import Choice, Finding, Machine, Stack
+from envdoctor.core.records import Choice, Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import EnvironmentSelection, find_environment
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from envdoctor.explain import Cause
     from envdoctor.reports import Report
 
+UNNAMED_REPORT = "text"  # facts in a text that is the output of no known command
 MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
 # Minimum confidence of a cause found in the lines of a report, by the status of the finding.
 ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
@@ -116,6 +117,7 @@ class CheckResult(Record, frozen=True):
     environment: EnvironmentSelection = EnvironmentSelection("", "")  # which one was examined, and why
     evaluated: int | None = None  # rules that gave a result, also if they found no problem; None for a report
     rule_filter: RuleFilter = RuleFilter((), ())  # of the findings
+    coverage: ReportCoverage | None = None  # of a pasted report; None: a machine was examined
     next_command: str = ""  # on the examined machine; empty if there is nothing to do
 
 
@@ -148,7 +150,8 @@ def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
     failed = any(finding.status in ("error", "crashed") for finding in data.findings)
-    return CommandResult(data, EXIT_NO if failed else EXIT_OK)
+    enough = data.coverage is None or data.coverage.enough
+    return CommandResult(data, EXIT_OK if enough and not failed else EXIT_NO)
 
 
 def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
@@ -181,6 +184,7 @@ def _check_result(
     rule_filter: RuleFilter,
     environment: EnvironmentSelection,
     report: tuple[str, ...] = (),
+    coverage: ReportCoverage | None = None,
 ) -> CheckResult:
     shown = rule_filter.apply(findings)
     unknown = {finding.id for finding in shown if finding.status in ("unknown", "crashed")}
@@ -190,7 +194,7 @@ def _check_result(
     return CheckResult(
         machine, stack, shown, len(RULES), choose(machine, read_candidates()), report,
         environment=environment, evaluated=None if report else sum(rule.id not in unknown for rule in applied),
-        rule_filter=rule_filter,
+        rule_filter=rule_filter, coverage=coverage,
     )  # fmt: skip
 
 
@@ -237,6 +241,7 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
 
 def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResult:
     from envdoctor.reports import has_no_facts, parse_report
+    from envdoctor.reports.coverage import measure_coverage
 
     if request.machine or request.venv or request.python:
         raise BadInput(
@@ -259,9 +264,14 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         findings = diagnose_report(report)
     if request.save:
         _save(report.machine, Path(request.save))
-    selection = EnvironmentSelection("", "that of the report" if report.stack else "none in the report")
     result = _check_result(
-        report.machine, report.stack, findings, rule_filter=rule_filter, environment=selection, report=report.kinds
+        report.machine,
+        report.stack,
+        findings,
+        rule_filter=rule_filter,
+        environment=EnvironmentSelection("", "that of the report"),
+        report=report.kinds or (UNNAMED_REPORT,),
+        coverage=measure_coverage(report.machine, report.stack, report.errors, report.notes),
     )
     return _result(request, result)
 

@@ -283,6 +283,22 @@ class Stack(Record, frozen=True, kw_only=True):
     libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # highest GLIBCXX_
 
 
+class MissingFact(Record, frozen=True):
+    """A fact without which a report is not judged, and the command that prints it."""
+
+    fact: str
+    command: str
+
+
+class ReportCoverage(Record, frozen=True):
+    """What was read of a pasted text, and what was not."""
+
+    enough: bool  # torch, GPU and driver were read, or the report says that they do not exist
+    missing: tuple[MissingFact, ...]
+    unread: tuple[str, ...]  # lines that look like facts, but were not understood
+    notes: tuple[str, ...]  # about facts that were left out
+
+
 class Evidence(Record, frozen=True):
     """A fact on which a finding is based."""
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
-from envdoctor.knowledge.versions import public_part, satisfies, version_key
+from envdoctor.knowledge.versions import is_local_build, public_part, satisfies, version_key
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
 
@@ -79,9 +79,21 @@ def releases_of(package: str) -> dict[str, Release]:
 
 
 def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
-    """The requirement lines of a release; empty if it is not in the tables."""
+    """The requirement lines of a release, and the torch that its compiled code needs if they do not name it.
+
+    Empty if the tables do not contain the release, or if the version is a local build.
+    """
+    if is_local_build(version):
+        return ()
     row = releases_of(package).get(public_part(version))
-    return row.requires if row else ()
+    return (*(row.requires if row else ()), *_undeclared_requirements(package, public_part(version)))
+
+
+@cache
+def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
+    """`torch>=2.11` of torchaudio 2.11.0, whose metadata does not name torch."""
+    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
+    return tuple(f"torch{row.torch}" for row in rows if row.package == package and satisfies(version, row.versions))
 
 
 def optional_specifier(package: str, version: str, dependency: str) -> str:
@@ -100,7 +112,7 @@ def releases_that_accept(package: str, dependency: str, version: str) -> tuple[s
     """Releases of a package, newest first, that name a dependency and accept this version of it."""
     accepting = []
     for release, row in releases_of(package).items():
-        specifier = _specifier((*row.requires, *row.optional), dependency)
+        specifier = _specifier((*requirements_of_release(package, release), *row.optional), dependency)
         if specifier and satisfies(version, specifier):
             accepting.append(release)
     return tuple(accepting)

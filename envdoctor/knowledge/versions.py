@@ -52,6 +52,19 @@ def is_prerelease(text: str) -> bool:
     return key is not None and (key[1] != _FINAL or key[3] != _NO_DEV)
 
 
+def is_local_build(text: str) -> bool:
+    """Whether no release has this code: a nightly, an alpha of a container, or a build from source.
+
+    `2.9.0.dev20250901+cu128`, `2.5.0a0+e000cf0ad9.nv24.10`, `2.8.0+git7416ffc`, `0.0.30+4cf69f09.d20250707`; not
+    `2.8.0+cu128` or `2.8.3+cu12torch2.8cxx11abiTRUE`.
+    """
+    local = local_part(text)
+    key = version_key(text)
+    development = key is not None and key[3] != _NO_DEV
+    from_source = bool(local) and not re.match(r"cu\d|cpu|rocm\d|xpu|pt\d|.*torch", local)
+    return development or from_source or (bool(local) and is_prerelease(text))
+
+
 def local_part(text: str) -> str:
     """The part after the plus: "cu128" of "2.8.0+cu128"."""
     return text.partition("+")[2].lower()

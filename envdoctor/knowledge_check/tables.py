@@ -30,6 +30,7 @@ REASONS = {
     "torch_wheels release": "only the PyTorch index has these",
     "companions bitsandbytes": "libraries inside the wheel: not in METADATA",
     "companions pairing": "compatibility of compiled code: not in METADATA",
+    "companions undeclared": "compatibility of compiled code: not in METADATA",
     "companions numpy2": "compatibility of compiled code: not in METADATA",
     "breaks break": "failures that the metadata permits",
 }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from envdoctor.commands.check import CheckResult, RuleFilter
-from envdoctor.core.records import Choice, Finding
+from envdoctor.core.records import Choice, Finding, ReportCoverage
 from envdoctor.output.check_status import Status, status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.display import display
@@ -16,6 +16,7 @@ from envdoctor.output.text import Part, Text, command, indent
 from envdoctor.profiles import violation_texts
 
 DECISIVE = ("driver", "GPU", "packages")  # a check without these facts gives no verdict
+UNREAD_SHOWN = 5  # lines of a report; --verbose shows all
 NOTES_SHOWN = 3  # findings of status info; --verbose shows all
 
 
@@ -24,7 +25,8 @@ def render_check(data: CheckResult) -> list[Part]:
     lines = status_lines(data)
     facts = [*machine_tables(data.machine), *stack_lines(data)] if display().verbose else []
     profiles = [] if data.report or not display().verbose else choice_lines(data.choice)
-    return [verdict(data, lines), status_table(lines), *_problems(data.findings), *facts, *profiles, *_next(data)]
+    shown = [status_table(lines), *_problems(data.findings), *_coverage_lines(data.coverage), *facts, *profiles]
+    return [verdict(data, lines), *shown, *_next(data)]
 
 
 def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
@@ -36,7 +38,10 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     if errors or warnings:
         mark = ("✗ ", "error") if errors else ("! ", "warning")
         title = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
-    elif unknown or data.evaluated == 0:
+    elif data.coverage and not data.coverage.enough:
+        mark, title = ("? ", "unknown"), "not enough to judge"
+        note = f": {_conjunction([each.fact for each in data.coverage.missing])} unknown; no problems"
+    elif (unknown and not data.coverage) or data.evaluated == 0:
         mark, title = ("? ", "unknown"), "no verdict"
         note = f": {unknown} unknown; no problems" if unknown else ""
     else:
@@ -52,6 +57,28 @@ def _scope(data: CheckResult) -> list[str | tuple[str, str]]:
     origin = f" ({data.machine.origin.partition(',')[0]})" if data.machine.name else ""
     environment = " and an environment" if data.stack else ""
     return [f"{count(data.evaluated, kind)} of {data.machine.name or 'this machine'}", (origin, "dim"), environment]
+
+
+def _conjunction(words: Sequence[str]) -> str:
+    """`torch, GPU and driver`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _coverage_lines(coverage: ReportCoverage | None) -> list[Part]:
+    """What a report lacks, with the commands that print it; lines that were not understood; reports left out."""
+    if coverage is None:
+        return []
+    parts: list[Part] = [Text(f"  i {note}") for note in coverage.notes]
+    facts_by_command: dict[str, list[str]] = {}
+    for missing in coverage.missing:
+        facts_by_command.setdefault(missing.command, []).append(missing.fact)
+    for line, facts in facts_by_command.items():
+        parts += [Text(f"  ? {_conjunction(facts)}: not in the report; add the output of"), indent(command(line), 4)]
+    shown = coverage.unread if display().verbose else coverage.unread[:UNREAD_SHOWN]
+    if shown:
+        parts.append(Text(f"  ? {count(len(coverage.unread), 'line')} not understood:", style="dim"))
+        parts += [indent(Text(line, style="dim"), 4) for line in shown]
+    return [*([Text()] if parts else []), *parts]
 
 
 def count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.reports.assemble import build_machine, build_stack
+from envdoctor.reports.clusters import parse_kubernetes_node, parse_ray_status, parse_slurm
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.command_output import (
     parse_disk_and_memory,
@@ -18,20 +19,24 @@ from envdoctor.reports.command_output import (
     parse_system_commands,
     parse_ulimit,
 )
+from envdoctor.reports.container_images import parse_container_images
 from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
 from envdoctor.reports.handwritten import parse_handwritten
+from envdoctor.reports.installs import parse_installs
 from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
 from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
 from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
+from envdoctor.reports.other_tools import parse_amd_tools, parse_dcgmi, parse_device_lists
 from envdoctor.reports.package_lists import (
     parse_package_lists,
     parse_pip_show,
     parse_tagged_packages,
     parse_version_pairs,
 )
-from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
+from envdoctor.reports.preprocess import clean_text, extract_command, split_lines, unfold_lines
 from envdoctor.reports.section import Line, Section
+from envdoctor.reports.several import omit_later_reports
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
     parse_env_list,
@@ -42,7 +47,7 @@ from envdoctor.reports.tool_reports import (
 __all__ = ["Report", "has_no_facts", "parse_report"]
 
 # Sections of these kinds do not make a text a report: they occur in any log.
-WEAK_KINDS = frozenset({"log lines", "signs of a container", "notes", "package versions"})
+WEAK_KINDS = frozenset({"log lines", "signs of a container", "notes", "package versions", "container image"})
 REPORT_COMMANDS = (
     "nvidia-smi", "pip list", "pip freeze", "pip show", "pip3 ", "uv pip", "conda list", "nvcc", "uname",
     "collect_env", "accelerate env", "transformers-cli env", "transformers env", "trl env", "ds_report", "check_env",
@@ -61,12 +66,14 @@ class Report(Record, frozen=True):
     stack: Stack
     kinds: tuple[str, ...]
     errors: str
+    notes: tuple[str, ...] = ()  # reports in the text whose facts were left out
 
 
 def parse_report(text: str) -> Report:
     """Parse any mixture of reports and logs. Never raises; `kinds` is empty if the text contains no report."""
-    raw = clean_text(text).split("\n")
-    lines = split_lines(raw)
+    raw = unfold_lines(clean_text(text).split("\n"))
+    all_lines = split_lines(raw)
+    lines, omitted, notes = omit_later_reports(all_lines)
     log = "\n".join(line.text for line in lines)[:MAX_LOG_CHARACTERS]
     sections = _parse_sections(lines, "\n".join(raw), log)
     kinds = tuple(dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS))
@@ -75,7 +82,8 @@ def parse_report(text: str) -> Report:
         machine=build_machine(sections, origin),
         stack=build_stack(sections, _libraries_in_use(sections, log), origin),
         kinds=kinds,
-        errors=_unconsumed_text(raw, lines, sections),
+        errors=_unconsumed_text(raw, lines, sections, omitted),
+        notes=notes,
     )
 
 
@@ -115,10 +123,22 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_container_signs(text),
         parse_pip_show(lines),
         *parse_package_lists(lines),
+        parse_installs(lines),
+        parse_dcgmi(lines),
+        parse_device_lists(lines),
+        parse_kubernetes_node(lines),
+        parse_slurm(lines),
+        parse_ray_status(lines),
+        parse_amd_tools(lines),
         parse_log_messages(log),
     ]
     consumed = set().union(*(section.consumed for section in sections if section))
-    sections += [parse_handwritten(lines, consumed), parse_version_pairs(lines), parse_issue_form(lines)]
+    sections += [
+        parse_handwritten(lines, consumed),
+        parse_version_pairs(lines),
+        parse_issue_form(lines),
+        parse_container_images(lines),
+    ]
     return [
         section
         for section in sections
@@ -132,9 +152,9 @@ def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
     return tuple(sorted({*find_libraries_in_use(log), *of_reports}))
 
 
-def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section]) -> str:
+def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section], omitted: set[int]) -> str:
     """The lines that no parser consumed, in order, without code fences and the commands that printed the reports."""
-    consumed: set[int] = set().union(*(section.consumed for section in sections))
+    consumed = omitted.union(*(section.consumed for section in sections))
     consumed.update(line.number for line in lines if _is_decoration(line.text))
     return "\n".join(
         text for number, text in enumerate(raw) if number not in consumed and text and not text.isspace()

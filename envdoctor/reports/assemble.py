@@ -37,13 +37,20 @@ class MergedFacts:
         """The first known fact, else the first absent one, else the first unreadable one."""
         candidates = [section.facts[path] for section in self.sections if path in section.facts]
         for state in ("known", "absent", "unreadable"):
-            if first := next((fact for fact in candidates if fact.state == state), None):
-                return first
+            of_state = [fact for fact in candidates if fact.state == state]
+            if of_state:
+                return _most_exact(of_state) if path == "stack.python_version" else of_state[0]
         return NOT_IN_REPORT
 
     def record(self, prefix: str, names: tuple[str, ...]) -> dict[str, Fact[Any]]:
         """The facts of a record by field name."""
         return {name: self.fact(f"{prefix}.{name}") for name in names}
+
+
+def _most_exact(versions: list[Fact[Any]]) -> Fact[Any]:
+    """The first version, or a later one with more digits: a path names 3.12, and the interpreter 3.12.3."""
+    first = versions[0]
+    return next((fact for fact in versions if str(fact.value).startswith(f"{first.value}.")), first)
 
 
 def build_machine(sections: list[Section], origin: str) -> Machine:

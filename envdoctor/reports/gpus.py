@@ -105,6 +105,23 @@ def record_gpu_names(section: Section, text: str) -> None:
             section.set_gpu_fact(index, "name", name)
 
 
+TORCH_DEVICE = re.compile(r"cuda:(\d{1,2}) (.{3,60}?)(?: : \w+)?$")
+
+
+def record_torch_device(section: Section, text: str) -> bool:
+    """Record a device as ComfyUI names it: `cuda:0 NVIDIA GeForce RTX 5070 Ti : cudaMallocAsync`, `mps`, `cpu`."""
+    match = TORCH_DEVICE.match(text)
+    if match and is_gpu_name(match[2]):
+        section.set_gpu_fact(int(match[1]), "name", clean_name(match[2]))
+    elif match or text in ("mps", "xpu:0"):
+        section.set_absent("gpus", f"no NVIDIA GPU, but {match[2] if match else text}")
+    elif text == "cpu":
+        section.set_absent("gpus", "the only device is the CPU")
+    else:
+        return False
+    return True
+
+
 def compute_capability(name: str) -> str | None:
     """The compute capability of a GPU name in the GPU table; `...` at the end of truncated names is ignored."""
     from envdoctor.knowledge.gpus import compute_capability as lookup

@@ -13,6 +13,7 @@ from functools import partial
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_platform, record_python_version
 from envdoctor.reports.env_vars import is_relevant
+from envdoctor.reports.gpus import record_torch_device
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
@@ -48,7 +49,10 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
     - OS: Windows 11, WSL 2, kernel 5.15.90.1
     ```
     """
-    section = Section("handwritten list")
+    flashinfer = any(
+        "flashinfer.collect_env" in line.text or line.key == "target cuda archs (resolved)" for line in lines
+    )
+    section = Section("flashinfer collect_env" if flashinfer else "handwritten list")
     cuda = ""
     for line in lines:
         if line.number in consumed or len(line.text) > 400:
@@ -90,9 +94,11 @@ def _record_entry(section: Section, key: str, value: str) -> bool:
     recorder = KEYS.get(normalized) or KEYS.get(re.sub(r" version(?:s|\(s\))?$|\(s\)$| \(\d\)$", "", normalized))
     if recorder:
         return recorder(section, value)
-    if re.match(r"gpu \d{1,2}$", normalized):
+    if re.match(r"gpu \d{1,2}(?: \([a-z -]{4,20}\))?$", normalized):
         return record_gpus(section, value)
-    if normalized.startswith(("arch list", "torch arch", "built for", "torch built for", "torch.cuda.get arch list")):
+    if normalized.startswith(
+        ("arch list", "torch arch", "built for", "torch built for", "torch compiled arch", "torch.cuda.get arch list")
+    ):
         return _record_architectures(section, normalized, value)
     return _record_package(section, normalized, value)
 
@@ -184,6 +190,18 @@ def _record_python(section: Section, value: str) -> bool:
     text = re.sub(r"^(?:c?python|conda)\s+", "", value, flags=re.IGNORECASE)
     record_python_version(section, text)
     return bool(re.match(r"3\.\d", text))
+
+
+def _record_python_path(section: Section, value: str) -> bool:
+    if not re.search(r"python[\d.]{0,5}(?:\.exe)?$", value):
+        return False
+    section.set_fact("stack.python", value)
+    return True
+
+
+def _record_venv(section: Section, value: str) -> bool:
+    section.set_fact("stack.kind", "venv" if value[:1] in "/~" or ":" in value[:2] else None)
+    return "stack.kind" in section.facts
 
 
 def _record_system(section: Section, value: str) -> bool:
@@ -292,6 +310,9 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
         "torch was compiled with",
     )),
     (_record_python, ("python", "cpython")),
+    (_record_python_path, ("python executable", "python path", "python bin")),
+    (_record_venv, ("virtual env", "virtual environment")),
+    (record_torch_device, ("device",)),
     (_record_system, (
         "os", "operating system", "system", "platform", "host", "host os", "distro", "distribution", "linux distro",
         "environment", "os/platform", "os / platform", "\u7cfb\u7edf", "\u64cd\u4f5c\u7cfb\u7edf",

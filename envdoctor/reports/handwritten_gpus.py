@@ -8,7 +8,7 @@ from envdoctor.reports.gpus import compute_capability, parse_gpu_phrase
 from envdoctor.reports.section import Section, first_group
 
 CAPABILITY = re.compile(
-    r"\bsm_?(\d{1,2})(\d)\b|(?:\bCC|[Cc]apability|[Cc]ompute(?: cap(?:ability)?)?)[ :=]{0,3}(\d{1,2})\.(\d)\b"
+    r"\b(?:sm_?|SM)(\d{1,2})(\d)\b|(?:\bCC|[Cc]apability|[Cc]ompute(?: cap(?:ability)?)?)[ :=]{0,3}(\d{1,2})\.(\d)\b"
 )
 MIG_PROFILE = re.compile(r"\b\d{1,2}[cg]\.[\w.+]{2,20}")
 PARENTHESES = re.compile(r"\([^()]{0,120}\)")
@@ -18,6 +18,7 @@ MAX_GPUS = 64
 def record_gpus(section: Section, value: str) -> bool:
     """Record the GPUs of a phrase, with MIG mode and compute capability. Returns False if it names no GPU."""
     capability = _capability(value)
+    value = value.partition(" | ")[0]  # `NVIDIA GB200 | SM100 | 152 SMs | 184.3 GiB` of FlashInfer
     parts = re.split(
         r"\s*(?:[,;+/]|\band\b|&)\s*", PARENTHESES.sub(lambda match: re.sub("[,;+/&]", " ", match[0]), value)
     )

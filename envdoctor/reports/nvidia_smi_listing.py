@@ -99,7 +99,7 @@ def _is_distinctive(line: Line) -> bool:
     return (
         "NVSMI LOG" in line.text
         or line.key in ("product name", "attached gpus", "remapping failure occurred", "product architecture")
-        or (line.key in ("driver version", "cuda version") and bool(re.search(r"\w {6,}: \d", line.text)))
+        or bool(re.match(r"(?:Driver|CUDA) Version {6,}: \d", line.text))
         or line.text in ("Remapped Rows", "ECC Mode", "MIG Mode", "ECC Errors", "FB Memory Usage")
     )
 

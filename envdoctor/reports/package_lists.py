@@ -14,11 +14,27 @@ PINNED = re.compile(
 AT_URL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,80}) @ (\S{4,400})$")
 COLUMN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s{2,60}(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
 SPACED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
+# `name : version` as FlashInfer prints it, and a row of a Markdown table. The version has a dot, unlike `gpus : 8`.
+LABELED = re.compile(
+    r"([a-z0-9][a-z0-9._-]{1,80})\s{0,60}:\s{1,8}(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$"
+)
+ROW = re.compile(
+    r"\|\s*`?([A-Za-z0-9][\w.-]{0,80})`?\s*\|\s*[`v]?(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})`?\s*(?:\|.{0,300})?\|?$"
+)
+LABELS = ":"  # the remaining text of an entry that LABELED matched
+NOT_PACKAGES = frozenset({
+    "python", "cuda", "cudnn", "nccl", "driver", "glibc", "libc", "os", "gcc", "nvcc", "kernel", "cmake", "rocm",
+    "clang", "compute", "capability", "ubuntu", "conda", "docker",
+})  # fmt: skip
+# Build strings of conda: `cuda126_py312h1763f6d_306`, `py3.10_cuda12.1_cudnn8.9.2_0`, `cpu_mkl_h0bb0d08_100`.
+CONDA_CUDA = re.compile(r"cuda_?(\d{2})\.?(\d)")
 HEADER = re.compile(
     r"(?:Package\s+Version|# Name\s+Version|List of packages in environment|# packages in environment"
-    r"|Name\s+Version\s+Build)"
+    r"|Name\s+Version\s+Build|\|\s*(?:Package|Library|Name|Module|Dependency)\s*\|\s*Version\s*\|)"
 )
-LIST_COMMAND = re.compile(r"(?:\S*python\S* -m )?(?:\S*/)?(?:uv )?(?:pip[\d.]{0,4} |conda list|mamba list)")
+LIST_COMMAND = re.compile(
+    r"(?:\S*python\S* -m )?(?:\S*/)?(?:uv )?(?:pip[\d.]{0,4} |(?:conda|mamba|micromamba|pixi) list)"
+)
 PAIR = re.compile(
     r"[-*\u2022\u00b7\s]{0,6}[`*\"']{0,3}([A-Za-z][A-Za-z0-9._ -]{1,30}?)[`*\"']{0,3}\s?(?:[vV]ersion)?[`*\"']{0,3}"
     r"\s?(?::|==?|\s)\s?[`*\"']{0,3}v?(\d[\w.+!-]{0,60}?)[`*\"',;.]{0,3}$"
@@ -58,6 +74,11 @@ def _add_conda(section: Section, words: list[str]) -> bool:
         return False
     from_pip = "pypi" in words[2:]
     section.set_fact("stack.kind", "conda", "conda lists packages")
+    if words[0] in ("pytorch", "libtorch") and not from_pip and len(words) > 2:
+        if cuda := CONDA_CUDA.search(words[2]):
+            section.set_fact("stack.torch.cuda", f"{cuda[1]}.{cuda[2]}", f"conda build {words[2]}")
+        elif re.search(r"(?:^|_)cpu(?:_|$)", words[2]):
+            section.set_absent("stack.torch.cuda", f"a build without CUDA (conda build {words[2]})")
     return section.add_distribution(words[0], words[1], "pip" if from_pip else "conda")
 
 
@@ -98,14 +119,16 @@ def parse_package_lists(lines: list[Line]) -> list[Section]:
 def _list_kind(text: str) -> str:
     """The kind of list that a command or header starts; empty if it starts none."""
     if HEADER.match(text):
+        if "Kind" in text and "Build" in text:
+            return "pixi list"
         return "conda list" if "Build" in text or text.startswith("#") else "pip list"
-    if not ("pip" in text or "conda list" in text or "mamba list" in text):
+    if not ("pip" in text or any(f"{name} list" in text for name in ("conda", "mamba", "pixi"))):
         return ""
     command = extract_command(text) or text
     if not LIST_COMMAND.match(command) or len(command) > 200:
         return ""
-    if "conda list" in command or "mamba list" in command:
-        return "conda list"
+    if match := re.search(r"(conda|mamba|pixi) list", command):
+        return "pixi list" if match[1] == "pixi" else "conda list"
     uv = "uv " if command.startswith("uv ") else ""
     verb = next((verb for verb in ("freeze", "list") if verb in command.split()), "")
     return f"{uv}pip {verb}" if verb else ""
@@ -123,6 +146,9 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
     # The second pattern is for tables whose padding was trimmed.
     if match := COLUMN.match(text) or (SPACED.match(text) if current.endswith("list") else None):
         return match[1], match[2], match[3] or ""
+    match = ROW.match(text) if text[0] == "|" else LABELED.match(text)
+    if match and match[1].lower() not in NOT_PACKAGES and (text[0] == "|" or is_version(match[2])):
+        return match[1], match[2].strip("`"), "" if text[0] == "|" else LABELS
     return (text.rpartition("#egg=")[2], "", "==") if text.startswith("-e ") and "#egg=" in text else None
 
 
@@ -134,22 +160,32 @@ def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]]
         1 for _, name, version, _ in run if distribution_name(name) in KNOWN_PACKAGES and is_version(version)
     )
     min_entries = 2 if run[0][3] == "==" else 3
-    if not current and not (len(run) >= min_entries and known_count) and not (known_count and run[0][3] != "=="):
+    is_table = known_count and run[0][3] not in ("==", LABELS)
+    if (not current or run[0][3] == LABELS) and not (len(run) >= min_entries and known_count) and not is_table:
         return
-    kind = current or ("pip freeze" if run[0][3] == "==" else "conda list" if "py" in run[0][3] else "pip list")
+    kind = current or _kind_of_run(run[0][3])
     section = sections.setdefault(kind, Section(kind))
     for line, name, version, details in run:
-        if kind == "conda list":
+        if kind in ("conda list", "pixi list"):
             _add_conda(section, [name, version, *details.split()])
         else:
             section.add_distribution(name, version)
         section.consumed.add(line.number)
 
 
+def _kind_of_run(details: str) -> str:
+    """The kind of a list without command and header, from the text after the first version."""
+    if details == "==":
+        return "pip freeze"
+    if re.search(r"iB\s+(?:conda|pypi)\b", details):
+        return "pixi list"
+    return "conda list" if "py" in details else "pip list"
+
+
 def _is_list_decoration(text: str) -> bool:
     """Whether a line may occur inside a list: rules, comments, code fences, notices of pip."""
     return (
-        not text.strip("-= `~")
+        not text.strip("-= `~|:")
         or text[0] == "#"
         or text.startswith(
             ("-e ", "Using Python", "Using CPython", "WARNING:", "[notice]", "DEPRECATION:", "warning:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from envdoctor.reports.json_lines import expand_json, plain_member
 from envdoctor.reports.section import Line
 
 # A report is shorter than this; the log around it may be longer. In that case only the lines near a marker are read.
@@ -76,6 +77,11 @@ def clean_text(text: str) -> str:
     return text
 
 
+def unfold_lines(raw: list[str]) -> list[str]:
+    """The lines, where objects of JSON on one line are several lines."""
+    return [part for line in raw for part in (expand_json(line) if "{" in line[:200] else (line,))]
+
+
 def split_lines(raw: list[str]) -> list[Line]:
     """The non-blank lines without prefixes, each with its index in `raw`."""
     numbered = has_line_numbers(raw)
@@ -87,6 +93,7 @@ def split_lines(raw: list[str]) -> list[Line]:
         text = strip_prefixes(text.strip())
         if text[:1] == text[-1:] == "`" and text.count("`") == 2:
             text = text[1:-1].strip()
+        text = plain_member(text)
         if text:
             lines.append(_make_line(number, text))
     return lines
@@ -132,7 +139,7 @@ def _make_line(number: int, text: str) -> Line:
     if not colon:
         return Line(number, text)
     key = head.strip(" -*\u2022\u00b7`\"'").lower()
-    return Line(number, text, key, text[len(head) + 1 :].strip().strip("`"))
+    return Line(number, text, key, text[len(head) + 1 :].strip().strip("`").removeprefix("**").strip())
 
 
 def _select_lines(raw: list[str]) -> list[int]:

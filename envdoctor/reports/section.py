@@ -83,6 +83,10 @@ class Section:
         self.distributions.setdefault(name, Distribution(name=name, version=version, source=source))
         return True
 
+    def remove_distribution(self, name: str) -> None:
+        """Forget a distribution that a later command replaced."""
+        self.distributions.pop(distribution_name(name), None)
+
 
 def distribution_name(text: str) -> str:
     """The normalized name: `Flash_Attn` is flash-attn, `PyTorch` is torch."""

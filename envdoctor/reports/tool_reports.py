@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import DRIVER_VERSION, record_platform, record_python_version
-from envdoctor.reports.gpus import record_gpu_names
+from envdoctor.reports.gpus import record_gpu_names, record_torch_device
 from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version, parse_size
 
 
@@ -20,6 +20,7 @@ class Tool(NamedTuple):
 
 # The order matters: LlamaFactory and diffusers also print the keys of TRL, and TRL those of transformers.
 TOOLS = (
+    Tool("ComfyUI system information", ("comfyui version", "embedded python")),
     Tool("accelerate env", ("accelerate default config", "accelerate bash location", "accelerate configs")),
     Tool("LlamaFactory env", ("llamafactory version", "llama-factory version")),
     Tool("diffusers env", ("running on google colab?", "running on a notebook?")),
@@ -73,7 +74,7 @@ def _parse_item(text: str) -> tuple[str, str]:
     match = ITEM.match(text)
     if not match:
         return "", ""
-    return re.sub(r"[^a-z0-9_()?/ .-]", "", match[1].lower()).strip(), match[2].strip("` ")
+    return re.sub(r"[^a-z0-9_()?/ .-]", "", match[1].lower()).strip(), match[2].removeprefix("**").strip("` ")
 
 
 def _record_item(section: Section, key: str, value: str) -> bool:
@@ -89,11 +90,24 @@ def _record_item(section: Section, key: str, value: str) -> bool:
     elif key == "gpu number":
         _repeat_gpu(section, value)
     elif key == "os":
-        section.set_fact("system.os", value)
+        section.set_fact("system.os", OS_OF_PYTHON.get(value, value) or None)
+    elif section.kind.startswith("ComfyUI") and key in ("name", "type", "vram total"):
+        return _record_comfyui_device(section, key, value)
     elif key.endswith("driver version"):
         section.set_fact("driver.version", value if DRIVER_VERSION.match(value) else None)
     elif not _record_version(section, key, value):
         return key.startswith(OTHER_KEYS) or "version" in key
+    return True
+
+
+OS_OF_PYTHON = {"nt": "Windows", "darwin": "macOS", "win32": "Windows", "posix": ""}  # os.name and sys.platform
+
+
+def _record_comfyui_device(section: Section, key: str, value: str) -> bool:
+    if key == "name":
+        return record_torch_device(section, value)
+    if key == "vram total" and value.isdecimal() and section.gpus:
+        section.set_gpu_fact(max(section.gpus), "memory_total", int(value[:16]))
     return True
 
 
@@ -114,7 +128,7 @@ def _repeat_gpu(section: Section, value: str) -> None:
 OTHER_KEYS = (
     "accelerate", "using ", "system ram", "pytorch xpu", "pytorch npu", "pytorch mlu", "pytorch sdaa", "pytorch musa",
     "running ", "deepspeed config", "gpu memory", "token path", "has saved", "who am i", "hf_", "bf16 support",
-    "default data", "git branch",
+    "default data", "git branch", "arguments", "embedded python", "vram ", "torch vram ",
 )  # fmt: skip
 
 

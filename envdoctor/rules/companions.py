@@ -10,6 +10,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.knowledge.releases import bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
+    is_local_build,
     is_prerelease,
     local_part,
     minor_of,
@@ -48,7 +49,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     """
     versions = versions_of(stack)
     torch, torchao = versions.get("torch", ""), versions.get("torchao", "")
-    if not torch or not torchao or is_prerelease(torch):
+    if not torch or not torchao or is_prerelease(torch) or is_local_build(torch) or is_local_build(torchao):
         return
     rows = [row for row in torch_pairings() if row.package == "torchao"]
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
@@ -281,7 +282,8 @@ def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tup
     if found:
         ordered = tuple(sorted(found, key=lambda text: version_key(text) or ((0,), (0, 0), 0, 0)))
         return ordered, ("libbitsandbytes_cuda*.so", ", ".join(ordered), stack.extensions.source)
-    row = next((row for row in bitsandbytes_libraries() if public_part(version) in row.versions), None)
+    released = "" if is_local_build(version) else public_part(version)
+    row = next((row for row in bitsandbytes_libraries() if released in row.versions), None)
     return (row.x86_64 if row else ()), ("libraries of the wheel", row.source if row else "", "table")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.releases import optional_specifier, releases_that_accept
-from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
@@ -76,7 +76,8 @@ def severity_of(violation: Violation) -> Status:
         return "error"
     if name == "torch" and requirer in COMPANIONS | COMPILED | {"vllm"}:
         bound = violation.specifier.lstrip("=<>~!").split(",")[0]
-        return "warning" if same_minor(bound, violation.installed) else "error"
+        only_media = requirer == "torchcodec"  # decoding of audio and video fails, nothing else
+        return "warning" if only_media or same_minor(bound, violation.installed) else "error"
     if name.startswith("nvidia-"):
         return "warning" if violation.too_old and name.startswith("nvidia-nccl") else "info"
     if name == "transformers" and requirer in CORE:
@@ -96,10 +97,24 @@ def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
     conflicts = [
         violation
         for violation in requirements_of(stack).violations
-        if cause_of(violation, versions) == cause and not _is_minor(violation) and not _is_own_build(violation)
+        if cause_of(violation, versions) == cause and not _is_minor(violation)
     ]
     for name, violations in group_by_package(conflicts):
         yield version_conflict(stack, name, violations)
+    undecided = [each for each in requirements_of(stack).undecided if cause_of(each, versions) == cause]
+    yield from (_undecided(stack, each) for each in undecided if not is_local_build(each.requirer_version))
+
+
+def _undecided(stack: Stack, violation: Violation) -> Problem:
+    """A release next to a nightly or a build from source, which may have what the release needs."""
+    module = violation.requirer.replace("-", "_")
+    return Problem(
+        "info",
+        f"{violation}; this is not a release, so the versions do not show whether they fit",
+        version_evidence(stack, violation.name, violation.requirer),
+        f"Import {violation.requirer} to find out.",
+        steps(f"{stack.python.value or 'python'} -c 'import {module}'"),
+    )
 
 
 def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Problem:
@@ -142,17 +157,6 @@ def _release_that_accepts(violations: list[Violation]) -> str:
     return f"{violation.requirer}=={nearest[0]}" if nearest else ""
 
 
-def _is_own_build(violation: Violation) -> bool:
-    """Whether an extension was compiled for the installed torch: `0.0.30+4cf69f09.d20250707`, or a nightly torch."""
-    local = local_part(violation.requirer_version)
-    from_source = bool(local) and not cuda_of_local(violation.requirer_version) and "torch" not in local
-    return (
-        violation.name == "torch"
-        and violation.requirer in COMPILED
-        and (from_source or is_prerelease(violation.installed))
-    )
-
-
 def _is_minor(violation: Violation) -> bool:
     return severity_of(violation) == "info"
 
@@ -191,13 +195,15 @@ def installed_version_is_outside_a_declared_range(machine: Machine, stack: Stack
         )
 
 
-@rule("PKG002", kind="environment", severity=("error", "warning"), cause="torch-companion-mismatch")
+@rule("PKG002", kind="environment", severity=("error", "warning", "info"), cause="torch-companion-mismatch")
 def torch_companion_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchvision, torchaudio or torchcodec is the release for another torch.
 
     Each has compiled operators for exactly one torch release. With another torch they are not registered: `operator
     torchvision::nms does not exist`, undefined symbols, or an OSError from libtorchaudio. transformers imports
-    torchvision and fails as well. Patch releases of one minor version usually work.
+    torchvision and fails as well. Patch releases of one minor version usually work. torchaudio 2.11 and torchcodec
+    0.12 use torch's stable ABI: they run with torch 2.11 and newer, but not with older ones. Nightlies and builds
+    from source are not compared.
 
     Fix: install both in one command from one index.
 
@@ -260,14 +266,15 @@ def library_is_older_than_declared(machine: Machine, stack: Stack) -> Iterator[P
     yield from version_conflicts(stack, "library-too-old")
 
 
-@rule("PKG006", kind="environment", severity=("error", "warning"), cause="torch-abi-mismatch")
+@rule("PKG006", kind="environment", severity=("error", "warning", "info"), cause="torch-abi-mismatch")
 def compiled_package_declares_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """xformers or another compiled extension requires a torch release other than the installed one.
 
     Its binary was compiled for that release: undefined `c10` or `at` symbols at import, or `xFormers can't load
     C++/CUDA extensions`, after which attention is slow or fails.
 
-    Builds from source and those for a nightly torch keep the requirement of the release, and are not reported.
+    Builds from source keep the requirement of the release, and are not reported. Next to a nightly torch, or one
+    built from source, the versions do not show whether a release fits: that is `info`.
 
     Fix: install the release of the extension for the installed torch, or the torch that it was built for.
 

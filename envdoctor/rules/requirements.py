@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Distribution, Evidence, Stack
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.rules.facts import torch_version
 
 # Packages with one release for each torch release.
@@ -19,6 +19,8 @@ COMPILED = frozenset({
     "mamba-ssm", "apex", "transformer-engine-torch", "exllamav2", "auto-gptq", "autoawq-kernels", "fbgemm-gpu",
     "fbgemm-gpu-genai", "torch-scatter", "torch-sparse", "torch-cluster", "deep-ep", "deep-gemm", "flash-mla",
 })  # fmt: skip
+# Packages whose compiled code needs the torch that they require.
+LINKED = COMPANIONS | COMPILED | {"vllm"}
 # Packages for training and serving, whose violated requirements are reported as warnings or errors.
 CORE = COMPANIONS | COMPILED | frozenset({
     "torch", "triton", "vllm", "sglang", "trl", "transformers", "tokenizers", "huggingface-hub", "accelerate", "peft",
@@ -64,6 +66,7 @@ class Requirements(NamedTuple):
 
     violations: tuple[Violation, ...]
     missing: tuple[Missing, ...]
+    undecided: tuple[Violation, ...] = ()  # of local builds, whose versions do not show what they are compatible with
 
 
 _last: list[tuple[Stack, Requirements]] = []  # cache: several rules use the same environment in one run
@@ -145,8 +148,9 @@ def between(releases: Sequence[str]) -> str:
 def _check_requirements(stack: Stack) -> Requirements:
     distributions = stack.distributions.value or {}
     versions = versions_of(stack)
-    violations = []
+    violations: list[Violation] = []
     missing = []
+    undecided: list[Violation] = []
     for distribution in distributions.values():
         for line in _requirement_lines(distribution):
             required = parse_requirement(line)
@@ -157,12 +161,21 @@ def _check_requirements(stack: Stack) -> Requirements:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
             elif required.specifier and _is_outside(present, required.specifier):
                 old = _is_below(present, required.specifier)
-                violations.append(
-                    Violation(
-                        distribution.name, distribution.version, required.name, required.specifier, present, old
-                    )
+                violation = Violation(
+                    distribution.name, distribution.version, required.name, required.specifier, present, old
                 )
-    return Requirements(tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)))
+                (undecided if _is_undecidable(violation) else violations).append(violation)
+    return Requirements(
+        tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(undecided))
+    )
+
+
+def _is_undecidable(violation: Violation) -> bool:
+    """Whether compiled code and its torch, or torch and triton, are local builds, which may fit each other."""
+    linked = violation.name == "torch" and violation.requirer in LINKED
+    with_triton = violation.name in ("triton", "pytorch-triton") and violation.requirer == "torch"
+    local = is_local_build(violation.installed) or is_local_build(violation.requirer_version)
+    return (linked or with_triton) and local
 
 
 def _requirement_lines(distribution: Distribution) -> Iterable[str]:

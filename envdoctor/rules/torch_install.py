@@ -190,9 +190,7 @@ def companion_release(stack: Stack, name: str, torch: str) -> str:
     """
     installed = public_part(versions_of(stack).get(name, ""))
     accepted = releases_that_pin(name, "torch", torch) or [
-        release
-        for release in releases_of(name)
-        if satisfies(torch, required_specifier(name, release, "torch") or f">={release}")
+        release for release in releases_of(name) if satisfies(torch, required_specifier(name, release, "torch"))
     ]
     return installed if installed in accepted else next(iter(accepted), "")
 

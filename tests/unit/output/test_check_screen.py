@@ -181,7 +181,10 @@ def test_a_report_without_machine_or_packages_gives_no_verdict(tmp_path: Path) -
     path = tmp_path / "report.txt"
     path.write_text("torch==2.8.0\ntransformers==4.57.1\ntrl==0.23.1\n")
     found = screen(report=str(path))
-    assert found[0] == "? no verdict: driver and GPU unknown; no problems in the report"
+    assert found[0] == "? not enough to judge: GPU and driver unknown; no problems in the report"
+    assert [line.strip() for line in found[-2:]] == [
+        "? GPU and driver: not in the report; add the output of", "$ nvidia-smi"
+    ]  # fmt: skip
     assert not any(line.startswith("✓ profile") for line in found)
 
 

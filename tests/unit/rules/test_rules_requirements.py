@@ -17,7 +17,8 @@ from envdoctor.rules.requirements import agreed_range, bounded
 def test_builds_for_the_installed_torch_are_not_reported(torch: str, xformers: str) -> None:
     """A build from source keeps the requirement of its release."""
     stack = stack_of(f"torch {torch}, xformers {xformers}")
-    assert "PKG006" not in findings_by_id(make_machine([H100]), stack)
+    found = findings_by_id(make_machine([H100]), stack).get("PKG006")
+    assert found is None or found.status == "info"
 
 
 def test_llamafactory_replaces_the_method_that_trl_and_transformers_share() -> None:
@@ -41,3 +42,46 @@ def test_specifiers_are_short_and_have_both_bounds() -> None:
 def test_builds_of_torch_as_evidence() -> None:
     finding = findings_by_id(make_machine([H100]), stack_of("torch 2.11.0+cu126, vllm 0.21.0"))["VLLM003"]
     assert [each.value for each in finding.evidence if each.fact == "torch"] == ["version 2.11.0+cu126, cuda 12.6"]
+
+
+@each_case(
+    ("listed", "pair"),
+    [
+        ("torch 2.7.0+cu128, torchaudio 2.11.0+cu128", "torchaudio 2.11.0 requires torch>=2.11"),
+        ("torch 2.9.1, torchcodec 0.7.0", "torchcodec 0.7.0 requires torch==2.8.*"),
+        ("torch 2.10.0, torchcodec 0.12.0", "torchcodec 0.12.0 requires torch>=2.11"),
+        ("torch 2.0.1, torchvision 0.14.1", "torchvision 0.14.1 requires torch==1.13.1"),
+        ("torch 2.0.1, torchaudio 0.13.1", "torchaudio 0.13.1 requires torch==1.13.1"),
+    ],
+)
+def test_releases_that_do_not_name_their_torch(listed: str, pair: str) -> None:
+    """torchaudio 2.11 and torchcodec declare no torch: their documentation has the pairs."""
+    finding = findings_by_id(make_machine([H100]), stack_of(listed))["PKG002"]
+    assert finding.status in ("error", "warning")
+    assert pair.split(" requires ")[1] in finding.message
+
+
+@each_case(
+    "listed",
+    [
+        "torch 2.11.0, torchaudio 2.11.0, torchvision 0.26.0",
+        "torch 2.13.0+cu130, torchaudio 2.11.0+cu130",
+        "torch 2.12.0, torchcodec 0.13.0",
+        "torch 2.8.0, torchcodec 0.7.0",
+        "torch 2.8.0a0+5228986c39.nv25.06, torchvision 0.22.0a0+95f10a4e, triton 3.3.0+git96316ce52",
+        "torch 2.8.0+gitd06a406, torchvision 0.23.0, triton 3.2.0+gite5be006a",
+        "torch 2.9.1, torchaudio 2.9.0a0+eaa9e4e, torchao 0.12.0+git1234567, bitsandbytes 0.41.3.dev0",
+    ],
+)
+def test_pairs_that_fit_and_local_builds_are_not_reported(listed: str) -> None:
+    """The versions of nightlies, containers and builds from source do not show what they were built for."""
+    found = findings_by_id(make_machine([H100]), stack_of(listed))
+    assert not {name for name, each in found.items() if each.status in ("error", "warning")}
+
+
+def test_release_next_to_a_nightly_torch_is_a_note_with_the_command_that_decides() -> None:
+    finding = findings_by_id(make_machine([H100]), stack_of("torch 2.10.0.dev20251024+cu130, torchvision 0.24.0"))[
+        "PKG002"
+    ]
+    assert finding.status == "info"
+    assert "import torchvision" in str(finding.remedies)

@@ -1,0 +1,149 @@
+"""Parsers for the state of clusters: kubectl describe node, scontrol show node and job, ray status."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.reports.gpus import compute_capability
+from envdoctor.reports.section import Line, Section, first_group, parse_size
+
+LABEL = re.compile(r"(?:Labels:\s*)?(nvidia\.com/[\w.-]{2,60})[=:]\s*\"?([\w.-]{1,80})\"?$")
+DRIVER_LABELS = (
+    ("cuda.driver-version.full",),
+    ("cuda.driver-version.major", "cuda.driver-version.minor", "cuda.driver-version.revision"),
+    ("cuda.driver.major", "cuda.driver.minor", "cuda.driver.rev"),
+)
+CUDA_LABELS = (
+    ("cuda.runtime-version.full",),
+    ("cuda.runtime-version.major", "cuda.runtime-version.minor"),
+    ("cuda.runtime.major", "cuda.runtime.minor"),
+)
+SYSTEM_INFO = {"os image": "system.os", "kernel version": "system.kernel"}
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+MAX_GPUS = 64
+
+
+def parse_kubernetes_node(lines: list[Line]) -> Section | None:
+    """Parse `kubectl describe node`: the labels of NVIDIA's GPU feature discovery, and the system information.
+
+    ```
+    nvidia.com/cuda.driver.major=535
+    nvidia.com/gpu.count=8
+    nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB
+      OS Image:                   Ubuntu 20.04.5 LTS
+    ```
+    """
+    section = Section("kubectl describe node")
+    labels: dict[str, str] = {}
+    for line in lines:
+        if "nvidia.com/" in line.text and (match := LABEL.match(line.text)):
+            labels.setdefault(match[1].removeprefix("nvidia.com/"), match[2])
+            section.consumed.add(line.number)
+    node_keys = [line for line in lines if line.key in ("os image", "container runtime version", "kubelet version")]
+    if "gpu.product" not in labels and len(node_keys) < 2:
+        return None
+    for line in lines:
+        if line.key in SYSTEM_INFO and line.value:
+            section.set_fact(SYSTEM_INFO[line.key], line.value)
+        elif line.key == "architecture" and line.value in ARCHITECTURES:
+            section.set_fact("system.architecture", ARCHITECTURES[line.value])
+        elif line not in node_keys:
+            continue
+        section.consumed.add(line.number)
+    section.set_fact("driver.version", _joined(labels, DRIVER_LABELS))
+    section.set_fact("driver.cuda", first_group(r"^(\d{1,2}\.\d{1,2})", _joined(labels, CUDA_LABELS)))
+    _record_node_gpus(section, labels)
+    return section
+
+
+def _joined(labels: dict[str, str], alternatives: tuple[tuple[str, ...], ...]) -> str:
+    """The parts of a version in the first complete set of labels: `535.54.03`."""
+    for names in alternatives:
+        if all(name in labels for name in names):
+            return ".".join(labels[name] for name in names)
+    return ""
+
+
+def _record_node_gpus(section: Section, labels: dict[str, str]) -> None:
+    name = re.sub(r"-MIG-.*|-SHARED$", "", labels.get("gpu.product", "")).replace("-", " ")
+    count = labels.get("gpu.count", "1")
+    for index in range(min(int(count), MAX_GPUS) if name and count.isdecimal() else 0):
+        section.set_gpu_fact(index, "name", name)
+        major, minor = labels.get("gpu.compute.major"), labels.get("gpu.compute.minor")
+        section.set_gpu_fact(index, "compute_capability", f"{major}.{minor}" if major and minor else None)
+        section.set_gpu_fact(index, "memory_total", parse_size(labels.get("gpu.memory", ""), "m"))
+
+
+SLURM_FIELD = re.compile(r"([A-Z][A-Za-z:/]{1,24})=(.*?)(?=\s+[A-Z][A-Za-z:/]{1,24}=|\s*$)")
+GRES = re.compile(r"gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?):(\d{1,2})\b")
+
+
+def parse_slurm(lines: list[Line]) -> Section | None:
+    """Parse `scontrol show node` and `scontrol show job`. The first node is the one that is described.
+
+    ```
+    NodeName=cg14 Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUTot=32
+       Gres=gpu:a40:1
+       OS=Linux 5.14.0-687.24.1.el9_8.x86_64 #1 SMP RealMemory=512000
+    ```
+    """
+    section = Section("scontrol show")
+    fields: dict[str, str] = {}
+    inside = False
+    nodes = 0
+    for line in lines:
+        starts = line.text.startswith(("NodeName=", "JobId="))
+        nodes += line.text.startswith("NodeName=")
+        found = SLURM_FIELD.findall(line.text) if inside or starts else []
+        inside = bool(found)
+        if found:
+            section.consumed.add(line.number)
+        if nodes <= 1:
+            for name, value in found:
+                fields.setdefault(name, value.strip())
+    if not fields:
+        return None
+    section.set_fact("system.architecture", fields.get("Arch"))
+    section.set_fact("system.kernel", first_group(r"^Linux (\d\.\d{1,3}[\w.+-]{1,60})", fields.get("OS", "")))
+    if (count := fields.get("CPUTot", "")).isdecimal():
+        section.set_fact("system.cpu_count", int(count))
+    section.set_fact("memory.total", parse_size(fields.get("RealMemory", ""), "m"))
+    for kind, number in GRES.findall(fields.get("Gres", "")):
+        name = kind.replace("_", " ").upper()
+        for index in range(len(section.gpus), len(section.gpus) + int(number)):
+            section.set_gpu_fact(index, "name", name if compute_capability(name) else None)
+    if "JobId" in fields:
+        section.set_fact("slurm", {"SLURM_JOB_ID": fields["JobId"]})
+    return section
+
+
+RAY_LINE = re.compile(
+    r"[\d.]+(?:[KMGT]?i?B)?\s?/\s?[\d.]+\s?(?:[KMGT]i?B )?\s?(?:CPU|GPU|memory|object_store_memory|TPU|node:\S+)\b"
+    r"|\d+ [\w.-]+$|GCS request time|Node Provider non_terminated|(?:Node status|Resources|Healthy:|Active:|Idle:"
+    r"|Pending:|Recent failures:|Total Usage:|Usage:|Demands:|Total Demands:|Total Constraints:"
+    r"|\((?:no [\w ]+)\))$"
+)
+RAY_ACCELERATOR = re.compile(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|accelerator_type):([A-Z][\w-]{1,20})$")
+
+
+def parse_ray_status(lines: list[Line]) -> Section | None:
+    """Parse `ray status`. The GPUs are those of the cluster; their number on one node is not reported.
+
+    ```
+    ======== Autoscaler status: 2020-12-28 01:02:03 ========
+     1/2 AcceleratorType:V100
+     2/2 GPU
+    ```
+    """
+    section = Section("ray status")
+    inside = False
+    for line in lines:
+        if "Autoscaler status: " in line.text:
+            inside = True
+        elif inside and (match := RAY_ACCELERATOR.match(line.text)):
+            name = match[2].replace("-", " ")
+            section.set_gpu_fact(len(section.gpus), "name", name if compute_capability(name) else None)
+        elif not (inside and (RAY_LINE.match(line.text) or not line.text.strip("-"))):
+            continue
+        section.consumed.add(line.number)
+    return section if section.consumed else None

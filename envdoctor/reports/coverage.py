@@ -1,0 +1,57 @@
+"""How much of a pasted text was read: the facts without which it is not judged, and lines that look like facts."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.core.records import Machine, MissingFact, ReportCoverage, Stack
+
+COLLECT_ENV = "python -m torch.utils.collect_env"
+NVIDIA_SMI = "nvidia-smi"
+MAX_UNREAD, MAX_CHARACTERS = 20, 120
+FACT_WORDS = re.compile(
+    r"\b(?:versions?|driver|cuda|cudnn|gpus?|vram|torch|pytorch|python|glibc|libc|rocm|hip|nvcc|nccl|vllm|triton"
+    r"|transformers|torchvision|torchaudio|xformers|operating system|graphics)\b",
+    re.IGNORECASE,
+)
+LABELED = re.compile(r"[-*+|>#\s]{0,8}[*_`]{0,2}[A-Za-z][\w ./()-]{1,44}[*_`]{0,2}\s{0,30}(?:[:=|]|\s{2})\s{0,30}\S")
+LOG = re.compile(
+    r"Error|error:|Exception|Traceback|^\s*File \"|\bWARN|\bINFO\b|\bDEBUG\b|^\s{4,}\S+ = |\bwarn\(|\d%\||https?://\S{60}"
+    r"|\d\d:\d\d:\d\d|[{};]\s*$|^\s*(?:import|from|def|class|return|if|for|raise|assert|pip|uv|conda|docker|export)\s"
+)
+
+
+def measure_coverage(machine: Machine, stack: Stack, rest: str, notes: tuple[str, ...] = ()) -> ReportCoverage:
+    """Compare the facts of a report with those that a verdict needs. `rest` is the text that no parser read."""
+    missing = tuple(_missing(machine, stack))
+    return ReportCoverage(enough=not missing, missing=missing, unread=_unread(rest), notes=notes)
+
+
+def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
+    found = []
+    if stack.torch.state == "unreadable" or (stack.torch.value and stack.torch.value.version.state != "known"):
+        found.append(MissingFact("torch", COLLECT_ENV))
+    gpus = machine.gpus
+    if gpus.state == "absent" or (machine.system.os.value or "").startswith(("macOS", "Mac OS", "Darwin")):
+        return found
+    named = all(gpu.name.value or gpu.compute_capability.value for gpu in gpus.value or ())
+    if not gpus.value or not named:
+        found.append(MissingFact("GPU", NVIDIA_SMI))
+    driver = machine.driver
+    if {driver.version.state, driver.cuda.state} == {"unreadable"} and stack.cuda_available.value is not True:
+        found.append(MissingFact("driver", NVIDIA_SMI))
+    return found
+
+
+def _unread(rest: str) -> tuple[str, ...]:
+    """The lines with a label, a value with a digit, and a word of the field, which are not log messages or code."""
+    found = [
+        line.strip()[:MAX_CHARACTERS]
+        for line in rest.splitlines()
+        if len(line) < 200
+        and any(character.isdigit() for character in line)
+        and LABELED.match(line)
+        and FACT_WORDS.search(line)
+        and not LOG.search(line)
+    ]
+    return tuple(dict.fromkeys(found))[:MAX_UNREAD]

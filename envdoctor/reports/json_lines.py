@@ -1,0 +1,63 @@
+"""Converts JSON in pasted text to lines: `"Driver version": "580.126.09",` becomes `Driver version: 580.126.09`.
+
+Each line is converted for itself, because pasted JSON is often cut off, prefixed by a logger, or inside other text.
+An object on a single line becomes several lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null),?$')
+ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
+MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
+MAX_VALUES = 3_000
+# The configuration of a model contains the version that saved it, not the installed one.
+MODEL_CONFIG = ("transformers_version", "model_type", "_name_or_path", "architectures")
+
+
+def expand_json(line: str) -> list[str]:
+    """The values of an object on one line as lines; the line itself if it is not an object."""
+    start = next((position for position in (line.find("{"), line.find("[{")) if position >= 0), len(line))
+    text = line[start:].strip()
+    if len(text) < MIN_CHARACTERS or text[-1] not in "}]" or any(f'"{key}"' in text for key in MODEL_CONFIG):
+        return [line]
+    try:
+        data = json.loads(text[:MAX_CHARACTERS])
+    except (ValueError, RecursionError):
+        return [line]
+    return list(_lines(data))[:MAX_VALUES] or [line]
+
+
+def _lines(data: Any, key: str = "") -> Iterator[str]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _lines(value, str(name))
+    elif isinstance(data, list):
+        for value in data:
+            yield from _lines(value, "")
+    else:
+        text = "" if data is None else str(data)
+        yield from (f"{key}: {text}" if key else text).splitlines()
+
+
+def plain_member(text: str) -> str:
+    """One line without the quotes and the comma of JSON; the same text if it is not a member or an item."""
+    if text[:1] != '"':
+        return text
+    if (match := MEMBER.match(text)) and match[1] not in MODEL_CONFIG:
+        return f"{match[1]}: {_value(match[2])}"
+    if (match := ITEM.match(text)) and "=" in text:
+        return _value(match[1])
+    return text
+
+
+def _value(literal: str) -> str:
+    try:
+        value = json.loads(literal)
+    except ValueError:
+        return literal.strip('"')
+    return "" if value is None else str(value).strip()

@@ -1,0 +1,118 @@
+"""Parsers for other tools that list GPUs: rocm-smi, amd-smi, dcgmi, nvidia-container-cli."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.reports.gpus import clean_name, is_gpu_name
+from envdoctor.reports.nvidia_smi import PCI_BUS_ID
+from envdoctor.reports.section import Line, Section, dotted_version, first_group
+
+AMD_HEADINGS = (
+    "ROCm System Management Interface", "End of ROCm SMI Log", "AMD-SMI ", "ROCk module is loaded",
+    "ROCk module version",
+)  # fmt: skip
+AMD_NAME = re.compile(
+    r"(?:Card [Ss]eries|Card model|Marketing Name|Market Name|MARKET_NAME|Device Name)\s*:\s*"
+    r"(.*(?:AMD|Radeon|Instinct|gfx).*)$"
+)
+AMD_ROW = re.compile(
+    r"\d{1,2}\s+(?:\d{1,2}\s+)?(?:\[0x|0x)[0-9a-f]{2,6}|GPU\[\d{1,2}\]\s*:|={20,}|[= ]{8,}\S.{0,60}[= ]{8,}$"
+    r"|Device\s+(?:Node|\[Model)|GPU\s+Temp\s+|\(DID,"
+)
+
+
+def parse_amd_tools(lines: list[Line]) -> Section | None:
+    """Parse rocm-smi, amd-smi and rocminfo. Their GPUs are not NVIDIA's, which is all that the rules need.
+
+    ```
+    ====================== ROCm System Management Interface ======================
+    GPU[0]          : Card series:          AMD Instinct MI250X
+    ```
+    """
+    section = Section("rocm-smi")
+    found = False
+    name = ""
+    for line in lines:
+        text = line.text
+        if any(heading in text for heading in AMD_HEADINGS):
+            found = True
+        elif match := AMD_NAME.search(text):
+            name, found = name or match[1].strip(" |\t")[:60], True
+        elif not (found and AMD_ROW.match(text)):
+            continue
+        section.consumed.add(line.number)
+    if not found:
+        return None
+    section.set_absent("gpus", f"no NVIDIA GPU, but {name or 'GPUs of AMD (rocm-smi)'}")
+    return section
+
+
+DCGM_NAME = re.compile(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
+DCGM_FIELD = re.compile(r"\|\s*\|\s*(PCI Bus ID|Device UUID): (\S{8,60})\s*\|$")
+
+
+def parse_dcgmi(lines: list[Line]) -> Section | None:
+    """Parse `dcgmi discovery -l`.
+
+    ```
+    | 0      | Name: NVIDIA H100 80GB HBM3                                          |
+    |        | PCI Bus ID: 00000000:4C:00.0                                         |
+    |        | Device UUID: GPU-d6a2c177-4cd8-8d01-0310-79f2720f37de                |
+    ```
+    """
+    section = Section("dcgmi discovery")
+    index = -1
+    for line in lines:
+        if line.text[0] != "|":
+            continue
+        if match := DCGM_NAME.match(line.text):
+            index = int(match[1])
+            section.gpus.setdefault(index, {})
+            section.set_gpu_fact(index, "name", clean_name(match[2]) if is_gpu_name(match[2]) else None)
+        elif index >= 0 and (match := DCGM_FIELD.match(line.text)):
+            section.set_gpu_fact(index, "pci_bus" if match[1] == "PCI Bus ID" else "uuid", match[2])
+        elif "Device Information" not in line.text:
+            continue
+        section.consumed.add(line.number)
+    return section if section.gpus else None
+
+
+CUDA_DEVICE = re.compile(r"([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d) (\d{1,2}): (.{4,60}?) \[(\d{2,3})\]")
+
+
+def parse_device_lists(lines: list[Line]) -> Section | None:
+    """Parse `nvidia-container-cli info`, and the diagnostic file of a launcher of ComfyUI.
+
+    ```
+    NVRM version:   535.113.01                  |  CUDA Driver:
+    CUDA version:   12.2                        |    Devices:
+    Device Index:   0                           |      00000000:09:00.0 0: NVIDIA GeForce RTX 2080 Ti [75] 22 GB
+    Model:          NVIDIA GeForce RTX 4090     |
+    Architecture:   8.9                         |
+    ```
+    """
+    section = Section("nvidia-container-cli info")
+    index = -1
+    for line in lines:
+        if line.key == "nvrm version" and re.match(r"\d{3}\.\d", line.value):
+            section.set_fact("driver.version", line.value.split()[0])
+        elif line.key == "cuda version" and "driver.version" in section.facts and index < 0:
+            section.set_fact("driver.cuda", first_group(r"^(\d{1,2}\.\d{1,2})", line.value))
+        elif line.key == "device index" and line.value.isdecimal():
+            index = int(line.value[:2])
+        elif index >= 0 and line.key == "model" and is_gpu_name(line.value):
+            section.set_gpu_fact(index, "name", clean_name(line.value))
+        elif index >= 0 and line.key == "architecture" and re.fullmatch(r"\d{1,2}\.\d", line.value):
+            section.set_gpu_fact(index, "compute_capability", line.value)
+        elif index >= 0 and line.key == "bus location" and PCI_BUS_ID.match(line.value):
+            section.set_gpu_fact(index, "pci_bus", line.value)
+        elif (match := CUDA_DEVICE.match(line.text)) and is_gpu_name(match[3]):
+            section.kind = "device list"
+            section.set_gpu_fact(int(match[2]), "name", clean_name(match[3]))
+            section.set_gpu_fact(int(match[2]), "compute_capability", dotted_version(match[4]))
+            section.set_gpu_fact(int(match[2]), "pci_bus", match[1])
+        elif not (index >= 0 and line.key in ("device minor", "brand", "gpu uuid")):
+            continue
+        section.consumed.add(line.number)
+    return section if section.gpus else None

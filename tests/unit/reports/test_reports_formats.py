@@ -1,0 +1,223 @@
+"""Excerpts of reports in public threads, in tests/data/report_formats. The first line of a file is its source."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cases import each_case
+from support.report_samples import gpus, versions
+
+from envdoctor.reports import Report, parse_report
+from envdoctor.reports.coverage import measure_coverage
+
+FORMATS = Path(__file__).parents[2] / "data" / "report_formats"
+
+
+def excerpt(name: str) -> str:
+    """The text of a file without its source."""
+    return (FORMATS / f"{name}.txt").read_text().split("\n", 1)[1]
+
+
+def fact(report: Report, path: str) -> Any:
+    """The value of a fact, or its state if it is not known: `driver.version`, `stack.torch.cuda`."""
+    root = report if path.startswith("stack.") else report.machine
+    found = reduce(
+        lambda record, name: getattr(getattr(record, "value", None) or record, name), path.split("."), root
+    )
+    return found.value if found.state == "known" else found.state
+
+
+@each_case(
+    ("name", "kind", "facts", "names"),
+    [
+        ("comfyui-windows", "ComfyUI system information", {
+            "system.os": "Windows", "system.architecture": "x86_64", "stack.python_version": "3.12.9",
+            "stack.torch.version": "2.6.0+cu126", "stack.torch.cuda": "12.6",
+        }, ["NVIDIA GeForce RTX 5070 Ti"]),
+        ("comfyui-macos", "ComfyUI system information", {
+            "system.os": "macOS", "stack.torch.version": "2.10.0", "gpus": "absent",
+        }, []),
+        ("comfyui-launcher", "device list", {
+            "system.os": "Microsoft Windows NT 10.0.19045.0", "driver.version": "565.90",
+        }, ["NVIDIA GeForce RTX 2080 Ti"]),
+        ("flashinfer-gb200", "flashinfer collect_env", {
+            "system.os": "Ubuntu 24.04.4 LTS", "system.architecture": "aarch64", "system.glibc": "2.39",
+            "driver.version": "580.126.09", "stack.python_version": "3.12.3", "stack.kind": "venv",
+            "stack.python": "/home/user/code/vllm/.venv/bin/python",
+        }, ["NVIDIA GB200", "NVIDIA GB200"]),
+        ("pixi-list", "pixi list", {
+            "stack.kind": "conda", "stack.torch.version": "2.5.1", "stack.torch.cuda": "12.6",
+        }, []),
+        ("uv-install", "pip install", {"stack.torch.version": "2.7.1+cu128", "stack.torch.cuda": "12.8"}, []),
+        ("rocm-smi-all", "rocm-smi", {"gpus": "absent", "driver.version": "unreadable"}, []),
+        ("dcgmi-null", "dcgmi discovery", {}, [None]),
+        ("dcgmi-h800", "dcgmi discovery", {}, ["NVIDIA H800", "NVIDIA H800"]),
+        ("kubectl-node", "kubectl describe node", {}, ["NVIDIA A100 SXM4 80GB"] * 8),
+        ("slurm-node", "scontrol show", {
+            "system.architecture": "x86_64", "system.kernel": "6.8.0-1045-aws", "system.cpu_count": 32,
+            "memory.total": 249036 << 20, "gpus": "unreadable",
+        }, []),
+        ("slurm-one-line", "scontrol show", {"system.kernel": "5.14.0-687.24.1.el9_8.x86_64"}, ["A40"]),
+        ("ray-status", "ray status", {}, ["V100"]),
+        ("nvidia-container-cli", "nvidia-container-cli info", {
+            "driver.version": "535.113.01", "driver.cuda": "12.2",
+        }, ["NVIDIA GeForce RTX 4090"]),
+        ("collect-env-macos", "collect_env (PyTorch)", {
+            "system.os": "macOS 14.5", "stack.python_version": "3.10.13", "stack.torch.version": "2.2.2",
+            "gpus": "absent",
+        }, []),
+        ("conda-list-windows", "conda list", {"stack.kind": "conda"}, []),
+        ("sglang-check-env", "sglang check_env", {
+            "driver.version": "535.54.03", "stack.torch.version": "2.3.0+cu121", "cuda.nvcc_version": "12.2.140",
+        }, ["NVIDIA A100-SXM4-80GB"]),
+    ],
+)  # fmt: skip
+def test_facts_of_formats(name: str, kind: str, facts: dict[str, Any], names: list[str | None]) -> None:
+    report = parse_report(excerpt(name))
+    assert kind in report.kinds
+    assert {path: fact(report, path) for path in facts} == facts
+    assert [gpu.name.value for gpu in report.machine.gpus.value or ()] == names
+
+
+@pytest.mark.parametrize("indent", [2, None])
+def test_json_of_a_report_has_the_facts_of_its_text(indent: int | None) -> None:
+    """`flashinfer collect-env --json` prints the sections of the text as an object."""
+    sections: dict[str, dict[str, str]] = {}
+    for line in excerpt("flashinfer-gb200").splitlines():
+        if line.startswith("===="):
+            current = sections.setdefault(line.strip("= "), {})
+        elif " : " in line:
+            key, _, value = line.partition(" : ")
+            current[key.strip()] = value
+    expected, found = parse_report(excerpt("flashinfer-gb200")), parse_report(json.dumps(sections, indent=indent))
+    assert (found.machine.gpus.value, found.machine.driver.version.value) == (
+        expected.machine.gpus.value, expected.machine.driver.version.value
+    )  # fmt: skip
+    assert found.stack.python_version.value == "3.12.3"
+
+
+def test_the_configuration_of_a_model_is_not_an_installed_version() -> None:
+    lines = '{\n  "model_type": "llama",\n  "transformers_version": "4.44.0",\n  "torch_dtype": "bfloat16"\n}\n'
+    assert versions(parse_report(lines)) == {}
+    assert versions(parse_report(json.dumps(json.loads(lines)) * 2)) == {}
+
+
+def test_docker_inspect() -> None:
+    report = parse_report(excerpt("docker-inspect"))
+    assert (report.machine.environment.value or {})["NVIDIA_REQUIRE_CUDA"].startswith("cuda>=12.2")
+    image = '"Image": "vllm/vllm-openai:v0.9.0"'
+    host = f'"HostConfig": {{\n"IpcMode": "%s",\n"ShmSize": 67108864,\n"Runtime": "nvidia"\n}}\n{image}'
+    private, shared = parse_report(host % "private"), parse_report(host % "host")
+    assert (private.machine.storage.places.value or {})["shm"].total == 64 << 20
+    assert shared.machine.storage.places.value is None
+    assert versions(private) == {"vllm": "0.9.0"}
+
+
+@each_case(
+    ("line", "facts"),
+    [
+        ("FROM nvidia/cuda:12.4.1-devel-ubuntu22.04", {
+            "cuda.nvcc_version": "12.4.1", "system.os": "Ubuntu 22.04", "system.glibc": "2.35",
+        }),
+        ("FROM nvidia/cuda:12.4.1-cudnn-runtime-ubuntu20.04", {
+            "cuda.nvcc_version": "unreadable", "system.glibc": "2.31",
+        }),
+        ("docker run --rm --gpus all pytorch/pytorch:2.4.0-cuda12.1-cudnn9-devel nvidia-smi", {
+            "stack.torch.version": "2.4.0", "stack.torch.cuda": "12.1", "system.container": "docker",
+        }),
+        ("    Image:          python:3.11-slim", {"stack.python_version": "3.11"}),
+        ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent"}),
+        ("image: registry.example.com/team/pytorch:2.4.0-cuda12.1-mine", {"stack.torch": "unreadable"}),
+    ],
+)  # fmt: skip
+def test_names_of_container_images(line: str, facts: dict[str, Any]) -> None:
+    report = parse_report(line)
+    assert {path: fact(report, path) for path in facts} == facts
+
+
+def test_lists_that_a_web_page_changed() -> None:
+    table = "| Package | Version |\n|---|---|\n| torch | 2.8.0+cu128 |\n| `einops` | 0.8.1 |\n| gpus | 8 |\n"
+    assert versions(parse_report(table)) == {"torch": "2.8.0+cu128", "einops": "0.8.1"}
+    labels = "numpy : 2.2.6\nnvidia-nccl-cu12 : 2.27.3\ntorch : 2.8.0+cu128\nvllm : 0.11.0  (declares flashinfer)\n"
+    assert versions(parse_report(labels))["vllm"] == "0.11.0"
+    assert set(versions(parse_report("epochs : 3.0\nlearning_rate : 1.5\nloss : 0.3\n"))) == set()
+
+
+def test_pip_replaces_a_version_that_it_installs_again() -> None:
+    text = (
+        "Successfully installed torch-2.4.0 filelock-3.1\nSuccessfully installed torch-2.7.0+cu128 xformers-0.0.30\n"
+    )
+    assert versions(parse_report(text)) == {"torch": "2.7.0+cu128", "filelock": "3.1", "xformers": "0.0.30"}
+    kept = "Requirement already satisfied: torch>=2.0 in ./v/lib/python3.11/site-packages (from vllm) (2.4.0)\n"
+    assert (versions(parse_report(kept)), parse_report(kept).stack.python_version.value) == (
+        {"torch": "2.4.0"},
+        "3.11",
+    )
+
+
+REPORT = (
+    "Collecting environment information...\nPyTorch version: {torch}\nIs debug build: False\n"
+    "CUDA used to build PyTorch: {cuda}\nOS: Ubuntu 22.04.5 LTS (x86_64)\nPython version: 3.12.3 (main)\n"
+    "Is CUDA available: True\nGPU models and configuration: GPU 0: {gpu}\nNvidia driver version: {driver}\n"
+    "[pip3] torch=={torch}\n"
+)
+FIRST = REPORT.format(torch="2.4.0+cu121", cuda="12.1", gpu="NVIDIA A100-SXM4-80GB", driver="550.54.15")
+SECOND = REPORT.format(torch="2.8.0+cu128", cuda="12.8", gpu="NVIDIA L40S", driver="580.65.06")
+
+
+def test_of_two_reports_the_facts_are_those_of_the_first() -> None:
+    report = parse_report(f"old machine:\n{FIRST}\nnew machine:\n{SECOND}\nRuntimeError: CUDA error\n")
+    assert fact(report, "stack.torch.version") == "2.4.0+cu121"
+    assert fact(report, "driver.version") == "550.54.15"
+    assert gpus(report)[0].name.value == "NVIDIA A100-SXM4-80GB"
+    assert len(gpus(report)) == 1
+    (note,) = report.notes
+    assert "torch 2.4.0+cu121 (line 3), torch 2.8.0+cu128 (line 15); the facts are those of the first" in note
+    assert "RuntimeError: CUDA error" in report.errors
+    assert "L40S" not in report.errors
+    assert parse_report(FIRST + FIRST).notes == ()
+
+
+def test_a_traceback_inside_a_report_is_kept_and_the_report_read() -> None:
+    lines = FIRST.splitlines()
+    broken = [
+        "Traceback (most recent call last):",
+        '  File "/x/collect_env.py", line 8, in run',
+        "OSError: no such file",
+    ]
+    report = parse_report("\n".join([*lines[:4], *broken, *lines[4:]]))
+    assert (report.machine, report.stack) == (parse_report(FIRST).machine, parse_report(FIRST).stack)
+    assert "OSError: no such file" in report.errors
+
+
+@each_case(
+    ("text", "missing"),
+    [
+        (FIRST, []),
+        ("torch==2.8.0\ntransformers==4.57.1\n", ["GPU", "driver"]),
+        (
+            "NVIDIA-SMI 580.65.06  Driver Version: 580.65.06  CUDA Version: 13.0\nGPU 0: NVIDIA L40S (UUID: GPU-1)\n",
+            ["torch"],
+        ),
+        (excerpt("collect-env-macos"), []),
+        (excerpt("dcgmi-null"), ["torch", "GPU", "driver"]),
+        (excerpt("sglang-check-env"), []),
+        (FIRST.replace("550.54.15", "Could not collect"), []),
+    ],
+)
+def test_facts_that_a_verdict_needs(text: str, missing: list[str]) -> None:
+    report = parse_report(text)
+    coverage = measure_coverage(report.machine, report.stack, report.errors)
+    assert [each.fact for each in coverage.missing] == missing
+    assert coverage.enough == (not missing)
+
+
+def test_lines_that_were_not_understood_are_listed() -> None:
+    text = f"{FIRST}Fancy CUDA bridge version: 7.1\n2026-01-01 10:00:00 INFO cuda version: 3\nloss: 0.3\n"
+    report = parse_report(text)
+    unread = measure_coverage(report.machine, report.stack, report.errors).unread
+    assert unread == ("Fancy CUDA bridge version: 7.1",)
