@@ -12,8 +12,22 @@ from typing import Any
 import pytest
 from memory.config import parse_config
 from memory.config_sources import MAX_CONFIG_BYTES, known_models, read_shape
-from memory.formulas import CUDA_CONTEXT, FOUR_BIT_BYTES, FOUR_BIT_DOUBLE_BYTES, MXFP4_BYTES
-from memory.shape import FAMILIES, count_parameters
+from memory.formulas import (
+    CUDA_CONTEXT,
+    FOUR_BIT_BYTES,
+    FOUR_BIT_DOUBLE_BYTES,
+    MXFP4_BYTES,
+    OPTIMIZER_STATES,
+    MicroBatch,
+    expert_deltas,
+    inference_activations,
+    lora_parameters,
+    optimizer_bytes,
+    stored_activations,
+    temporary_activations,
+)  # fmt: skip
+from memory.remedies import _halvings
+from memory.shape import FAMILIES, ModelShape, count_parameters, gathered_sizes
 from memory.workload import Workload
 from plan import compare_with_measured, plan
 from settings import BadInput
@@ -569,6 +583,80 @@ def test_loading_needs_a_copy_of_the_largest_matrix() -> None:
     result = planned("1.16.0", dtype="bfloat16")
     (weights,) = [row["bytes"] for row in result["parts"] if row["part"] == "weights"]
     assert result["phases"]["load"] == weights + CUDA_CONTEXT + 2 * 32000 * 896
+
+
+# Sizes without a common factor, so that no two products are equal.
+ODD = {"vocab_size": 1009, "hidden_size": 88, "num_hidden_layers": 3, "num_attention_heads": 11, "head_dim": 16,
+       "num_key_value_heads": 1, "intermediate_size": 331, "n_embd": 88, "n_layer": 3, "n_head": 11,
+       "n_positions": 64}  # fmt: skip
+ODD_EXPERTS = {"num_experts": 5, "num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37,
+               "shared_expert_intermediate_size": 53, "sliding_window": 128}  # fmt: skip
+
+
+def odd_shape(family: str) -> ModelShape:
+    experts = ODD_EXPERTS if family in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss") else {}
+    return parse_config({"model_type": family, **ODD, **experts})
+
+
+def test_an_adapter_of_a_fused_matrix() -> None:
+    """A fused matrix has the inputs once, and the outputs of its parts."""
+    shape, rank = odd_shape("phi3"), 3
+
+    def size(*targets: str) -> int:
+        return lora_parameters(shape, rank, list(targets), []) // (rank * shape.layers)
+
+    assert (size("q_proj"), size("k_proj"), size("o_proj"), size("gate_proj")) == (
+        88 + 176,
+        88 + 16,
+        176 + 88,
+        88 + 331,
+    )
+    assert size("qkv_proj") == size("q_proj", "k_proj", "v_proj") - 2 * 88
+    assert size("gate_up_proj") == size("gate_proj", "up_proj") - 88
+    assert size("c_attn") == 88 + 3 * 88
+    every = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    assert size("all-linear") == size(*every)
+    oss = odd_shape("gpt_oss")
+    inner = oss.intermediate
+    names = ["7.mlp.experts.gate_up_proj", "7.mlp.experts.down_proj"]
+    assert lora_parameters(oss, rank, [], names) == rank * 5 * (88 + 2 * inner + inner + 88)
+    assert expert_deltas(oss, names, 2) == 5 * 88 * inner * 3 * 2
+
+
+def test_gathered_sizes_of_a_sharded_model() -> None:
+    shape = odd_shape("qwen3")
+    counts, sizes = count_parameters(shape), gathered_sizes(shape, 2)
+    assert sizes.model == 2 * sum(counts.values())
+    assert sizes.during_training() == sizes.ends + 2 * sizes.layer
+    largest = max(sizes.ends, sizes.layer)
+    assert sizes.gradients(2) == 3 * largest  # two bytes, and four in float32
+    assert sizes.gradients(4) == 2 * largest
+
+
+def test_sizes_of_micro_batches_are_halved() -> None:
+    assert _halvings([64, 32, 31, 16, 9, 8, 3, 2, 1]) == [64, 32, 16, 8, 3, 1]
+    assert _halvings([]) == []
+
+
+def test_activations_are_as_recorded() -> None:
+    """Of each family, for a batch and for the batch with one other value; and the states of each optimizer."""
+    base = MicroBatch(3, 17, 29, "bfloat16", "sdpa")
+    wide = {"precision": "float32"}
+    changes: list[dict[str, Any]] = [
+        {}, wide, {"precision": "mixed"}, {"attention": "eager"}, {"checkpointing": True}, {"lora": "attention"},
+        {"lora": "all"}, {"liger": True}, {"quantized": "nf4", "lora": "all"}, {"masked": False},
+        wide | {"attention": "eager"}, wide | {"lora": "all"},
+    ]  # fmt: skip
+    sizes = (stored_activations, temporary_activations, inference_activations)
+    found: dict[str, Any] = {}
+    for family in [*FAMILIES, "unknown"]:
+        for change in changes:
+            batch = dataclasses.replace(base, **change)
+            found[f"{family} {change or ''}"] = [[size(odd_shape(family), batch) for size in sizes]]
+    names = [*OPTIMIZER_STATES, "adamw_torch", "adamw_torch_fused", "adamw_8bit", "adamw_torch_4bit", "lion_32bit",
+             "paged_adamw_8bit", "paged_adamw_32bit", "adamw_bnb_8bit"]  # fmt: skip
+    found |= {name: [optimizer_bytes(name, 1_000_003, size) for size in (2, 4)] for name in names}
+    assert_as_recorded("activations", found)
 
 
 def test_plans_are_as_recorded() -> None:

@@ -196,7 +196,7 @@ def format_limit(limit: int) -> str:
 
 def _read_address(name: str) -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        reply = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
         return socket.inet_ntoa(reply[20:24])
     return ""
 

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from support.recorded_results import assert_as_recorded
 
+from envdoctor.core.records import Filesystem, Storage, known, unreadable
 from envdoctor.machine.recorded import machine_names, override, read_recorded
-from envdoctor.profiles import choose, profile_names, read_profile, read_profiles, violations
+from envdoctor.profiles import DISK, GPU_MEMORY, choose, profile_names, read_profile, read_profiles, violations
 
+GIB = 1 << 30
 # The profile that each recorded machine gets. Adding a machine or a profile means saying so here.
 CHOSEN = {
     "a100": "x86-cu128-vllm",
@@ -82,12 +84,25 @@ def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
     machine = read_recorded("cpu-2core")
     full = override(machine, ['storage.places={"environments": {"path": "/", "total": 100, "free": 50}}'])
     assert choose(full, [read_profile("cpu")]).profile is None
-    from envdoctor.core.records import Storage, unreadable
-
     unknown = msgspec.structs.replace(machine, storage=Storage(places=unreadable("statvfs", "not recorded")))
     choice = choose(unknown, [read_profile("cpu")])
     assert choice.profile == "cpu"
     assert "as far as known: disk" in choice.reason
+
+
+def test_exactly_the_required_disk_and_gpu_memory_suffice() -> None:
+    profile = next(each for each in read_profiles() if each.when.gpu_memory_gb)
+    memory, disk = int(profile.when.gpu_memory_gb * GIB), int(profile.when.disk_gb * GIB)
+    for less in (0, 1):
+        (gpu,) = read_recorded("h200").gpus.value or ()
+        gpus = (msgspec.structs.replace(gpu, memory_total=known(memory - less, "test")),)
+        place = Filesystem(path="/", total=disk * 2, free=disk - less)
+        storage = Storage(places=known({"environments": place}, "test"))
+        machine = msgspec.structs.replace(read_recorded("h200"), gpus=known(gpus, "test"), storage=storage)
+        (candidate,) = choose(machine, [profile]).candidates
+        holds = {each.name: each.holds for each in candidate.conditions if each.name in (DISK, f"{GPU_MEMORY} 0")}
+        assert holds == {DISK: not less, f"{GPU_MEMORY} 0": not less}
+        assert next(each.source for each in candidate.conditions if each.name == DISK) == "/"
 
 
 def test_choices_are_as_recorded() -> None:

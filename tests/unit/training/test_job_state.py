@@ -191,3 +191,12 @@ def test_invalid_job_number_is_ignored(tmp_path: Path) -> None:
     assert read_job(tmp_path) is None
     (tmp_path / "slurm-job").write_text("12 allocation\n")
     assert read_job_number(tmp_path) == ("12", True)
+    (tmp_path / "slurm-job").write_text("12\n")
+    assert read_job_number(tmp_path) == ("12", False)
+
+
+def test_the_name_of_the_user_who_cancelled_a_job() -> None:
+    root, unknown = (parse_sacct("7", f"CANCELLED by {user}|None|0:0|01:00:00|n1\n") for user in ("0", str(10**30)))
+    assert root is not None
+    assert unknown is not None
+    assert (root.cancelled_by, unknown.cancelled_by, root.nodes) == ("root", str(10**30), "n1")

@@ -190,6 +190,13 @@ def test_larger_disk_is_suggested_only_for_hub_models_and_a_small_home() -> None
         assert suggest_home(spec, other) == []
 
 
+def test_a_disk_twice_as_large_as_a_home_below_100_gib_is_suggested() -> None:
+    hub = msgspec.structs.replace(SPEC, settings={"model": "Qwen/Qwen3-8B"})
+    for home, disk, count in ((100 << 30, 900 << 30, 0), ((100 << 30) - 1, 900 << 30, 1), (40, 80, 1), (40, 79, 0)):
+        context = context_with(home=Disk("/home/me", home), disks=(Disk("/data", disk),))
+        assert len(suggest_home(hub, context)) == count, (home, disk)
+
+
 def test_each_sbatch_line_has_a_reason() -> None:
     text = job_text(job(partition="gpu", time="1-12:00:00", nodelist="n[1-2]", account="me", options=("qos=high",)),
                     partitions=GPU_NODES)  # fmt: skip
@@ -430,11 +437,18 @@ def test_launches_are_as_recorded() -> None:
     gpu = {"partition": "gpu"}
     cases = {
         "torchrun": (LaunchOptions("torchrun"), SPEC, CONTEXT),
+        "one GPU": (LaunchOptions(gpus=1, nodes=1), SPEC, CONTEXT),
         "torchrun, two GPUs": (LaunchOptions(gpus=2), SPEC, CONTEXT),
         "accelerate": (LaunchOptions("accelerate", gpus=2), SPEC, CONTEXT),
+        "accelerate, one GPU": (LaunchOptions("accelerate", gpus=1), SPEC, CONTEXT),
+        "torchrun, two nodes": (LaunchOptions("torchrun", gpus=1, nodes=2), SPEC, inside),
+        "verl, one node": (LaunchOptions(nodes=1), VERL, CONTEXT),
+        "verl, two nodes": (LaunchOptions(nodes=2), VERL, ray),
         "verl on Ray": (LaunchOptions("ray", nodes=2), VERL, ray),
         "SLURM": (job(time="12:00:00", modules=("cuda/12.8",), **gpu), SPEC, context_with(partitions=GPU_NODES)),
         "SLURM, one GPU": (LaunchOptions("slurm", gpus=1, job=JobOptions(**gpu)), SPEC, CONTEXT),
+        "SLURM, two nodes": (LaunchOptions("slurm", gpus=1, nodes=2, job=JobOptions(**gpu)), SPEC, CONTEXT),
+        "SLURM, verl, two nodes": (LaunchOptions("slurm", nodes=2, job=JobOptions(**gpu)), VERL, CONTEXT),
         "SLURM, container": (job(container="stack.sif", options=("qos=high",)), SPEC, CONTEXT),
         "SLURM, allocation": (LaunchOptions("slurm"), SPEC, inside),
         "SLURM, verl": (job(**gpu), VERL, CONTEXT),

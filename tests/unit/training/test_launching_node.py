@@ -87,12 +87,14 @@ def test_interfaces_are_read_from_sysfs_and_procfs(tmp_path: Path) -> None:
         (folder / "flags").write_text(flags + "\n")
         (folder / "type").write_text(kind + "\n")
     (tmp_path / "proc/net").mkdir(parents=True)
-    (tmp_path / "proc/net/route").write_text("")
+    route = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT"
+    (tmp_path / "proc/net/route").write_text(f"{route}\neth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0\n")
     (tmp_path / "proc/net/if_inet6").write_text(INET6)
     found = {each.name: each for each in node.read_interfaces(tmp_path)}
     assert (found["lo"].kind, found["lo"].up, found["lo"].is_external) == (LOOPBACK, True, False)
     assert (found["ib7"].kind, found["ib7"].up) == (INFINIBAND, False)
     assert found["eth0"].up
+    assert [each.name for each in found.values() if each.default] == ["eth0"]
     assert node.parse_addresses(INET6) == {"eth0": "fd00::2"}
 
 
