@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
+import glob
+import hashlib
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from envdoctor.environment.managed import MARKER, VERIFICATION
 
 CLONE = 0x40049409  # FICLONE of ioctl_ficlone(2): both files share their blocks until one is written
 RESULTS = (MARKER, VERIFICATION, str(Path(VERIFICATION).with_suffix(".bench.json")))  # of the original only
-FILES_WITH_PATHS = ("pyvenv.cfg", "bin/*", "lib/python*/site-packages/*.pth", "share/jupyter/kernels/*/kernel.json")
+SITE = "lib/python*/site-packages"
+FILES_WITH_PATHS = (
+    "pyvenv.cfg", "bin/*", f"{SITE}/*.pth", f"{SITE}/*.egg-link", f"{SITE}/__editable__*.py",
+    f"{SITE}/*.dist-info/direct_url.json", "share/jupyter/kernels/*/kernel.json",
+)  # fmt: skip
 LARGEST_TEXT = 1 << 20  # bytes of a file that may contain the path as text
 LONGEST_SHEBANG = 127  # bytes of the first line that Linux reads
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
@@ -35,7 +43,7 @@ def copy_metadata(source: Path, target: Path) -> None:
     shutil.copyfile(source / "pyvenv.cfg", target / "pyvenv.cfg")
     for python in source.glob("bin/python*"):
         (target / "bin" / python.name).symlink_to(python.resolve())
-    for folder in source.glob("lib/python*/site-packages"):
+    for folder in source.glob(SITE):
         site = target / folder.relative_to(source)
         site.mkdir(parents=True)
         for metadata in folder.iterdir():
@@ -44,26 +52,55 @@ def copy_metadata(source: Path, target: Path) -> None:
 
 
 def retarget(folder: Path, old: Path, new: Path) -> None:
-    """Replace the path of an environment by another one in its scripts, its settings and its symlinks."""
-    paths = {os.fsencode(each) for each in (old, old.resolve())}
+    """Replace the path of an environment by another one in its scripts, its settings and its symlinks.
+
+    The rows of changed files in RECORD change with them. Compiled Python files stay: Python sets their path when it
+    loads them, except for those of a changed file, which are removed.
+    """
+    paths = {
+        quote(os.fsencode(each)).encode(): quote(os.fsencode(new)).encode() for each in (old, old.resolve())
+    }  # of file:// URLs
+    paths |= {os.fsencode(each): os.fsencode(new) for each in (old, old.resolve())}
     pattern = re.compile(rb"(?<![\w.-])(" + b"|".join(map(re.escape, paths)) + rb")(?![\w.-])")
-    replacement = os.fsencode(new)
+    written = []
     for path in _files_with_paths(folder):
         if path.is_symlink():
             link = os.fsencode(path.readlink())
             if pattern.match(link):
                 path.unlink()
-                path.symlink_to(os.fsdecode(pattern.sub(lambda _: replacement, link, count=1)))
+                path.symlink_to(os.fsdecode(pattern.sub(lambda found: paths[found[1]], link, count=1)))
         elif path.is_file() and path.stat().st_size <= LARGEST_TEXT:
             data = path.read_bytes()
-            changed = pattern.sub(lambda _: replacement, data)
+            changed = pattern.sub(lambda found: paths[found[1]], data)
             if changed != data and not data.startswith(b"\x7fELF"):
                 _write(path, with_valid_shebang(changed))
+                written.append(path)
+    for path in written:
+        for compiled in (path.parent / "__pycache__").glob(f"{glob.escape(path.stem)}.*.pyc"):
+            compiled.unlink()
+    for site in folder.glob(SITE):
+        _update_records(site, {os.path.relpath(path, site): path for path in written})
+
+
+def _update_records(site: Path, files: dict[str, Path]) -> None:
+    """Write the hash and the size of files, named as in RECORD, into the rows that have them."""
+    names = re.compile("^(" + "|".join(map(re.escape, files)) + r"),sha256=[^,\n]*,\d*", re.MULTILINE)
+    for record in site.glob("*.dist-info/RECORD") if files else ():
+        text = os.fsdecode(record.read_bytes())
+        changed = names.sub(lambda found: _row(found[1], files[found[1]]), text)
+        if changed != text:
+            _write(record, os.fsencode(changed))
+
+
+def _row(name: str, path: Path) -> str:
+    data = path.read_bytes()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(data)}"
 
 
 def _files_with_paths(folder: Path) -> Iterator[Path]:
-    for glob in FILES_WITH_PATHS:
-        yield from sorted(folder.glob(glob))
+    for pattern in FILES_WITH_PATHS:
+        yield from sorted(folder.glob(pattern))
 
 
 def with_valid_shebang(script: bytes) -> bytes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from support.json_schema import validate
 from support.local_packages import PYTHON, write_wheel
 
 from envdoctor.environment.managed import EnvironmentPaths
-from envdoctor.install.environment_copy import with_valid_shebang
+from envdoctor.install.environment_copy import copy_environment, with_valid_shebang
 from envdoctor.locking.uv import find_uv
 from envdoctor.output.schema import schema_of
 
@@ -91,6 +94,19 @@ def new_place(place: Place) -> Place:
     return Copy(place.home)
 
 
+def assert_recorded(venv: Path) -> None:
+    """Each file has the hash and the size of its row in RECORD, and no row names a file that does not exist."""
+    (site,) = venv.glob("lib/python*/site-packages")
+    rows = [(file, each.name) for each in metadata.distributions(path=[str(site)]) for file in each.files or ()]
+    assert len(rows) > 10
+    for file, name in rows:
+        data = file.locate().read_bytes()  # type: ignore[no-untyped-call]
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        assert (file.hash is None or file.hash.value == digest, file.size in (None, len(data))) == (True, True), (
+            name, file,
+        )  # fmt: skip
+
+
 def assert_unchanged(place: Place, before: dict[str, tuple[str, bytes]]) -> None:
     """The environment is as before, and nothing was left next to it."""
     assert file_tree(place.venv) == before
@@ -98,6 +114,9 @@ def assert_unchanged(place: Place, before: dict[str, tuple[str, bytes]]) -> None
 
 
 def test_the_repaired_copy_of_a_foreign_environment_is_a_new_one(broken: Place) -> None:
+    compiled = [broken.venv / "bin/python", "-c", "import depyf; print(depyf.main.__code__.co_filename)"]
+    subprocess.run(compiled, check=True, capture_output=True)
+    assert_recorded(broken.venv)
     before = file_tree(broken.venv)
     data = fixed(broken, "--yes", "--", "einops")
     assert states(data) == {"PKG001": "fixed", "PKG007": "fixed"}
@@ -113,6 +132,9 @@ def test_the_repaired_copy_of_a_foreign_environment_is_a_new_one(broken: Place) 
     for name in ("depyf", "einops"):  # one is from the original, the other was installed by the fix
         done = subprocess.run([repaired.venv / "bin" / name], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == f"{name} of {repaired.venv}"
+    assert_recorded(repaired.venv)
+    done = subprocess.run([repaired.venv / "bin/python", *compiled[1:]], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{repaired.venv}/lib/")
     shown = subprocess.run(
         ["bash", "-c", f". {repaired.venv}/bin/activate; command -v python; einops"], capture_output=True, text=True,
         check=True,
@@ -267,6 +289,29 @@ def test_arguments(broken: Place) -> None:
         done = fix(broken, *words)
         assert done.returncode == 2
         assert message in envelope(done)["error"]["message"]
+
+
+def test_a_package_in_the_environment_that_is_editable_moves_with_it(tmp_path: Path) -> None:
+    """The finder of setuptools names the directory of the package, and a compiled finder must not be used again."""
+    old, new = tmp_path / "old env", tmp_path / "new env"
+    site = old / "lib/python3.12/site-packages"
+    (old / "src/mine").mkdir(parents=True)
+    (site / "mine-1.0.dist-info").mkdir(parents=True)
+    (site / "__pycache__").mkdir()
+    finder, direct = site / "__editable___mine_1_0_finder.py", site / "mine-1.0.dist-info/direct_url.json"
+    finder.write_text(f"MAPPING = {{'mine': '{old}/src/mine'}}\n")
+    direct.write_text(f'{{"url": "{(old / "src").as_uri()}"}}')
+    (site / "__pycache__/__editable___mine_1_0_finder.cpython-312.pyc").write_text("old")
+    (site / "mine-1.0.dist-info/RECORD").write_text(f"{finder.name},sha256=a,1\nmine,,\n")
+    copy_environment(old, new)
+    moved = new / finder.relative_to(old)
+    assert moved.read_text() == f"MAPPING = {{'mine': '{new}/src/mine'}}\n"
+    assert f'"{(new / "src").as_uri()}"' in (new / direct.relative_to(old)).read_text()
+    assert list((moved.parent / "__pycache__").iterdir()) == []
+    rows = (moved.parent / "mine-1.0.dist-info/RECORD").read_text().splitlines()
+    assert rows[0].endswith(f",{moved.stat().st_size}")
+    assert rows[1] == "mine,,"
+    assert finder.read_text() == f"MAPPING = {{'mine': '{old}/src/mine'}}\n"
 
 
 def test_a_long_shebang_is_a_shell_script(tmp_path: Path) -> None:
