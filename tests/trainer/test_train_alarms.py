@@ -9,9 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from run.alarm_definitions import (
+    Collapse,
+    GradientSpike,
+    NoSignal,
+    NotANumber,
+    Overfitting,
+    SamplingGap,
+    Truncation,
+)  # fmt: skip
 from run.alarms import NAMES, Alarm, Alarms, check_alarm_names, parse_row
 from settings import BadInput
 from support.paths import DATA
+from support.recorded_results import assert_as_recorded
 
 RECORDED = DATA / "recorded_runs"
 HEALTHY = {
@@ -227,3 +237,55 @@ def test_the_stopping_alarm_is_returned() -> None:
     assert stopping.as_record().keys() == {"name", "step", "message", "hint"}
     assert stopping.name == "truncation"
     assert alarms.stopping_alarm([alarm for alarm in raised if alarm.name == "no-signal"]) is None
+
+
+def triangle(step: int, period: int = 80) -> float:
+    """From 0 up to 1 and back within a period."""
+    part = step % period / period
+    return 2 * min(part, 1 - part)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "some": {"learning_rate": 3e-4, "max_completion_length": 256, "num_generations": 4, "warmup_steps": 30,
+             "top_p": 0.9, "temperature": 0.9, "max_grad_norm": 0.5, "task": "sort", "mask_truncated": True},
+    "verl": {"learning_rate": 1e-6, "engine": "verl", "max_completion_length": 512, "warmup_steps": 0},
+    "float16": {"learning_rate": 1e-5, "dtype": "float16", "task": "sort"},
+}  # fmt: skip
+STEADY = {"reward": 0.5}
+SILENT = {"frac_reward_zero_std": 1.0, "reward_std": 0.0}
+NORMS = {40: 9.0, 41: 10.5, 60: 30.0, 75: 4.0, 90: 31.0}
+SERIES: dict[str, tuple[type, Callable[[int], dict[str, Any]]]] = {
+    "loss": (NotANumber, lambda step: {"loss": math.nan if step in (5, 30, 50) else 1.0}),
+    "gradient": (NotANumber, lambda step: {"grad_norm": math.inf if 5 <= step < 15 or step == 40 else 1.0}),
+    "no reward": (NotANumber, lambda step: {"reward": None if step == 5 else 1.0}),
+    "same rewards": (NoSignal, lambda step: SILENT | {"reward": 0.5} if step % 30 else {"reward_std": 0.1}),
+    "lost": (NoSignal, lambda step: SILENT | {"reward": 0.2} if step > 3 else {"reward": 0.7, "reward_std": 0.1}),
+    "solved": (NoSignal, lambda step: SILENT | {"reward": 1.0} if step > 3 else {"reward": 0.7, "reward_std": 0.1}),
+    "entropy": (Collapse, lambda step: STEADY | {"entropy": round(1 - triangle(step, 300), 3)}),
+    "shorter": (Collapse, lambda step: STEADY | {"completion_length": 100.0 - 100 * triangle(step, 300)}),
+    "longer": (Collapse, lambda step: STEADY | {"completion_length": 100.0 + 400 * triangle(step, 300)}),
+    "spikes": (GradientSpike, lambda step: {"grad_norm": NORMS.get(step, 1.0)}),
+    "small spikes": (GradientSpike, lambda step: {"grad_norm": 0.6 if step in (19, 40) else 0.002 + step / 1e5}),
+    "truncated": (Truncation, lambda step: {"truncated": round(20 * triangle(step)) / 20}),
+    "gap": (SamplingGap, lambda step: {"sampling_gap": round(0.2 * triangle(step), 3)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_verdicts_are_as_recorded(name: str) -> None:
+    """The verdicts of each detector, from each step where they change, and those on evaluations."""
+    found: dict[str, Any] = {}
+    for series, (detector, metrics) in SERIES.items():
+        check, changes, before = detector(SETTINGS[name]), {}, None
+        for step in range(1, 320 if detector is Collapse else 170):
+            verdict = check(metrics(step))
+            kind = verdict if isinstance(verdict, bool) else "raised"
+            if kind != before:
+                changes[step], before = verdict, kind
+        found[series] = changes
+    check, evaluations = Overfitting(SETTINGS[name], 50), []
+    for step, score in enumerate((0.5, 0.6, 0.6, 0.57, 0.5, 0.4, 0.58, 0.59, 0.3, 0.2)):
+        check.note({"reward": 0.5 + step / 100, "reward_std": 0.2})
+        evaluations.append(check(step, {"sampled_reward": score}, first=not step))
+    assert_as_recorded(f"alarms/{name}", found | {"evaluations": evaluations})

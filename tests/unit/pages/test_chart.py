@@ -7,6 +7,7 @@ import random
 
 from support.cases import each_case
 from support.html_pages import page_text, parse_page
+from support.recorded_results import assert_text_as_recorded
 
 from envdoctor.pages.axes import ticks, value_range
 from envdoctor.pages.chart import Chart, Series, charts
@@ -97,3 +98,16 @@ def test_unusual_curves_are_drawn(points: tuple[tuple[float, float], ...]) -> No
     parse_page(page)
     assert "nan" not in page.partition("<figure")[2]
     assert "inf" not in page.partition("<figure")[2].replace("info", "")
+
+
+def test_charts_are_as_recorded() -> None:
+    rising = tuple((float(step), step / 7) for step in range(1, 6))
+    drawn = [
+        Chart("Reward", "", (Series("a", "thick", 0, rising), Series("b", "faint", 1, ((1.0, 0.5), (2.0, NAN))))),
+        Chart("Tokens", "per second", (Series("constant", "thin", 7, ((1.0, 2e7), (5.0, 2e7))),)),
+        Chart("Held out", "", (Series("c", "filled", 8, ((1.0, -1.0), (3.0, 4.0))), Series("d", "hollow", 40, ()))),
+        Chart("Nothing", "GiB", (Series("none", "thin", 2, ((1.0, NAN),)),)),
+        Chart("Zero", "", (Series("zero", "thin", 3, ((1000.0, 0.0),)),)),
+    ]
+    legend = [("a", "thick", 0), ("points", "filled", None), ("dashed", "thin", 9)]
+    assert_text_as_recorded("screens/charts.html", charts(drawn, legend) + "\n")
