@@ -54,7 +54,7 @@ def run(request: ExplainRequest) -> CommandResult:
     if not explained.size:
         name = "standard input" if request.text in ("", "-") else request.text
         raise BadInput(f"{name} is empty", expected="an error text or a log", hint="envdoctor check")
-    return CommandResult(explained, EXIT_OK if explained.causes else EXIT_NO)
+    return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
 
 
 def _pin(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:

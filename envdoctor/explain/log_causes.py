@@ -45,4 +45,5 @@ def _causes_in_log(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
 
 
 def _likely(explained: Explanation) -> tuple[Cause, ...]:
-    return tuple(cause for cause in explained.causes if cause.lines and cause.confidence >= MIN_CONFIDENCE)[:2]
+    found = sorted((*explained.causes, *explained.program_errors), key=lambda cause: -cause.confidence)
+    return tuple(cause for cause in found if cause.lines and cause.confidence >= MIN_CONFIDENCE)[:2]

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
+from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.placeholders import (
     bounded_requirements,
     changes_something,
@@ -54,7 +55,8 @@ class Cause(Record, frozen=True, kw_only=True):
 class Explanation(Record, frozen=True, kw_only=True):
     """The causes of a text, most likely first; none if no symptom was found."""
 
-    causes: tuple[Cause, ...]
+    causes: tuple[Cause, ...]  # in the environment or the machine
+    program_errors: tuple[Cause, ...] = ()  # in the program, its data or its settings
     lines: int
     size: int  # bytes
     facts: tuple[str, ...]  # facts of the text or the machine: "torch 2.8.0"
@@ -89,6 +91,8 @@ def explain(
         pinned = pin(machine, stack, [each for each in findings if each.cause in named])
         findings = [*pinned, *(each for each in findings if each.cause not in named)]
     values = placeholder_values(machine, stack)
+    if summary := collective_summary(scanned.watchdog):
+        values["collective"] = summary
     found = [
         _cause(
             slug,
@@ -102,7 +106,13 @@ def explain(
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
     ranked = sorted(found, key=lambda cause: -cause.confidence)
-    return Explanation(causes=tuple(ranked), lines=scanned.lines, size=scanned.size, facts=tuple(_facts(values)))
+    return Explanation(
+        causes=tuple(cause for cause in ranked if not causes()[cause.cause].program_error),
+        program_errors=tuple(cause for cause in ranked if causes()[cause.cause].program_error),
+        lines=scanned.lines,
+        size=scanned.size,
+        facts=tuple(_facts(values)),
+    )
 
 
 def _error_findings(machine: Machine, stack: Stack) -> list[Finding]:

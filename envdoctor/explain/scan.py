@@ -23,6 +23,7 @@ LINE_LENGTH = 400  # characters of a line in the result
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 TRIES_PER_BLOCK = 200  # windows per literal and block
 EXCERPT_BYTES = 32 << 10  # of the start and of the end, for the facts in the text
+WATCHDOG_LINES = 1000  # reports of the NCCL watchdog, of all ranks together
 
 WORD = re.compile(r"[A-Za-z_]{3,}")
 # Prefixes of loggers, launchers and containers. They are removed before wrapped messages are joined.
@@ -31,6 +32,7 @@ PREFIX = re.compile(
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
+WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
 NOTE = re.compile(r"^note: [^\n]*", re.MULTILINE)
 
@@ -52,6 +54,7 @@ class Scan(Record, frozen=True):
     lines: int
     size: int  # bytes
     excerpt: str  # start and end of the text
+    watchdog: tuple[str, ...] = ()  # lines of the NCCL watchdog
 
 
 class _Search:
@@ -94,6 +97,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     signals = [_Search(name, signal.pattern, 1) for name, signal in table.signals.items()]
     unfinished = [*symptoms, *signals]
     excerpt = _Excerpt()
+    watchdog: list[str] = []
     first_line, size = 1, 0
     for block in _blocks(stream):
         size += len(block)
@@ -101,6 +105,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = block.decode("utf-8", "replace")
         if "note: " in text:
             text = NOTE.sub("", text)
+        if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
+            watchdog += WATCHDOG_LINE.findall(text)
         words = vocabulary(text)
         candidates = [(search, literals) for search in unfinished if (literals := search.literals_in(words))]
         for search, literals in candidates:
@@ -115,6 +121,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         first_line - 1,
         size,
         excerpt.text(),
+        tuple(watchdog[:WATCHDOG_LINES]),
     )
 
 

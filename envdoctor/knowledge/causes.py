@@ -23,6 +23,7 @@ class CauseText(Record, frozen=True, kw_only=True):
     remedies: Notation
     check: str
     url: str
+    program_error: bool = False  # in the program, its data or its settings: no change of the environment fixes it
 
 
 @cache

@@ -23,7 +23,7 @@ def render_explanation(data: Explanation) -> list[Part]:
     """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} {'line' if data.lines == 1 else 'lines'} read"
     read += f"; {', '.join(data.facts)}" if data.facts else ""
-    if not data.causes:
+    if not data.causes and not data.program_errors:
         return [
             Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),
             indent(Text(read, style="dim")),
@@ -33,6 +33,10 @@ def render_explanation(data: Explanation) -> list[Part]:
     parts: list[Part] = []
     for number, cause in enumerate(data.causes[: 1 + FURTHER_CAUSES], start=1):
         parts += _cause(number, cause)
+    if data.program_errors:
+        parts.append(Text("In the program, its data or its settings, not in the environment:", style="title"))
+        for number, error in enumerate(data.program_errors, start=1):
+            parts += _cause(number, error)
     left = len(data.causes) - 1 - FURTHER_CAUSES
     return [*parts, Text(read + (f"; {left} less likely causes in --format json" if left > 0 else ""), style="dim")]
 

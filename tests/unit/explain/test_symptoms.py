@@ -83,14 +83,18 @@ def test_real_error_texts_are_explained_as_recorded(path: Path) -> None:
     wrong = []
     for case in cases:
         explanation = explain(io.BytesIO(case["text"].encode()))
-        causes = explanation.causes
-        first = [[each.lines, each.findings, commands_of(each), each.check] for each in causes[:1]]
-        others = [[each.cause, each.confidence, each.line_numbers, each.against] for each in causes]
+        ranked = explanation.causes
+        if case["cause"] and causes()[case["cause"]].program_error:
+            assert not [each.cause for each in ranked if each.confidence >= 0.4], case["id"]
+            ranked = explanation.program_errors
+        first = [[each.lines, each.findings, commands_of(each), each.check] for each in ranked[:1]]
+        others = [[each.cause, each.confidence, each.line_numbers, each.against] for each in ranked]
         found[str(case["id"])] = [first, others, explanation.facts]
         if not case["cause"]:
-            assert not [each.cause for each in causes if each.confidence > 0.5], case["id"]
-        elif not causes or causes[0].cause not in {case["cause"], *case.get("also", ())}:
-            wrong.append((case["id"], case["cause"], [each.cause for each in causes[:3]]))
+            assert not [each.cause for each in ranked if each.confidence > 0.5], case["id"]
+            assert not explanation.program_errors, case["id"]
+        elif not ranked or ranked[0].cause not in {case["cause"], *case.get("also", ())}:
+            wrong.append((case["id"], case["cause"], [each.cause for each in ranked[:3]]))
     assert len(wrong) <= 0.03 * sum(bool(case["cause"]) for case in cases), wrong
     assert_as_recorded(f"explain-{path.stem}", found)
 
@@ -121,7 +125,7 @@ def test_explanations_of_samples_are_as_recorded() -> None:
         explanation = explain(io.BytesIO(symptom.sample.encode()), machine, stack)
         found[symptom.id] = [
             [each.confidence, each.line_numbers, each.against, each.fix, commands_of(each), each.check]
-            for each in explanation.causes
+            for each in (*explanation.causes, *explanation.program_errors)
             if each.cause == symptom.cause
         ]
     assert_as_recorded("explain-samples", found)

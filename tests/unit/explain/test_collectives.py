@@ -1,0 +1,75 @@
+"""Reports of the NCCL watchdog: which rank waits where."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from support.cases import each_case
+from support.paths import DATA
+
+from envdoctor.explain import explain
+from envdoctor.explain.collectives import collective_summary
+
+RUNS = {case["id"]: case["text"] for case in json.loads((DATA / "field_errors/runs.json").read_text())}
+
+
+def report(rank: int, number: int, operation: str = "ALLREDUCE", elements: int = 1) -> str:
+    return (
+        f"[rank{rank}]:[E419 10:42:28.8 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
+        f"timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn={elements}, NumelOut={elements}, "
+        "Timeout(ms)=600000) ran for 600013 milliseconds before timing out."
+    )
+
+
+def progress(rank: int, number: int, enqueued: int) -> str:
+    return (
+        f"[PG ID 0 PG GUID 0 Rank {rank}] Timeout at NCCL work: {number}, last enqueued NCCL work: {enqueued}, "
+        f"last completed NCCL work: {number - 1}."
+    )
+
+
+@each_case(
+    ("lines", "words"),
+    [
+        ([report(0, 7), report(2, 7)], ["ranks 0, 2 wait in ALLREDUCE number 7", "rank 1 did not report", "barrier"]),
+        ([report(0, 7, elements=9), report(2, 7, elements=9)], ["rank 1 did not report"]),
+        ([report(0, 8, "BROADCAST"), report(1, 7)], ["run different collectives", "rank 1 waits"]),
+        ([report(0, 7, elements=9), report(1, 7, elements=9), progress(0, 7, 9)], ["All ranks had enqueued it"]),
+        ([report(rank, 7) for rank in range(12)], ["and 4 others"]),
+    ],
+)  # fmt: skip
+def test_the_reports_of_all_ranks_are_summarized(lines: list[str], words: list[str]) -> None:
+    summary = collective_summary(lines)
+    assert all(word in summary for word in words), summary
+
+
+def test_text_without_a_report_has_no_summary() -> None:
+    assert collective_summary(["NCCL INFO Init COMPLETE", progress(0, 7, 9)]) == ""
+
+
+@each_case(
+    ("case", "words"),
+    [
+        ("nccl-alltoall", "ranks 3, 7 wait in ALLTOALL number 4486 (timeout 600 s)"),
+        ("nccl-desync", "rank 1 waits in ALLREDUCE number 215121; rank 0 waits in BROADCAST number 215122"),
+        ("nccl-old-format", "ranks 0, 2 did not report"),
+    ],
+)
+def test_a_timeout_during_training_names_the_rank_and_not_the_transport(case: str, words: str) -> None:
+    first = explain(io.BytesIO(RUNS[case].encode())).causes[0]
+    assert first.cause == "collective-stalled"
+    assert words in first.fix
+    assert "NCCL_P2P_DISABLE" not in first.fix
+
+
+def test_a_timeout_of_the_first_collective_is_about_the_transport() -> None:
+    first = explain(io.BytesIO(report(1, 1).encode())).causes[0]
+    assert first.cause == "nccl-p2p-blocked"
+    assert "rank 0 did not report" in first.fix
+
+
+def test_reports_in_the_middle_of_a_large_log_are_read() -> None:
+    filler = b"INFO step loss 0.1\n" * 20_000
+    log = filler + (report(0, 900) + "\n").encode() + filler + (report(2, 900) + "\n").encode() + filler
+    assert "rank 1 did not report" in explain(io.BytesIO(log)).causes[0].fix
