@@ -10,14 +10,16 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from envdoctor.binaries.elf import highest_version
+from envdoctor.binaries.elf import ElfError, highest_version, open_elf
 from envdoctor.core.paths import exists
 from envdoctor.core.records import Fact, absent, known, unreadable
 
+MACHINE = os.uname().machine
 LOADER_CACHE_FILE = Path("/etc/ld.so.cache")
 LOADER_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 # Libraries of the driver, which no package provides. A login node without a driver does not have them.
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvoptix|nvidia-[a-z-]+|cudadebugger|nvidia-ml)\.so(\.\d+)*")
+OTHER_ARCHITECTURE = re.compile(r"/(lib32|libx32|i386)\b")
 
 
 class LibrarySearch:
@@ -33,13 +35,13 @@ class LibrarySearch:
         self._folders = [*library_path_folders(environ), *folders, *_standard_folders()]
         self._found: dict[str, bool] = {}
 
-    def can_find(self, name: str, origin: Path, search_path: Iterable[str]) -> bool:
+    def can_find(self, name: str, origin: str, search_path: Iterable[str]) -> bool:
         """Whether a library is found for a file in the directory `origin` with this RUNPATH or RPATH."""
         if name in self._provided or DRIVER_LIBRARY.fullmatch(name) or ("/" in name and exists(name)):
             return True
         if name not in self._found:
             self._found[name] = name in read_loader_cache() or any(exists(folder / name) for folder in self._folders)
-        return self._found[name] or any(exists(Path(expand(entry, origin), name)) for entry in search_path)
+        return self._found[name] or any(exists(os.path.join(expand(entry, origin), name)) for entry in search_path)  # noqa: PTH118
 
 
 def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[str]:
@@ -52,16 +54,17 @@ def read_libstdcxx(prefix: Path, kind: str, environ: Mapping[str, str]) -> Fact[
         path = folder / "libstdc++.so.6"
         if exists(path):
             try:
-                version = highest_version(b"GLIBCXX", re.findall(rb"GLIBCXX_[\d.]{3,12}(?=\x00)", path.read_bytes()))
-            except OSError as error:
-                return unreadable(str(path), str(error.strerror))
+                with open_elf(path) as elf:
+                    version = highest_version(b"GLIBCXX", (name.encode() for name in elf.defined_versions))
+            except ElfError as error:
+                return unreadable(str(path), str(error))
             return known(version, str(path)) if version else unreadable(str(path), "no GLIBCXX version in it")
     return absent("libstdc++.so.6", "in none of the directories that the loader searches")
 
 
-def expand(entry: str, origin: Path) -> str:
+def expand(entry: str, origin: str) -> str:
     """Expand $ORIGIN, $LIB and $PLATFORM in a RUNPATH entry."""
-    for name, value in (("ORIGIN", str(origin)), ("LIB", "lib64"), ("PLATFORM", os.uname().machine)):
+    for name, value in (("ORIGIN", origin), ("LIB", "lib64"), ("PLATFORM", MACHINE)):
         entry = entry.replace(f"${{{name}}}", value).replace(f"${name}", value)
     return entry
 
@@ -86,11 +89,11 @@ def parse_loader_cache(data: bytes) -> dict[str, str]:
     libraries: dict[str, str] = {}
     if start < 0 or len(data) < start + 48:
         return libraries
-    count = struct.unpack_from("<I", data, start + 20)[0]
-    for number in range(min(count, (len(data) - start - 48) // 24)):
-        _, name_offset, path_offset = struct.unpack_from("<III", data, start + 48 + number * 24)
-        name, path = (_string_at(data, start + offset) for offset in (name_offset, path_offset))
-        if name and not re.search(r"/(lib32|libx32|i386)\b", path):
+    data = data[start:]
+    count = min(struct.unpack_from("<I", data, 20)[0], (len(data) - 48) // 24)
+    for _, name_offset, path_offset, _ in struct.iter_unpack("<III12s", data[48 : 48 + count * 24]):
+        name, path = _string_at(data, name_offset), _string_at(data, path_offset)
+        if name and not OTHER_ARCHITECTURE.search(path):
             libraries.setdefault(name, path)
     return libraries
 
@@ -106,7 +109,7 @@ def library_path_folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _standard_folders() -> list[Path]:
-    triplet = f"{os.uname().machine}-linux-gnu"
+    triplet = f"{MACHINE}-linux-gnu"
     return [Path(root, name) for root in ("/lib", "/usr/lib") for name in ("", triplet)] + [
         Path("/lib64"),
         Path("/usr/lib64"),

@@ -139,7 +139,8 @@ class Linkage:
         """The path from which the loader loads a needed library; empty if it is not found."""
         if "/" in name:
             return name if exists(name) else ""
-        candidates = (str(Path(expand(entry, Path(origin).parent), name)) for entry in search_path)
+        folder = str(Path(origin).parent)
+        candidates = (str(Path(expand(entry, folder), name)) for entry in search_path)
         on_search_path = next((path for path in candidates if is_file(path)), "")
         return on_search_path or self._provided.get(name, "") or self.find_system_library(name)
 

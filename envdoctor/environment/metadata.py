@@ -1,6 +1,6 @@
 """Installed distributions, read from their metadata.
 
-One regular expression finds the headers and long descriptions are not parsed: 500 distributions take 0.1 s.
+Long descriptions are not parsed, and no regular expression is used for what each distribution has.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
 
 HEAD_BYTES = 1 << 16
-HEADER = re.compile(
-    rb"^(Name|Version|Requires-Dist|Requires-Python|Home-page|Project-URL):[ \t]*(.*?)[ \t\r]*$",
-    re.MULTILINE | re.IGNORECASE,
-)
+FIELDS = frozenset({b"name", b"version", b"requires-dist", b"requires-python", b"home-page", b"project-url"})
 METADATA_SUFFIX = re.compile(r"\.(?:dist|egg)-info$")
-BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
 
 
@@ -110,13 +106,19 @@ def parse_head(head: bytes) -> dict[str, list[str]]:
 
     Example lines: `Name: trl`, `Version: 0.23.1`, `Requires-Dist: vllm>=0.10.2; extra == "vllm"`.
     """
-    blank = BLANK_LINE.search(head)
-    fields: dict[str, list[str]] = {
-        key: [] for key in ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
-    }
-    for key, value in HEADER.findall(head[: blank.start()] if blank else head):
-        fields[key.decode().lower()].append(value.decode(errors="replace"))
+    fields: dict[str, list[str]] = {name.decode(): [] for name in FIELDS}
+    for line in head[: _end_of_fields(head)].split(b"\n"):
+        key, colon, value = line.partition(b":")
+        if colon and (name := key.lower()) in FIELDS:
+            fields[name.decode()].append(value.strip(b" \t\r").decode(errors="replace"))
     return fields
+
+
+def _end_of_fields(head: bytes) -> int | None:
+    """The index of the first blank line; None if there is none."""
+    end = head.find(b"\n\n")
+    with_return = head.find(b"\n\r\n", 0, end if end >= 0 else None)
+    return next((index for index in (with_return, end) if index >= 0), None)
 
 
 def choose_home_page(home_page: str, project_urls: list[str]) -> str:
@@ -139,9 +141,9 @@ def _read_head(path: Path) -> bytes:
     names = ("METADATA",) if path.name.endswith(".dist-info") else ("PKG-INFO", "")
     for name in names:
         try:
-            with open(path / name if name else path, "rb") as file:  # noqa: PTH123
+            with open(f"{path}/{name}" if name else path, "rb", buffering=0) as file:  # noqa: PTH123
                 head = file.read(HEAD_BYTES)
-                if not BLANK_LINE.search(head):  # some headers contain licences of 100 KB
+                if _end_of_fields(head) is None:  # some headers contain licences of 100 KB
                     head += file.read(HEAD_BYTES * 16)
                 return head
         except (NotADirectoryError, FileNotFoundError) as error:

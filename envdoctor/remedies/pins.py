@@ -18,6 +18,7 @@ from envdoctor.core.remedies import Install, Remedy, Uninstall, remedy_of
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
+from envdoctor.remedies.affected import VERSION_RULES
 from envdoctor.remedies.simulate import backend_for, in_tables, relevant_part, resolve, stack_after, target_of
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.torch_sources import cuda_name
@@ -26,8 +27,6 @@ from envdoctor.rules.registry import Rule, run_rule
 from envdoctor.rules.requirements import specifiers_for, versions_of
 from envdoctor.rules.torch_install import other_cuda
 
-# Rules on versions only: without a cure among their own remedies, each package of their evidence is tried.
-VERSION_RULES = ("PKG", "HF", "TRL", "VLLM", "VERL", "DS", "RAY", "BNB003")
 IGNORED = frozenset({"PKG007"})  # the dependencies of other releases are not all in the tables
 TORCH_PACKAGES = frozenset({"torch", "torchvision", "torchaudio"})  # those with builds for each backend
 MAX_TRIALS = 24  # evaluations for one remedy
@@ -55,12 +54,8 @@ class Cure(NamedTuple):
     remedy: Remedy
 
 
-def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
+def pin(machine: Machine, stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with exact versions in their remedies where the tables contain the packages."""
-    if stack is None or stack.distributions.value is None:
-        return list(findings)
-    if stack.torch.value and stack.torch.value.hip.value:  # the tables have no builds for ROCm
-        return list(findings)
     search = _Search(machine, stack)
     return [msgspec.structs.replace(finding, remedies=search.remedies(finding)) for finding in findings]
 

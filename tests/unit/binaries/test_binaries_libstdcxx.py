@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from support.compiler import compile_c
+
 from envdoctor.binaries.libraries import read_libstdcxx
 
 
 def write_library(folder: Path, *versions: str) -> Path:
+    """Compile a library that defines symbol versions."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libstdc++.so.6").write_bytes(b"\x7fELF" + b"".join(b"\0GLIBCXX_%b\0" % v.encode() for v in versions))
+    functions = [(f"f{number}", version) for number, version in enumerate(versions)]
+    (folder / "code.c").write_text("".join(f"void {name}(void) {{}}\n" for name, _ in functions) or "int unused;")
+    script = "".join(f"GLIBCXX_{version} {{ global: {name}; }};\n" for name, version in functions)
+    (folder / "map").write_text(script)
+    options = [f"-Wl,--version-script={folder / 'map'}"] if versions else []
+    compile_c(folder / "code.c", folder / "libstdc++.so.6", "-shared", "-fPIC", "-nostdlib", *options)
     return folder
 
 
@@ -31,6 +40,11 @@ def test_ld_library_path_takes_precedence(tmp_path: Path) -> None:
     assert (fact.value, fact.source) == ("3.4.18", str(old / "libstdc++.so.6"))
 
 
-def test_library_without_versions_is_unreadable(tmp_path: Path) -> None:
-    write_library(tmp_path / "lib")
-    assert read_libstdcxx(tmp_path, "conda", {}).state == "unreadable"
+@pytest.mark.parametrize("content", [None, b"", b"\0GLIBCXX_3.4.30\0"])
+def test_library_without_versions_is_unreadable(tmp_path: Path, content: bytes | None) -> None:
+    folder = write_library(tmp_path / "lib")
+    if content is not None:
+        (folder / "libstdc++.so.6").write_bytes(content)
+    fact = read_libstdcxx(tmp_path, "conda", {})
+    assert fact.state == "unreadable"
+    assert fact.note
