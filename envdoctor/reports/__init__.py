@@ -27,14 +27,14 @@ from envdoctor.reports.installs import parse_installs
 from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
 from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
 from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
-from envdoctor.reports.other_tools import parse_amd_tools, parse_dcgmi, parse_device_lists
+from envdoctor.reports.other_tools import parse_amd_tools, parse_comfyui_log, parse_dcgmi, parse_device_lists
 from envdoctor.reports.package_lists import (
     parse_package_lists,
     parse_pip_show,
     parse_tagged_packages,
     parse_version_pairs,
 )
-from envdoctor.reports.preprocess import clean_text, extract_command, split_lines, unfold_lines
+from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
 from envdoctor.reports.section import Line, Section
 from envdoctor.reports.several import omit_later_reports
 from envdoctor.reports.tool_reports import (
@@ -43,6 +43,7 @@ from envdoctor.reports.tool_reports import (
     parse_sglang_check_env,
     parse_xformers_info,
 )
+from envdoctor.reports.unfold import unfold_lines
 
 __all__ = ["Report", "has_no_facts", "parse_report"]
 
@@ -126,6 +127,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_installs(lines),
         parse_dcgmi(lines),
         parse_device_lists(lines),
+        parse_comfyui_log(lines),
         parse_kubernetes_node(lines),
         parse_slurm(lines),
         parse_ray_status(lines),

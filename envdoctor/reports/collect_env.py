@@ -91,8 +91,11 @@ def _is_vllm(lines: list[Line]) -> bool:
 
 
 def _is_collect_env_line(line: Line, keys: frozenset[str]) -> bool:
-    """Whether a line belongs to collect_env. TRL and transformers print `- PyTorch version: ...` as a list item."""
-    return line.key in keys and not (line.key == "pytorch version" and line.text[0] in "-*\u2022")
+    """Whether a line belongs to collect_env.
+
+    TRL and transformers print `- PyTorch version: ...` as a list item, and ComfyUI `pytorch version: ...`.
+    """
+    return line.key in keys and not (line.key == "pytorch version" and line.text[0] in "-*\u2022p")
 
 
 def _read_fields(lines: list[Line], section: Section) -> dict[str, str]:

@@ -13,7 +13,6 @@ from functools import partial
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_platform, record_python_version
 from envdoctor.reports.env_vars import is_relevant
-from envdoctor.reports.gpus import record_torch_device
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
@@ -312,7 +311,6 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     (_record_python, ("python", "cpython")),
     (_record_python_path, ("python executable", "python path", "python bin")),
     (_record_venv, ("virtual env", "virtual environment")),
-    (record_torch_device, ("device",)),
     (_record_system, (
         "os", "operating system", "system", "platform", "host", "host os", "distro", "distribution", "linux distro",
         "environment", "os/platform", "os / platform", "\u7cfb\u7edf", "\u64cd\u4f5c\u7cfb\u7edf",

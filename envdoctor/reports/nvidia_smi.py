@@ -98,7 +98,7 @@ def _read_line(table: _TableState, text: str) -> bool:
     ):
         body = text.removeprefix("|").removesuffix("|")
         cells = [cell.strip() for cell in body.split("|")]
-        return _read_row(table, cells, text)
+        return _read_mig_mode(table, cells) or _read_row(table, cells, text)
     return True
 
 
@@ -113,6 +113,15 @@ def _record_header(section: Section, text: str) -> bool:
         return False
     section.set_fact("driver.version", driver)
     section.set_fact("driver.cuda", first_group(r"CUDA (?:UMD |Driver )?Version: ?(\d{1,2}\.\d{1,2})", text))
+    return True
+
+
+def _read_mig_mode(table: _TableState, cells: list[str]) -> bool:
+    """Read the row of a GPU whose only cell is its MIG mode; a log or a page may have removed the empty cells."""
+    filled = [cell.lower() for cell in cells if cell]
+    if table.current is None or table.part == "mig" or len(filled) != 1 or filled[0] not in ON_OFF:
+        return False
+    table.section.set_gpu_fact(table.current, "mig", ON_OFF[filled[0]])
     return True
 
 
@@ -134,8 +143,6 @@ def _read_row(table: _TableState, cells: list[str], text: str) -> bool:
         return False
     if "iB" in cells[1]:
         _read_second_row(table.section, table.current, cells)
-    elif not cells[0] and not cells[1]:
-        table.section.set_gpu_fact(table.current, "mig", ON_OFF.get(cells[2].lower()))
     return True
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from envdoctor.reports.gpus import clean_name, is_gpu_name
+from envdoctor.reports.collect_env import record_python_version
+from envdoctor.reports.gpus import clean_name, is_gpu_name, record_torch_device
 from envdoctor.reports.nvidia_smi import PCI_BUS_ID
 from envdoctor.reports.section import Line, Section, dotted_version, first_group
 
@@ -116,3 +117,29 @@ def parse_device_lists(lines: list[Line]) -> Section | None:
             continue
         section.consumed.add(line.number)
     return section if section.gpus else None
+
+
+def parse_comfyui_log(lines: list[Line]) -> Section | None:
+    """Parse the start of ComfyUI's log.
+
+    ```
+    Device: cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync
+    ** Platform: Windows
+    ** Python executable: K:\\ComfyUI\\python_embeded\\python.exe
+    ```
+    """
+    section = Section("ComfyUI log")
+    for line in lines:
+        if line.key == "device" and line.value.startswith(("cuda:", "mps", "cpu", "xpu")):
+            if not record_torch_device(section, line.value):
+                continue
+        elif line.text.startswith("** ") and line.key == "platform":
+            section.set_fact("system.os", line.value if line.value in ("Windows", "Darwin") else None)
+        elif line.text.startswith("** ") and line.key == "python executable":
+            section.set_fact("stack.python", line.value)
+        elif line.text.startswith("** ") and line.key == "python version":
+            record_python_version(section, line.value)
+        else:
+            continue
+        section.consumed.add(line.number)
+    return section if section.facts or section.gpus else None

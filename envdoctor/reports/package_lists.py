@@ -19,7 +19,7 @@ LABELED = re.compile(
     r"([a-z0-9][a-z0-9._-]{1,80})\s{0,60}:\s{1,8}(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$"
 )
 ROW = re.compile(
-    r"\|\s*`?([A-Za-z0-9][\w.-]{0,80})`?\s*\|\s*[`v]?(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})`?\s*(?:\|.{0,300})?\|?$"
+    r"(?:\|\s*)?`?([A-Za-z0-9_][\w.-]{0,80})`?\s*\|\s*[`v]?(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})`?\s*(?:\|(.{0,300}?))?\|?$"
 )
 LABELS = ":"  # the remaining text of an entry that LABELED matched
 NOT_PACKAGES = frozenset({
@@ -30,7 +30,7 @@ NOT_PACKAGES = frozenset({
 CONDA_CUDA = re.compile(r"cuda_?(\d{2})\.?(\d)")
 HEADER = re.compile(
     r"(?:Package\s+Version|# Name\s+Version|List of packages in environment|# packages in environment"
-    r"|Name\s+Version\s+Build|\|\s*(?:Package|Library|Name|Module|Dependency)\s*\|\s*Version\s*\|)"
+    r"|Name\s+Version\s+Build|\|?\s*(?:Package|Library|Name|Module|Dependency)\s*\|\s*Version\s*(?:\||$))"
 )
 LIST_COMMAND = re.compile(
     r"(?:\S*python\S* -m )?(?:\S*/)?(?:uv )?(?:pip[\d.]{0,4} |(?:conda|mamba|micromamba|pixi) list)"
@@ -73,6 +73,8 @@ def _add_conda(section: Section, words: list[str]) -> bool:
     if len(words) < 2:
         return False
     from_pip = "pypi" in words[2:]
+    if not is_version(words[1]):  # `[conda] Could not collect`
+        return False
     section.set_fact("stack.kind", "conda", "conda lists packages")
     if words[0] in ("pytorch", "libtorch") and not from_pip and len(words) > 2:
         if cuda := CONDA_CUDA.search(words[2]):
@@ -146,9 +148,10 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
     # The second pattern is for tables whose padding was trimmed.
     if match := COLUMN.match(text) or (SPACED.match(text) if current.endswith("list") else None):
         return match[1], match[2], match[3] or ""
-    match = ROW.match(text) if text[0] == "|" else LABELED.match(text)
-    if match and match[1].lower() not in NOT_PACKAGES and (text[0] == "|" or is_version(match[2])):
-        return match[1], match[2].strip("`"), "" if text[0] == "|" else LABELS
+    row = ROW.match(text) if "|" in text else None
+    match = row or LABELED.match(text)
+    if match and match[1].lower() not in NOT_PACKAGES and is_version(match[2]):
+        return match[1], match[2], (match[3] or "").replace("|", " ") if row else LABELS
     return (text.rpartition("#egg=")[2], "", "==") if text.startswith("-e ") and "#egg=" in text else None
 
 

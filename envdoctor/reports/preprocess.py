@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from envdoctor.reports.json_lines import expand_json, plain_member
+from envdoctor.reports.json_lines import plain_member
 from envdoctor.reports.section import Line
 
 # A report is shorter than this; the log around it may be longer. In that case only the lines near a marker are read.
@@ -25,7 +25,9 @@ TAGS = re.compile(
 # Each pattern matches one prefix. `[pip3]` and `[conda]` belong to collect_env and are not prefixes.
 PREFIXES = (
     re.compile(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
-    re.compile(r"(?:[A-Za-z][\w.-]{0,60}-\d{1,4}|[a-z][\w.-]{0,60})\s+\|\s?"),  # docker compose: `vllm-1  | `
+    re.compile(
+        r"(?:[A-Za-z][\w.-]{0,60}-\d{1,4}|[a-z][\w.-]{0,60})\s+\|(?!\s*\d[\w.+-]*\s*\|)\s?"
+    ),  # docker compose: `vllm-1  | `
     re.compile(r"\[(?:rank|default)?\d{1,5}\]:\s?"),  # torchrun: `[rank0]: `
     re.compile(r"\([A-Za-z_][\w. =,:/-]{0,80}?pid=\d{1,9}[^)]{0,60}\)\s?"),  # `(EngineCore_DP0 pid=1959996) `
     re.compile(
@@ -45,6 +47,8 @@ PREFIXES = (
 PREFIX_STARTS = frozenset("[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 # Fast check: a line that starts with a letter and does not match has no prefix.
 WORD_PREFIX = re.compile(r"\||^[A-Z][a-z]{2} | - [A-Z]{4,7} - |^[A-Z]{4,7}:")
+# ComfyUI's log has a timestamp for each write, also within a line: `** Platform:2025-10-21T21:59:21.513450 - Linux`.
+TIMESTAMPS = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6} - ?")
 LINE_NUMBER = re.compile(r"\s{0,8}(\d{1,6})(?:[:.)|]\s?|\s+|$)")
 # `(vllm) [user@node dir]$ `, `root@0123456789ab:/workspace# `, `$ `, `(venv) C:\dir>`, `In [1]: `, `!` of notebooks
 PROMPT = re.compile(
@@ -68,6 +72,7 @@ def clean_text(text: str) -> str:
             text = text.replace(character, replacement)
     if "\x1b" in text or "m" in text:
         text = ANSI.sub("", text)
+    text = TIMESTAMPS.sub("", text)
     if "<" in text:
         text = TAGS.sub("", re.sub(r"<br ?/?>", "\n", text))
     if any(entity in text for entity in ("&gt;", "&lt;", "&amp;", "&nbsp;")):
@@ -75,11 +80,6 @@ def clean_text(text: str) -> str:
 
         text = html.unescape(text)
     return text
-
-
-def unfold_lines(raw: list[str]) -> list[str]:
-    """The lines, where objects of JSON on one line are several lines."""
-    return [part for line in raw for part in (expand_json(line) if "{" in line[:200] else (line,))]
 
 
 def split_lines(raw: list[str]) -> list[Line]:

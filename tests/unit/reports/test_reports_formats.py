@@ -44,6 +44,18 @@ def fact(report: Report, path: str) -> Any:
         ("comfyui-launcher", "device list", {
             "system.os": "Microsoft Windows NT 10.0.19045.0", "driver.version": "565.90",
         }, ["NVIDIA GeForce RTX 2080 Ti"]),
+        ("comfyui-log", "ComfyUI log", {
+            "system.os": "Windows", "stack.python_version": "3.12.9", "stack.torch.version": "2.7.0+cu128",
+        }, ["NVIDIA GeForce RTX 4090"]),
+        ("comfyui-interleaved-log", "ComfyUI log", {
+            "system.os": "Windows", "stack.python_version": "3.12.9",
+            "stack.python": "D:\\ComfyUI\\.venv\\Scripts\\python.exe",
+        }, []),
+        ("collect-env-rocm", "collect_env (vLLM)", {
+            "gpus": "absent", "stack.torch.cuda": "absent", "stack.torch.hip": "7.2.26015-fc0010cf6a",
+            "stack.kind": "unreadable",
+        }, []),
+        ("nvidia-smi-slurm", "nvidia-smi", {"driver.version": "460.32.03"}, ["A100-SXM4-40GB"] * 2),
         ("flashinfer-gb200", "flashinfer collect_env", {
             "system.os": "Ubuntu 24.04.4 LTS", "system.architecture": "aarch64", "system.glibc": "2.39",
             "driver.version": "580.126.09", "stack.python_version": "3.12.3", "stack.kind": "venv",
@@ -145,6 +157,30 @@ def test_lists_that_a_web_page_changed() -> None:
     labels = "numpy : 2.2.6\nnvidia-nccl-cu12 : 2.27.3\ntorch : 2.8.0+cu128\nvllm : 0.11.0  (declares flashinfer)\n"
     assert versions(parse_report(labels))["vllm"] == "0.11.0"
     assert set(versions(parse_report("epochs : 3.0\nlearning_rate : 1.5\nloss : 0.3\n"))) == set()
+
+
+@pytest.mark.parametrize("name", ["collect-env-macos", "collect-env-rocm", "nvidia-smi-slurm", "sglang-check-env"])
+@pytest.mark.parametrize("change", ["numbered", "prefixed", "quoted", "one line"])
+def test_facts_survive_what_pages_and_logs_do_to_lines(name: str, change: str) -> None:
+    lines = excerpt(name).splitlines()
+    changes = {
+        "numbered": "\n".join(f"{number:4}  {line}" for number, line in enumerate(lines, 1)),
+        "prefixed": "\n".join(f"(EngineCore_DP0 pid=71) 2025-10-30T21:54:45.622Z {line}" for line in lines),
+        "quoted": "\n".join(f"> {line}" for line in lines),
+        "one line": " ".join(" ".join(lines).split()),
+    }
+    if change == "one line" and name not in ("collect-env-macos", "nvidia-smi-slurm"):
+        return
+    found, expected = parse_report(changes[change]), parse_report(excerpt(name))
+    assert found.stack.torch == expected.stack.torch
+    assert (found.machine.driver, found.machine.gpus.value) == (expected.machine.driver, expected.machine.gpus.value)
+
+
+def test_lists_on_one_line_and_in_markdown() -> None:
+    flat = f"Package Version {'-' * 40} {'-' * 13} absl-py 2.1.0 torch 2.6.0+cu124 vllm 0.8.2 aiohappyeyeballs 2.6.1 "
+    assert versions(parse_report(flat + "anyio 4.9.0 " * 10))["vllm"] == "0.8.2"
+    conda = parse_report(excerpt("conda-list-markdown"))
+    assert (conda.kinds, versions(conda)["cudatoolkit"]) == (("conda list",), "10.1.243")
 
 
 def test_pip_replaces_a_version_that_it_installs_again() -> None:

@@ -1,0 +1,35 @@
+"""Restores the lines of reports that a web page or a log put on one line: JSON, collect_env, nvidia-smi, pip list."""
+
+from __future__ import annotations
+
+import re
+
+from envdoctor.reports.json_lines import expand_json
+
+MIN_CHARACTERS = 200  # of a line that contains several lines
+MIN_LABELS = 4
+LABELS = re.compile(
+    r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|ROCM used to build PyTorch|OS|GCC version"
+    r"|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available|CUDA runtime version"
+    r"|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version|cuDNN version"
+    r"|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU|Versions of relevant libraries): "
+    r"|\[(?:pip3?|conda)\] )"
+)
+TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
+LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
+
+
+def unfold_lines(raw: list[str]) -> list[str]:
+    """The lines of a text, where several lines on one line are separate again."""
+    return [part for line in raw for part in (_unfold(line) if len(line) >= MIN_CHARACTERS else expand_json(line))]
+
+
+def _unfold(line: str) -> list[str]:
+    if "PyTorch" in line and len(LABELS.findall(line)) >= MIN_LABELS:
+        return LABELS.split(line)
+    if "NVIDIA-SMI" in line and "Driver Version" in line:
+        return TABLE_ROWS.split(line)
+    if header := LIST_HEADER.match(line):
+        words = line[header.end() :].split()
+        return ["Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
+    return expand_json(line)
