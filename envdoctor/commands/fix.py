@@ -13,11 +13,11 @@ import msgspec
 
 from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.directories import log_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, closest_match
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
-from envdoctor.core.records import Machine, Stack
+from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import command_of
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -31,7 +31,15 @@ from envdoctor.install.fix_trial import run_command
 from envdoctor.install.fix_uv import UvResult, plan_changes
 from envdoctor.install.fix_variables import with_variables
 from envdoctor.install.known_environments import installed_environments, register_environment
-from envdoctor.install.remedy_plan import Application, Fixable, combined_steps, fixable_findings, planned_changes
+from envdoctor.install.remedy_plan import (
+    PROBLEMS,
+    Application,
+    Fixable,
+    combined_steps,
+    fixable_findings,
+    planned_changes,
+)
+from envdoctor.install.running_processes import processes_in
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import RULES, evaluate
 
@@ -76,7 +84,9 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     """Examine the environment, print the plan, and apply it after a confirmation."""
     request = _with_targets(request)
     machine = select_machine(request.machine, request.facts)
-    selection = find_environment(request.venv, request.python, os.environ, installed=installed_environments)
+    # Without a confirmation, only an environment that is named, active or in ./.venv is changed.
+    installed = tuple if request.yes else installed_environments
+    selection = find_environment(request.venv, request.python, os.environ, installed=installed)
     stack = read_environment(selection)
     if stack is None:
         raise BadInput(
@@ -92,11 +102,12 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
         raise Refused(
             f"{source} is not a virtual environment ({stack.kind.value or 'unknown'})",
             expected="a virtual environment, which can be copied",
-            hint="envdoctor check prints the commands",
+            hint=f"envdoctor check {shlex.quote(str(source))}",
         )
     files = select_files(request.write, source, fixables, machine, stack)
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
     packages = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
+    packages = _with_notes(packages, request.targets, found)
     planned = with_planned_files(packages, files)
     if request.dry_run or not any(each.state == "planned" for each in planned.findings):
         return CommandResult(planned, _exit_code(planned))
@@ -119,8 +130,9 @@ def _applied(fix: Fix, planned: FixResult) -> FixResult:
         register_environment(fix.paths.venv)
     manual = tuple(each for each in planned.findings if each.state == "manual")
     return msgspec.structs.replace(
-        result, findings=(*result.findings, *manual), changes=result.changes if result.applied else planned.changes
-    )
+        result, findings=(*result.findings, *manual), notes=(*planned.notes, *result.notes),
+        changes=result.changes if result.applied else planned.changes,
+    )  # fmt: skip
 
 
 def _tested(fix: Fix, planned: FixResult) -> FixResult:
@@ -133,21 +145,42 @@ def _tested(fix: Fix, planned: FixResult) -> FixResult:
     return msgspec.structs.replace(result, command=done, failure=done.failure, log=str(fix.log))
 
 
+def _with_notes(plan: FixResult, ids: Sequence[str], found: Sequence[Finding]) -> FixResult:
+    """The plan with what the user might not expect: ids that are not reported, and processes that would break."""
+    missing = [name for name in ids if name not in {each.finding for each in plan.findings}]
+    notes = [f"{', '.join(missing)}: not reported for {plan.venv}"] if missing else []
+    if plan.commands and plan.target == plan.venv:
+        notes += [f"process {each} uses the environment: restart it" for each in processes_in(Path(plan.venv))]
+    others = tuple(each for each in found if ids and each.status in PROBLEMS and each.id not in ids)
+    return msgspec.structs.replace(plan, notes=tuple(notes), remaining=others)
+
+
 def _with_targets(request: FixRequest) -> FixRequest:
     """The request with the environment among the arguments as `venv`, and only rule ids as arguments."""
-    ids = [word for word in request.targets if RULE_ID.fullmatch(word) and not exists(word)]
-    others = [word for word in request.targets if word not in ids]
+    names = [word for word in request.targets if RULE_ID.fullmatch(word.upper()) and not exists(word)]
+    ids = tuple(dict.fromkeys(word.upper() for word in names))
+    others = [word for word in request.targets if word not in names]
     others += [request.venv] if request.venv and request.venv not in others else []
     for word in ids:
         if word not in RULES:
-            raise unknown_name("rule", word, list(RULES), hint="envdoctor check")
+            close = closest_match(word, list(RULES))
+            raise BadInput(
+                f"unknown rule '{word}'" + (f"; did you mean '{close}'?" if close else ""),
+                expected="an id that check prints, such as TRL002", hint="envdoctor rules",
+            )  # fmt: skip
+    if len(request.command) == 1 and re.search(r"[\s;&|<>$]", request.command[0]) and not exists(request.command[0]):
+        raise BadInput(
+            f"{request.command[0]!r} is one word, and not the path of a program",
+            expected="a program and its arguments after --",
+            hint=f"for a line of shell: -- sh -c {shlex.quote(request.command[0])}",
+        )
     if len(others) > 1:
         raise BadInput(
             f"several environments: {', '.join(others)}",
             expected="one environment, and rule ids such as TRL002",
             hint="a command to run comes after --: envdoctor fix VENV -- COMMAND",
         )
-    return msgspec.structs.replace(request, targets=tuple(ids), venv=others[0] if others else "")
+    return msgspec.structs.replace(request, targets=ids, venv=others[0] if others else "")
 
 
 def _target(source: Path, request: FixRequest) -> Path:
@@ -155,6 +188,12 @@ def _target(source: Path, request: FixRequest) -> Path:
     if read_install_record(source):
         return source
     if request.adopt:
+        if source.is_symlink():
+            real = source.resolve()
+            raise BadInput(
+                f"{source} is a symlink to {real}", expected="the directory to replace",
+                hint=f"envdoctor fix {shlex.quote(str(real))} --adopt",
+            )  # fmt: skip
         check_replaceable(source, adopt=True)
         return source
     target = source.with_name(source.name + SUFFIX)

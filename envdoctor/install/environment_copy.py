@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -28,12 +29,19 @@ METADATA_SUFFIXES = (".dist-info", ".egg-info")
 
 
 def copy_environment(source: Path, target: Path) -> None:
-    """Copy an environment, without the results that envdoctor stored in it. Symlinks stay symlinks."""
+    """Copy an environment, without the results that envdoctor stored in it. Symlinks stay symlinks.
+
+    The directories of the copy are writable for the user. Raises OSError for the first file that cannot be copied.
+    """
 
     def ignored(folder: str, names: list[str]) -> Iterable[str]:
         return [name for name in names if folder == str(source) and name in RESULTS]
 
     shutil.copytree(source, target, symlinks=True, copy_function=_copy, ignore=ignored)
+    for folder, _, _ in os.walk(target):
+        mode = stat.S_IMODE(os.stat(folder).st_mode)  # noqa: PTH116
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(folder, mode | stat.S_IRWXU)  # noqa: PTH101
     retarget(target, source, target)
 
 

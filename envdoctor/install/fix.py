@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -70,8 +71,8 @@ def apply_fix(fix: Fix) -> FixResult:
         with environment_lock(paths) as lock:
             recover_swap(paths)
             remove_unfinished(paths)
-            _require_space(fix)
             try:
+                _require_space(fix)
                 with journal.step(INSTALL, detail=f"fix {', '.join(each.finding.id for each in fix.chosen)}"):
                     result = _solve(fix, journal, lock)
             except NotApplied as unchanged:
@@ -82,7 +83,7 @@ def apply_fix(fix: Fix) -> FixResult:
                     shutil.rmtree(paths.folder, ignore_errors=True)
     except OSError as error:
         raise EnvdoctorError(
-            f"{error.filename or paths.folder}: {error.strerror or str(error)[:500]}",
+            _copy_error(error) or f"{error.filename or paths.folder}: {error.strerror}",
             expected=f"a readable environment, and permission to write next to {paths.venv}",
             hint=f"ls -la {paths.venv.parent}; {fix.source} was not changed",
         ) from error
@@ -91,6 +92,16 @@ def apply_fix(fix: Fix) -> FixResult:
             f"the fix of {fix.source} was interrupted; it was not changed", hint="run the same command again"
         ) from None
     return msgspec.structs.replace(result, log=str(fix.log), seconds=time.monotonic() - started)
+
+
+def _copy_error(error: OSError) -> str:
+    """The first file that could not be copied; empty for another error."""
+    if not isinstance(error, shutil.Error) or not error.args or not isinstance(error.args[0], list):
+        return ""
+    source, _, reason = error.args[0][0]
+    reason = re.sub(r"^\[Errno \d+\] ([^:]+):.*", r"\1", str(reason))
+    more = len(error.args[0]) - 1
+    return f"{source}: {reason}" + (f", and {more} more" if more else "")
 
 
 def _require_space(fix: Fix) -> None:
@@ -256,7 +267,7 @@ def _accept(fix: Fix, choices: Sequence[tuple[Fixable, int]], trial: Trial, jour
     remaining = [finding for finding in trial.after if finding.status in ("error", "warning")]
     return FixResult(
         venv=str(fix.source), target=str(paths.venv), applied=True, notes=trial.notes, command=trial.command,
-        findings=_fixed(fix, choices),
+        findings=_fixed(fix, choices, python),
         commands=tuple(map(command_of, combined_steps([each.alternatives[n] for each, n in choices], python))),
         changes=package_changes(fix.stack, trial.stack), remaining=tuple(with_interpreter(remaining, python)),
         probes=trial.verification.results if trial.verification else (),
@@ -264,14 +275,16 @@ def _accept(fix: Fix, choices: Sequence[tuple[Fixable, int]], trial: Trial, jour
     )  # fmt: skip
 
 
-def _fixed(fix: Fix, choices: Sequence[tuple[Fixable, int]]) -> tuple[FixedFinding, ...]:
+def _fixed(fix: Fix, choices: Sequence[tuple[Fixable, int]], python: str) -> tuple[FixedFinding, ...]:
     """The entries of the chosen findings, and of problems that a remedy caused and another one fixed."""
-    applied = {each.finding.message: each.entry("fixed", choice) for each, choice in choices}
-    gone = {
+    entries = {
         each.finding.message: msgspec.structs.replace(each.entry("fixed"), commands=(), manual=(), reason=GONE)
         for each in fix.chosen
     }
-    return tuple((gone | applied).values())
+    for each, choice in choices:
+        commands = tuple(map(command_of, combined_steps([each.alternatives[choice]], python)))
+        entries[each.finding.message] = msgspec.structs.replace(each.entry("fixed", choice), commands=commands)
+    return tuple(entries.values())
 
 
 def _at(findings: Sequence[Finding], paths: EnvironmentPaths) -> list[Finding]:

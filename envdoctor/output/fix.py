@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from envdoctor.core.records import Finding
 from envdoctor.install.fix_records import FixResult
 from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.output.findings import MARKS, finding_lines
@@ -20,22 +19,24 @@ def render_fix(data: FixResult) -> list[Part]:
     """The verdict, each problem, the changed packages, and the next command."""
     done = [each for each in data.findings if each.state != "manual"]
     manual = [each for each in data.findings if each.state == "manual"]
+    notes: list[Part] = [Text(f"  {note}", style="dim") for note in data.notes]
     if not done:
-        return [_nothing(data, manual), *_manual(manual), *_files(data)]
-    parts: list[Part] = [_title(data, len(done)), *(part for each in done for part in _finding(each))]
-    parts += [*_changes(data), *_files(data)]
-    parts += [Text(f"  {note}", style="dim") for note in data.notes]
-    if data.command:
+        return [_nothing(data, manual), *notes, *_manual(manual), *_files(data), *_others(data)]
+    parts: list[Part] = [_title(data, len(done)), *(part for each in done for part in _finding(each, data.failure))]
+    parts += [*_changes(data), *_files(data), *notes]
+    if data.failure and data.log and not data.dry_run:
+        parts.append(Text(f"  log: {data.log}", style="dim"))
+    elif data.command:
         parts.append(Text(f"  {data.command.command} {data.command.ending}"))
     parts += _manual(manual)
-    if data.applied:
-        parts += [part for finding in _other(data) for part in finding_lines(finding, details=False)]
-    return [*parts, *_next(data)]
+    return [*parts, *_others(data), *_next(data)]
 
 
 def _nothing(data: FixResult, manual: list[FixedFinding]) -> Text:
     if manual:
         return Text.assemble(("! ", "warning"), f"no remedy for {data.venv} that envdoctor can apply")
+    if data.remaining:
+        return Text.assemble(("! ", "warning"), f"nothing of this to fix in {data.venv}")
     return Text.assemble(("✓ ", "ok"), f"nothing to fix in {data.venv}")
 
 
@@ -50,10 +51,10 @@ def _title(data: FixResult, count: int) -> Text:
     return Text.assemble(("✗ ", "error"), (data.venv, "title"), f"  not changed: {data.failure}")
 
 
-def _finding(each: FixedFinding) -> list[Part]:
+def _finding(each: FixedFinding, failure: str) -> list[Part]:
     parts: list[Part] = [Text.assemble("  ", MARK[each.state], (f"{each.finding} ", "title"), each.problem)]
     parts += [indent(command(line)) for line in (*each.commands, *each.variables)]
-    if each.reason:
+    if each.reason and each.reason != failure:
         parts.append(indent(Text(each.reason, style="warning")))
     if each.manual:
         parts.append(indent(Text("for you:", style="dim")))
@@ -105,10 +106,14 @@ def _manual(manual: list[FixedFinding]) -> list[Part]:
     return parts
 
 
-def _other(data: FixResult) -> list[Finding]:
-    """The problems of the repaired environment that are not listed as those for the user."""
+def _others(data: FixResult) -> list[Part]:
+    """The problems that remain and are not listed for the user: with details after a fix, else their ids."""
     listed = {each.finding for each in data.findings if each.state == "manual"}
-    return [finding for finding in data.remaining if finding.id not in listed]
+    found = [finding for finding in data.remaining if finding.id not in listed]
+    if data.applied:
+        return [part for finding in found for part in finding_lines(finding, details=False)]
+    ids = ", ".join(dict.fromkeys(finding.id for finding in found))
+    return [Text(f"  other problems of {data.venv}: {ids}", style="warning")] if ids else []
 
 
 def _next(data: FixResult) -> list[Part]:

@@ -1,0 +1,107 @@
+"""`envdoctor fix` as users call it: names, environments and commands that are not what they expect."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.command import envelope
+from support.install_place import Place
+from test_fix import broken, fix, fixed, new_place, states
+
+from envdoctor.install.environment_copy import copy_environment
+from envdoctor.install.fix import _copy_error
+from envdoctor.install.running_processes import processes_in
+
+__all__ = ["broken"]  # a fixture
+
+
+def refused(place: Place, *arguments: str | Path) -> str:
+    """The text of the error."""
+    done = fix(place, *arguments)
+    assert done.returncode == 2, done.stdout
+    error = envelope(done)["error"]
+    assert not new_place(place).venv.exists()
+    return f"{error['message']}\n{error['expected']}\n{error['hint']}"
+
+
+def test_rule_ids_that_are_not_reported(broken: Place) -> None:
+    """They are named, together with the problems that are: no other id is an all-clear."""
+    data = fixed(broken, "trl002")
+    assert data["findings"] == []
+    assert data["notes"] == [f"TRL002: not reported for {broken.venv}"]
+    assert {each["id"] for each in data["remaining"]} == {"PKG001", "PKG007"}
+    data = fixed(broken, "pkg001", "TRL002", "--dry-run")
+    assert states(data) == {"PKG001": "planned"}
+    assert [each["id"] for each in data["remaining"]] == ["PKG007"]
+
+
+def test_names_and_commands_that_are_refused(broken: Place) -> None:
+    link = broken.home / "link"
+    link.symlink_to(broken.venv)
+    adopted = envelope(fix(Link(broken.home), "--yes", "--adopt"))["error"]
+    assert adopted["hint"] == f"envdoctor fix {broken.venv} --adopt"
+    text = refused(broken, "PKG01", "--yes")
+    assert "several environments" in text
+    text = refused(broken, "PKG999", "--yes")
+    assert len(text) < 200
+    text = refused(broken, "--yes", "--", "depyf && einops")
+    assert text.endswith("-- sh -c 'depyf && einops'")
+
+
+class Link(Place):
+    """The place with a symlink as its environment."""
+
+    @property
+    def venv(self) -> Path:
+        return self.home / "link"
+
+
+def test_the_commands_of_the_result_name_the_repaired_environment(broken: Place) -> None:
+    data = fixed(broken, "--yes", "PKG007")
+    (command,) = data["findings"][0]["commands"]
+    assert f" --python {new_place(broken).venv}/bin/python " in command
+
+
+@contextmanager
+def sleeping(*command: str | Path, **options: object) -> Iterator[int]:
+    process = subprocess.Popen([*command, "-c", "print(1, flush=True); import time; time.sleep(60)"],
+                               stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]  # fmt: skip
+    try:
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_processes_that_use_the_environment_are_named(broken: Place) -> None:
+    python = Path("bin/python")
+    path = {"PATH": f"{broken.venv}/bin"}
+    with sleeping(broken.venv / python) as absolute, sleeping(python, cwd=broken.venv) as relative:
+        with sleeping(shutil.which("env") or "env", "python", env=path) as by_name:
+            found = [int(each.split()[0]) for each in processes_in(broken.venv)]
+        notes = fixed(broken, "--dry-run", "--adopt")["notes"]
+    assert sorted(found) == sorted((absolute, relative, by_name))
+    assert {int(note.split()[1]) for note in notes} == {absolute, relative}
+    assert fixed(broken, "--dry-run")["notes"] == []
+
+
+def test_the_copy_of_a_read_only_environment_can_be_changed(tmp_path: Path) -> None:
+    source = tmp_path / "source/lib"
+    source.mkdir(parents=True)
+    (source / "x").touch()
+    source.chmod(0o555)
+    copy_environment(source.parent, tmp_path / "copy")
+    assert stat.S_IMODE((tmp_path / "copy/lib").stat().st_mode) == 0o755
+    assert stat.S_IMODE(source.stat().st_mode) == 0o555
+
+
+def test_a_file_that_cannot_be_copied_is_named() -> None:
+    errors = [("/a/b", "/c/b", "[Errno 13] Permission denied: '/a/b'"), ("/a/c", "/c/c", "x")]
+    assert _copy_error(shutil.Error(errors)) == "/a/b: Permission denied, and 1 more"
+    assert _copy_error(OSError(13, "Permission denied")) == ""
