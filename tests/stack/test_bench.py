@@ -316,6 +316,48 @@ def test_scripts_measure_and_report_begin_and_end(stack_python: Path, tmp_path: 
     assert (numbers["gpus"], numbers["wrong_elements"]) == (2, 0)
 
 
+AT_HALF_A_SECOND = """
+import json, sys; sys.path.insert(0, {probes!r})
+import torch
+from torch import distributed
+import _bench, _bench_rank, bench_gemm, bench_host, bench_memory, bench_peer
+from _result import Result
+_bench.time_repeats = _bench_rank.time_repeats = lambda work, repeats, *devices: 0.5 * repeats
+for name in ("init_process_group", "all_reduce", "broadcast", "barrier", "destroy_process_group"):
+    setattr(distributed, name, lambda *arguments, **more: None)
+result, cpu, short = Result(), torch.device("cpu"), {{"warm": 0.0, "seconds": 0.0}}
+bench_gemm.multiply(result, 0, cpu, torch.float32, 10, **short)
+bench_memory.copy(result, 0, cpu, 1000, **short)
+bench_host.copy(result, 0, cpu, torch.zeros(1000, dtype=torch.uint8), **short)
+bench_peer.copy(result, 0, cpu, cpu, 1000, **short)
+ranks = _bench_rank.main(0, 4, "gloo", "/unused", {{"allreduce": 1000}})
+open({report!r}, "w").write(json.dumps(result.numbers | ranks["numbers"]))
+"""
+
+
+@pytest.mark.stack
+def test_speeds_of_work_that_takes_half_a_second(stack_python: Path, tmp_path: Path) -> None:
+    """TFLOP/s of 2 n cubed operations; GB/s, of which a copy within a GPU reads and writes each byte."""
+    report = tmp_path / "report.json"
+    run_in_stack(stack_python, AT_HALF_A_SECOND.format(probes=str(PROBES_FOLDER), report=str(report)), tmp_path)
+    numbers = json.loads(report.read_text())
+    assert numbers["gemm_0"] == pytest.approx(2 * 10**3 / 1e12 / 0.5)
+    assert numbers["memory_0"] == pytest.approx(2 * 1000 / 1e9 / 0.5)
+    for key in ("h2d_0", "d2h_0", "peer_0"):
+        assert numbers[key] == pytest.approx(1000 / 1e9 / 0.5)
+    assert numbers["allreduce"] == pytest.approx(2 * 3 / 4 * 1000 / 1e9 / 0.5)  # 2 (n - 1) / n, as nccl-tests
+
+
+def test_a_narrow_pcie_link_has_its_share_of_the_speed() -> None:
+    half, full = pcie_speed(5, 8), pcie_speed(5, 16)
+    assert half is not None
+    assert full is not None
+    assert full.typical is not None
+    assert (half.typical, half.peak) == (full.typical / 2, full.peak / 2)
+    assert pcie_speed(5, 0) is None
+    assert pcie_speed(9, 16) is None
+
+
 def test_every_benchmark_has_measures() -> None:
     names = {script.name for script in bundled_benchmarks()}
     assert names == set(bench.MEASURES)
