@@ -15,6 +15,7 @@ IMAGE = re.compile(
 COMMAND = re.compile(
     r"\b(?:docker|podman|nerdctl|apptainer|singularity)\s+(?:run|create|exec|pull|container run|image)\b"
 )
+SMOKE_TESTS = ("nvidia-smi", "nvidia-smi -L", "nvcc --version")  # in an image that has nothing to do with the report
 FIELDS = ("image", "docker image", "container image", "base image", "from", "container")
 KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 FACTS = {
@@ -54,7 +55,7 @@ def parse_container_images(lines: list[Line]) -> Section | None:
         elif line.key == "shmsize" and line.value.isdecimal():
             _record_shm(section, int(line.value[:16]) if is_private else 0)
             section.consumed.add(line.number)
-        elif ":" in text and (in_field or COMMAND.search(text)):
+        elif ":" in text and (in_field or COMMAND.search(text)) and not text.endswith(SMOKE_TESTS):
             recorded = [_record_image(section, match[1], match[2]) for match in IMAGE.finditer(text)]
             if any(recorded) and in_field:
                 section.consumed.add(line.number)

@@ -6,7 +6,7 @@ import re
 
 from envdoctor.reports.section import Line, Section, first_group, is_version
 
-INSTALLED = re.compile(r"Successfully installed ((?:\S+-\d\S*\s*){1,600})$")
+INSTALLED = re.compile(r"\bSuccessfully installed ((?:\S+-\d\S*\s*){1,600})")
 NAME_AND_VERSION = re.compile(r"([A-Za-z0-9][\w.-]*?)-(\d[\w.+!]*)$")
 ADDED = re.compile(r"[+~] ?([A-Za-z0-9][\w.-]{0,80})==(\d[\w.+!]{0,60})(?: \(from .{0,300}\))?$")
 SATISFIED = re.compile(
@@ -27,7 +27,7 @@ def parse_installs(lines: list[Line]) -> Section | None:
     section = Section("pip install")
     for line in lines:
         text = line.text
-        if text.startswith("Successfully installed ") and (match := INSTALLED.match(text)):
+        if "Successfully installed " in text and (match := INSTALLED.search(text)):
             pairs = [pair for word in match[1].split() if (pair := NAME_AND_VERSION.match(word))]
         elif text[0] in "+~" and (match := ADDED.match(text)):
             pairs = [match]

@@ -179,11 +179,11 @@ MESSAGES = (
         r"(?:Pytorch|Torch): (\d[\w.+]{2,40})\. CUDA(?: =|:) (\d{1,2}\.\d)\. CUDA Toolkit(?: =|:) (\d{1,2}\.\d)",
         _record_unsloth,
     ),
-    # Attempting uninstall ... Successfully installed torch-2.4.0 vllm-0.6.1
+    # Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
     Message(
-        "Successfully installed ",
-        r"(?m)(?<=[ d] )(torch|vllm|transformers|trl|triton|xformers|numpy|flash-attn)-(\d[\w.+]{1,40})(?= |$)",
-        _record_distribution,
+        "which is of cuda capability",
+        r"Found GPU\d{1,2} ([A-Z][\w /()-]{2,60}?) which is of cuda capability (\d{1,2}\.\d)",
+        lambda section, match: _record_gpu(section, match[1], match[2]),
     ),
 )
 # The paths in a traceback contain the Python version, the kind of environment, and the libraries in use.

@@ -8,12 +8,16 @@ from envdoctor.reports.json_lines import expand_json
 
 MIN_CHARACTERS = 200  # of a line that contains several lines
 MIN_LABELS = 4
-LABELS = re.compile(
+COLLECT_ENV = re.compile(
     r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|ROCM used to build PyTorch|OS|GCC version"
     r"|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available|CUDA runtime version"
     r"|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version|cuDNN version"
     r"|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU|Versions of relevant libraries): "
     r"|\[(?:pip3?|conda)\] )"
+)
+CHECK_ENV = re.compile(  # of sglang
+    r"\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC|CUDA Driver Version"
+    r"|PyTorch|NVIDIA Topology|Hypervisor vendor|ulimit soft): |[a-z][\w-]{1,40}: (?:\d{1,4}\.\d|Module Not Found))"
 )
 TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
 LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
@@ -25,8 +29,9 @@ def unfold_lines(raw: list[str]) -> list[str]:
 
 
 def _unfold(line: str) -> list[str]:
-    if "PyTorch" in line and len(LABELS.findall(line)) >= MIN_LABELS:
-        return LABELS.split(line)
+    labels = CHECK_ENV if "CUDA Driver Version: " in line else COLLECT_ENV
+    if "PyTorch" in line and len(labels.findall(line)) >= MIN_LABELS:
+        return labels.split(line)
     if "NVIDIA-SMI" in line and "Driver Version" in line:
         return TABLE_ROWS.split(line)
     if header := LIST_HEADER.match(line):

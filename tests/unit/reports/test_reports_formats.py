@@ -138,10 +138,11 @@ def test_docker_inspect() -> None:
         ("FROM nvidia/cuda:12.4.1-cudnn-runtime-ubuntu20.04", {
             "cuda.nvcc_version": "unreadable", "system.glibc": "2.31",
         }),
-        ("docker run --rm --gpus all pytorch/pytorch:2.4.0-cuda12.1-cudnn9-devel nvidia-smi", {
+        ("docker run --rm --gpus all pytorch/pytorch:2.4.0-cuda12.1-cudnn9-devel", {
             "stack.torch.version": "2.4.0", "stack.torch.cuda": "12.1", "system.container": "docker",
         }),
         ("    Image:          python:3.11-slim", {"stack.python_version": "3.11"}),
+        ("docker run --rm --gpus all nvidia/cuda:11.8.0-base-ubuntu20.04 nvidia-smi", {"system.glibc": "unreadable"}),
         ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent"}),
         ("image: registry.example.com/team/pytorch:2.4.0-cuda12.1-mine", {"stack.torch": "unreadable"}),
     ],
@@ -169,7 +170,7 @@ def test_facts_survive_what_pages_and_logs_do_to_lines(name: str, change: str) -
         "quoted": "\n".join(f"> {line}" for line in lines),
         "one line": " ".join(" ".join(lines).split()),
     }
-    if change == "one line" and name not in ("collect-env-macos", "nvidia-smi-slurm"):
+    if (name, change) == ("collect-env-rocm", "one line"):  # vLLM's headings are lost
         return
     found, expected = parse_report(changes[change]), parse_report(excerpt(name))
     assert found.stack.torch == expected.stack.torch
