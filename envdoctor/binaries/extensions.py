@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from envdoctor.binaries.cache import CompiledFile, FileCache, identity
 from envdoctor.binaries.elf import Elf, ElfError, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code
 from envdoctor.binaries.libraries import MACHINE, LibrarySearch
+from envdoctor.core.record import Record
 from envdoctor.core.records import Extension
 
 # Symbols that torch or NCCL must define: Itanium-mangled names in c10, at, torch and caffe2 (with vtables and type
@@ -36,7 +37,7 @@ OPTIONAL_FILES = re.compile(
 )
 
 
-class CompiledPath(NamedTuple):
+class CompiledPath(Record, frozen=True):
     """The location of a compiled file and its distribution."""
 
     folder: str  # site-packages
@@ -59,7 +60,7 @@ class CompiledPath(NamedTuple):
         return self.path.startswith("nvidia/")
 
 
-class CompiledFiles(NamedTuple):
+class CompiledFiles(Record, frozen=True):
     """All compiled files of an environment; a file that cannot be read has a `problem`."""
 
     files: dict[CompiledPath, CompiledFile]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from msgspec import NODEFAULT
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from envdoctor.cli.common import CommonOptions, ProgressOptions
 from envdoctor.cli.finish import finish
@@ -81,7 +81,7 @@ def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
             dots = "..." if get_origin(get_args(field.type)[0]) is tuple else ""
             positional = typer.Argument(metavar=f"[{metavar}]{dots}", help=declaration.help, show_default=False)
             yield _parameter(field.name + POSITIONAL, Annotated[kind, positional], None)
-            declaration = declaration._replace(help=f"The same as {metavar}.")
+            declaration = replace(declaration, help=f"The same as {metavar}.")
         yield _parameter(field.name, Annotated[kind, _typer_parameter(declaration)], default)
 
 

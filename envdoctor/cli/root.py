@@ -25,5 +25,6 @@ app = build_group(
     help=DESCRIPTION,
     invoke_without_command=True,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Help pages are coloured where all other output is, also in a pipe with FORCE_COLOR.
+    context_settings={"help_option_names": ["-h", "--help"], "color": True},
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from msgspec.structs import fields
 
@@ -16,9 +16,10 @@ from envdoctor.cli.common import CommonOptions, Format
 from envdoctor.commands.registry import BY_NAME, GROUPS, child_names
 from envdoctor.core.config import read_config
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.record import Record
 
 
-class Spelling(NamedTuple):
+class Spelling(Record, frozen=True):
     """What replaces an option of an earlier version: another command, an argument or another option."""
 
     command: str

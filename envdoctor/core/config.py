@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from envdoctor.core.decoding import parse_toml, read_toml_text
 from envdoctor.core.directories import config_directory
@@ -29,7 +29,7 @@ ConfigValue = str | bool | tuple[str, ...]
 Level = Literal["environment", "project", "user"]
 
 
-class Key(NamedTuple):
+class Key(Record, frozen=True):
     """A key of the configuration."""
 
     help: str

@@ -9,12 +9,13 @@ The command line builds its parameters from these fields. A field that is itself
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.record import Record
 
 
-class Option(NamedTuple):
+class Option(Record, frozen=True):
     """An option. A field of type `bool` is a flag; a field of type `tuple` may be repeated.
 
     With `argument`, the value may also be a positional argument: `check VENV` and `check --venv VENV`.
@@ -30,7 +31,7 @@ class Option(NamedTuple):
     rest: bool = False  # its values are also the words after `--`
 
 
-class Argument(NamedTuple):
+class Argument(Record, frozen=True):
     """A positional argument."""
 
     help: str

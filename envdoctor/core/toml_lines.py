@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
+KEY = r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*="""
 LONG_STRINGS = ('"""', "'''")
 
 
@@ -32,14 +32,14 @@ def _index_lines(text: str) -> dict[tuple[str, ...], int]:
         if inside:
             inside = "" if inside in line else inside
             continue
-        if head := HEADER.match(line):
+        if head := re.match(HEADER, line):
             table = _split_stack(head[2])
             found.setdefault(table, number)
             if head[1] == "[[":
                 counts[table] = counts.get(table, -1) + 1
                 table = (*table, str(counts[table]))
                 found.setdefault(table, number)
-        elif key := KEY.match(line):
+        elif key := re.match(KEY, line):
             found.setdefault((*table, *_split_stack(key[1])), number)
         inside = next((quotes for quotes in LONG_STRINGS if line.count(quotes) % 2), "")
     return found

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.environment.conda import read_packages
 from envdoctor.environment.layout import Layout
@@ -15,7 +15,7 @@ from envdoctor.environment.markers import Markers
 from envdoctor.environment.metadata import FoundDistribution, list_metadata, name_from_metadata_path, read_folder
 
 
-class InstalledDistributions(NamedTuple):
+class InstalledDistributions(Record, frozen=True):
     """The imported copy of each distribution by name, the shadowed copies, and notes on unreadable metadata."""
 
     active: dict[str, Distribution]

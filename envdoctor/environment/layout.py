@@ -10,21 +10,21 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.core.paths import is_file, is_folder, resolve_links
+from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, absent, known, unreadable
 
 
-class Folder(NamedTuple):
+class Folder(Record, frozen=True):
     """One package directory on sys.path."""
 
     path: Path
     role: str  # own, user, system, PYTHONPATH
 
 
-class Layout(NamedTuple):
+class Layout(Record, frozen=True):
     """The paths of an environment, before its packages are read."""
 
     kind: Fact[str]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +30,7 @@ NAME_BYTES = 255  # the limit of Linux for one path component
 VERIFICATION = "envdoctor-verification.json"
 
 
-class EnvironmentPaths(NamedTuple):
+class EnvironmentPaths(Record, frozen=True):
     """The paths of an environment and of its data directory."""
 
     venv: Path

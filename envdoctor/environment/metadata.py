@@ -9,17 +9,17 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
 
 HEAD_BYTES = 1 << 16
-FIELDS = frozenset({b"name", b"version", b"requires-dist", b"requires-python", b"home-page", b"project-url"})
-METADATA_SUFFIX = re.compile(r"\.(?:dist|egg)-info$")
+NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
+FIELDS = {name.encode(): name for name in NAMES}
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
 
 
@@ -31,14 +31,14 @@ class DirectUrl(msgspec.Struct):
     dir_info: dict[str, bool] = {}
 
 
-class FoundDistribution(NamedTuple):
+class FoundDistribution(Record, frozen=True):
     """A distribution and the path of its metadata."""
 
     distribution: Distribution
     metadata: Path
 
 
-class FolderMetadata(NamedTuple):
+class FolderMetadata(Record, frozen=True):
     """The distributions in one package directory, and notes on unreadable metadata."""
 
     found: list[FoundDistribution]
@@ -72,7 +72,7 @@ def list_metadata(folder: Path) -> list[Path]:
 
 def name_from_metadata_path(metadata: Path) -> str:
     """The distribution name in a metadata path: `Flash_Attn-2.8.3.dist-info` is "flash-attn"."""
-    return normalize_name(METADATA_SUFFIX.sub("", metadata.name).partition("-")[0])
+    return normalize_name(metadata.stem.partition("-")[0])
 
 
 def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadata: FolderMetadata) -> None:
@@ -86,9 +86,10 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
         folder_metadata.notes.append(f"{path}: {error.strerror}")
         head = b""
     fields = parse_head(head)
-    version = METADATA_SUFFIX.sub("", name).partition("-")[2]
-    version = re.sub(r"-py3\.\d+$", "", version)
-    requires = fields["requires-dist"] or (_egg_requires(path) if name.endswith(".egg-info") else [])
+    version, requires = path.stem.partition("-")[2], fields["requires-dist"]
+    if name.endswith(".egg-info"):
+        version = re.sub(r"-py3\.\d+$", "", version)
+        requires = requires or _egg_requires(path)
     distribution = Distribution(
         name=normalize_name(_first(fields, "name")) or name_from_metadata_path(path),
         version=_first(fields, "version") or version,
@@ -106,11 +107,11 @@ def parse_head(head: bytes) -> dict[str, list[str]]:
 
     Example lines: `Name: trl`, `Version: 0.23.1`, `Requires-Dist: vllm>=0.10.2; extra == "vllm"`.
     """
-    fields: dict[str, list[str]] = {name.decode(): [] for name in FIELDS}
+    fields: dict[str, list[str]] = {name: [] for name in NAMES}
     for line in head[: _end_of_fields(head)].split(b"\n"):
         key, colon, value = line.partition(b":")
-        if colon and (name := key.lower()) in FIELDS:
-            fields[name.decode()].append(value.strip(b" \t\r").decode(errors="replace"))
+        if colon and (name := FIELDS.get(key.lower())):
+            fields[name].append(value.strip(b" \t\r").decode(errors="replace"))
     return fields
 
 
@@ -128,7 +129,7 @@ def choose_home_page(home_page: str, project_urls: list[str]) -> str:
     labelled: dict[str, str] = {}
     for line in project_urls:
         label, _, url = line.partition(",")
-        labelled.setdefault(re.sub(r"[\W_]", "", label).lower(), url.strip())
+        labelled.setdefault("".join(filter(str.isalnum, label)).lower(), url.strip())
     return next((labelled[label] for label in HOME_LABELS if label in labelled), next(iter(labelled.values()), ""))
 
 
@@ -178,16 +179,16 @@ def _read_source(path: Path) -> str:
     """The installer or the source: uv, pip, conda, "flash_attn-2.8.3-...whl", "verl@4d1c9e6"."""
     if path.name.endswith(".egg-info"):
         return ""
-    installer = _read_small(path / "INSTALLER").decode(errors="replace").strip()[:40]
+    installer = _read_small(f"{path}/INSTALLER").decode(errors="replace").strip()[:40]
     direct = (
-        b"" if installer == "conda" else _read_small(path / "direct_url.json")
+        b"" if installer == "conda" else _read_small(f"{path}/direct_url.json")
     )  # conda's contains its build directory
     return parse_direct_url(direct) if direct else installer
 
 
-def _read_small(path: Path) -> bytes:
+def _read_small(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return file.read(HEAD_BYTES)
     except OSError:
         return b""
@@ -210,7 +211,7 @@ def parse_direct_url(data: bytes) -> str:
 
 def editable_project(metadata: Path) -> Path | None:
     """The project directory of an editable distribution; None for any other."""
-    data = _read_small(metadata / "direct_url.json") if metadata.name.endswith(".dist-info") else b""
+    data = _read_small(f"{metadata}/direct_url.json") if metadata.name.endswith(".dist-info") else b""
     try:
         direct = msgspec.json.decode(data, type=DirectUrl)
     except (msgspec.DecodeError, RecursionError):
@@ -226,7 +227,8 @@ def compiled_files(metadata: Path) -> Iterator[str] | None:
     """Compiled files in a distribution's RECORD, relative to its directory; None without a RECORD."""
     name = "RECORD" if metadata.name.endswith(".dist-info") else "installed-files.txt"
     try:
-        return parse_record((metadata / name).read_bytes(), relative_to=name)
+        with open(f"{metadata}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
+            return parse_record(file.readall(), relative_to=name)
     except OSError:
         return None
 

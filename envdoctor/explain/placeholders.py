@@ -194,7 +194,7 @@ def _requirement_of_library(library: str, cuda: str) -> str:
 
     cuDNN and NCCL have a package for each CUDA version with the same files: only `cuda`, torch's, selects one.
     """
-    match = NVIDIA_LIBRARY.fullmatch(library)
+    match = re.fullmatch(NVIDIA_LIBRARY, library)
     major = (match[2] or "").partition(".")[0] if match else ""
     name = package_of_library(library, cuda)
     own = match is not None and (match[1].startswith("cudnn") or match[1] in OWN_VERSIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -46,14 +46,14 @@ class FixedFinding(Record, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Application(NamedTuple):
+class Application(Record, frozen=True):
     """A remedy that envdoctor can apply: its installs and removals, and its other steps, which are printed."""
 
     steps: tuple[Install | Uninstall, ...]
     manual: tuple[str, ...]
 
 
-class Fixable(NamedTuple):
+class Fixable(Record, frozen=True):
     """A finding with its alternatives that envdoctor can apply; none if it is for the user."""
 
     finding: Finding

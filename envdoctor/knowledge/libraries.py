@@ -11,7 +11,7 @@ NVIDIA_NAMES = {
     "cusolverMg": "cusolver", "cufftw": "cufft", "nvToolsExt": "nvtx", "cufile_rdma": "cufile",
     "nvshmem_host": "nvshmem",
 }  # fmt: skip
-NVIDIA_LIBRARY = re.compile(
+NVIDIA_LIBRARY = (
     r"lib(cudart|cublas|cublasLt|nvblas|cudnn\w*|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cusparseLt|nvrtc|"
     r"nvrtc-builtins|nvJitLink|cupti|nccl|nvToolsExt|cufile|cufile_rdma|nvshmem_host)\.so(?:\.([\d.]+))?"
 )
@@ -61,7 +61,7 @@ def package_of_library(library: str, cuda: str = "") -> str:
     `libcudart.so.12` is in nvidia-cuda-runtime-cu12, `libcudart.so.13` in nvidia-cuda-runtime. `cuda` (torch's,
     "12.8") selects the package of a library whose SONAME does not identify the CUDA version.
     """
-    found = NVIDIA_LIBRARY.fullmatch(library)
+    found = re.fullmatch(NVIDIA_LIBRARY, library)
     if not found:
         return next((owner for pattern, owner in LIBRARY_OWNERS if re.match(pattern, library)), "")
     name = "cudnn" if found[1].startswith("cudnn") else NVIDIA_NAMES.get(found[1], found[1])

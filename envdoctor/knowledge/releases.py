@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
 
+from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
 from envdoctor.knowledge.versions import is_local_build, public_part, satisfies, version_key
 
@@ -25,7 +25,7 @@ class Release(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     optional: tuple[str, ...] = ()
 
 
-class Requirement(NamedTuple):
+class Requirement(Record, frozen=True):
     """A package and the accepted versions."""
 
     name: str

@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import (
@@ -81,7 +81,7 @@ class Nvml:
             raise self._module.NVMLError(FUNCTION_NOT_FOUND) from None
 
 
-class Reader(NamedTuple):
+class Reader(Record, frozen=True):
     """An NVML symbol, and the function that reads a fact with it."""
 
     symbol: str
@@ -200,15 +200,15 @@ def _query_gpu(nvml: Nvml, index: int) -> Gpu:
 
 def _read_fact(nvml: Nvml, handle: Any, readers: tuple[Reader, ...]) -> Fact[Any]:
     """The fact from the newest symbol that both the driver and nvidia-ml-py support."""
-    (symbol, read), *older = readers
+    reader, *older = readers
     try:
-        return known(read(nvml, handle), symbol)
+        return known(reader.read(nvml, handle), reader.symbol)
     except nvml.NVMLError as error:
         if older and error.value in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
             return _read_fact(nvml, handle, tuple(older))
-        return _error_fact(nvml, symbol, error)
+        return _error_fact(nvml, reader.symbol, error)
     except ValueError as error:  # a name that is not UTF-8, a number that nvml.h does not define
-        return unreadable(symbol, f"unexpected value: {error}")
+        return unreadable(reader.symbol, f"unexpected value: {error}")
 
 
 def _system_fact(nvml: Nvml, symbol: str, query: Callable[[], Any]) -> Fact[Any]:

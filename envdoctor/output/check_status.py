@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from envdoctor.commands.check import CheckResult
+from envdoctor.core.record import Record
 from envdoctor.core.records import Candidate, Condition, Fact, Gpu, Machine, Stack
 from envdoctor.output.machine import gib
 from envdoctor.output.text import Column, Rows, Text
@@ -27,7 +30,7 @@ SHOWN_PACKAGES = (
 GPU_CONDITION = "GPUs"  # the condition of every profile that needs a GPU
 
 
-class Status(NamedTuple):
+class Status(Record, frozen=True):
     """One status line."""
 
     mark: str
@@ -50,7 +53,7 @@ def status_lines(data: CheckResult) -> list[Status]:
         *_environment(data),
         *([] if data.report else [_profile(data)]),
     ]
-    return [line._replace(mark=marks.get(line.name, line.mark)) for line in lines]
+    return [msgspec.structs.replace(line, mark=marks.get(line.name, line.mark)) for line in lines]
 
 
 def status_table(lines: list[Status]) -> Rows:

@@ -12,10 +12,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import closest_match
+from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.system_packages import system_packages
@@ -51,7 +52,7 @@ FORBIDDEN_VARIABLES = (
 )
 
 
-class Problem(NamedTuple):
+class Problem(Record, frozen=True):
     """A problem of a profile: the key, the observed value, and the expected value."""
 
     place: str  # "when.glibc", "requirements[2].spec"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.record import Record
 from envdoctor.core.toml_lines import find_line
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.profiles.checks import ENTRY_CHECKS, Problem, distribution_names, escaped
@@ -29,7 +30,7 @@ class Entries(msgspec.Struct):
     wheels: tuple[Wheel, ...] = ()
 
 
-class LoadedFile(NamedTuple):
+class LoadedFile(Record, frozen=True):
     """The content of one profile file."""
 
     path: Path

@@ -27,7 +27,7 @@ from envdoctor.rules.torch_install import install_torch, is_windows
 WSL_GPUS = 3
 HGX_GPUS = 4
 # Kernels that Ubuntu and Debian do not provide: such a system runs in a container on another host.
-FOREIGN_KERNEL = re.compile(r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d")
+FOREIGN_KERNEL = r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d"
 UBUNTU_KERNELS = {"18.04": ((4, 15), (5, 4)), "20.04": ((5, 4), (5, 15)), "22.04": ((5, 15), (6, 8)),
                   "24.04": ((6, 8), (6, 17))}  # fmt: skip
 
@@ -301,7 +301,7 @@ def _foreign_kernel(machine: Machine) -> str:
     number = re.match(r"(\d+)\.(\d+)", kernel)
     limits = UBUNTU_KERNELS.get(release[1]) if release else None
     outside = bool(limits and number) and not (limits[0] <= (int(number[1]), int(number[2])) <= limits[1])  # type: ignore[index]
-    return f"kernel {kernel} under {system}" if outside or FOREIGN_KERNEL.search(kernel) else ""
+    return f"kernel {kernel} under {system}" if outside or re.search(FOREIGN_KERNEL, kernel) else ""
 
 
 def _jetson(machine: Machine) -> bool:

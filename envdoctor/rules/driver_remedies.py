@@ -24,7 +24,7 @@ LIST_PROCESSES = "nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --fo
 MODULE_VERSION = "cat /proc/driver/nvidia/version"
 KUBERNETES = ("kubernetes", "kubepods")
 APPTAINER = ("apptainer", "singularity")
-DPKG = re.compile(r"ubuntu|debian", re.IGNORECASE)
+DPKG = r"(?i)ubuntu|debian"
 
 
 def for_gpu(gpu: Gpu, *commands: str) -> tuple[Remedy, ...]:
@@ -83,7 +83,7 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
     branch = next((branch for branch in PACKAGED_BRANCHES if branch >= needed), 0)
     system = machine.system.os.value or ""
     if not branch or "ubuntu" not in system.lower():
-        return fix, steps("dpkg -l '*nvidia-driver*'" if DPKG.search(system) else MODULE_VERSION)
+        return fix, steps("dpkg -l '*nvidia-driver*'" if re.search(DPKG, system) else MODULE_VERSION)
     models = [model_of(gpu) for gpu in gpus_of(machine)]
     server = models and all(model and model.kind == "data-centre" for model in models)
     is_open = machine.driver.module.value == "open" or max(capabilities, default=(0, 0)) >= FIRST_OPEN_ONLY
@@ -107,7 +107,7 @@ def start_fabric_manager(machine: Machine) -> tuple[str, tuple[Remedy, ...]]:
         return fix, steps(MODULE_VERSION, status)
     start = either([status, "sudo systemctl enable --now nvidia-fabricmanager"])
     branch = dotted_numbers(version)[0]
-    if not DPKG.search(machine.system.os.value or "") or branch > PACKAGED_BRANCHES[-1]:
+    if not re.search(DPKG, machine.system.os.value or "") or branch > PACKAGED_BRANCHES[-1]:
         return fix, start
     install = f"sudo apt-get install -y --allow-downgrades 'nvidia-fabricmanager-{branch}={version}*'"
     fix += " Install that version if it is missing or another one is installed."

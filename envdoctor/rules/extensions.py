@@ -32,13 +32,13 @@ from envdoctor.rules.torch_install import (
 # xformers uses torch's kernels on Volta; its own file has none.
 OLDEST_GPU: dict[str, Capability] = {"vllm": (7, 0), "sgl-kernel": (7, 5), "flash-attn": (8, 0), "xformers": (7, 5)}
 GENERAL_ARCHITECTURES = 3  # architectures of a fatbin entry: kernels with so many are built for all GPUs of the build
-CUDA_LIBRARY = re.compile(
+CUDA_LIBRARY = (
     r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|curand|cusolver|cusparse|cusparseLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)"
 )
 
 # Files for one torch release each; the library loads only the one for the installed torch:
 # torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch24-cpu.so (torch-c-dlpack-ext 0.1.5, core.py).
-FILE_OF_A_RELEASE = re.compile(r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$")
+FILE_OF_A_RELEASE = r"_torch(\d)(\d+)-(?:cpu|cuda)\.so$"
 
 
 @rule("EXT001", kind="environment", severity="error", cause="torch-abi-mismatch")
@@ -120,7 +120,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
     """
     for name, files in _by_distribution(stack).items():
         for file in files:
-            missing = [library for library in file.missing_libraries if CUDA_LIBRARY.match(library)]
+            missing = [library for library in file.missing_libraries if re.match(CUDA_LIBRARY, library)]
             if name == "vllm":  # VLLM003 reports another major version than torch
                 missing = [library for library in missing if f".so.{torch_cuda(stack).split('.')[0]}" in library]
             if not missing or is_optional(file):
@@ -225,7 +225,7 @@ def _rebuild(stack: Stack, name: str, capabilities: str = "") -> tuple[Remedy, .
 def _for_one_cuda(machine: Machine, stack: Stack, name: str, library: str) -> tuple[str, tuple[Remedy, ...]]:
     """The fix and the remedies for a missing CUDA library."""
     package, own = package_of_library(library, torch_cuda(stack)), torch_cuda(stack).partition(".")[0]
-    suffix, soname = re.search(r"-cu(\d+)$", package), CUDA_LIBRARY.match(library)
+    suffix, soname = re.search(r"-cu(\d+)$", package), re.match(CUDA_LIBRARY, library)
     cuda, number = suffix[1] if suffix else "13", soname[2] if soname else ""
     if own == cuda:
         fix = f"Install {package}, which contains the library and which torch for CUDA {torch_cuda(stack)} can use."
@@ -249,7 +249,7 @@ def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:
 
 def _for_another_torch(file: Extension, stack: Stack) -> bool:
     """Whether a file is for another torch release than the installed one, according to its name."""
-    release = FILE_OF_A_RELEASE.search(file.path)
+    release = re.search(FILE_OF_A_RELEASE, file.path)
     return release is not None and list(release.groups()) != torch_version(stack).split(".")[:2]
 
 

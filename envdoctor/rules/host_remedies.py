@@ -10,7 +10,7 @@ from envdoctor.core.records import Fact, Machine
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.rules.driver_remedies import APPTAINER, DPKG, KUBERNETES, container_of
 
-DNF = re.compile(r"fedora|red hat|rhel|rocky|alma|centos|oracle|amazon", re.IGNORECASE)
+DNF = r"(?i)fedora|red hat|rhel|rocky|alma|centos|oracle|amazon"
 
 
 def set_path(name: str, value: str, removed: Container[str]) -> str:
@@ -23,7 +23,7 @@ def install_packages(machine: Machine, apt: str, dnf: str) -> list[str]:
     """The command that installs packages of the distribution; one for apt and one for dnf if it is unknown."""
     system = machine.system.os.value or ""
     lines = {f"sudo apt-get install -y {apt}": DPKG, f"sudo dnf install -y {dnf}": DNF}
-    return [line for line, pattern in lines.items() if pattern.search(system)] or list(lines)
+    return [line for line, pattern in lines.items() if re.search(pattern, system)] or list(lines)
 
 
 def install_toolkit(machine: Machine, cuda: str) -> tuple[Remedy, ...]:

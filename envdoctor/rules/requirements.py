@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Evidence, Stack
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
@@ -37,7 +37,7 @@ CHECKED_AT_IMPORT = frozenset({
 })  # fmt: skip
 
 
-class Violation(NamedTuple):
+class Violation(Record, frozen=True):
     """A requirement that an installed version does not satisfy."""
 
     requirer: str
@@ -53,7 +53,7 @@ class Violation(NamedTuple):
         return f"{requirement}, but {self.installed} is installed"
 
 
-class Missing(NamedTuple):
+class Missing(Record, frozen=True):
     """A requirement whose package is not installed."""
 
     requirer: str
@@ -61,7 +61,7 @@ class Missing(NamedTuple):
     specifier: str
 
 
-class Requirements(NamedTuple):
+class Requirements(Record, frozen=True):
     """All requirements that are not satisfied."""
 
     violations: tuple[Violation, ...]

@@ -29,7 +29,7 @@ from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, is_windows, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
-OTHER_GPU = re.compile(r"\b(amd|radeon|instinct|gfx\w+|intel|arc)\b", re.IGNORECASE)
+OTHER_GPU = r"(?i)\b(amd|radeon|instinct|gfx\w+|intel|arc)\b"
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
@@ -167,7 +167,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
 
 def nvidia_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """The GPUs, without those that a report of a ROCm or XPU build lists."""
-    return tuple(gpu for gpu in gpus_of(machine) if not OTHER_GPU.search(gpu.name.value or ""))
+    return tuple(gpu for gpu in gpus_of(machine) if not re.search(OTHER_GPU, gpu.name.value or ""))
 
 
 def is_without_cuda(stack: Stack) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Machine, Stack
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit, oldest_driver
@@ -36,7 +36,7 @@ BLACKWELL = (10, 0)
 FIRST_VLLM_FOR_CUDA_13 = "0.20"  # of the wheels on PyPI
 
 
-class TorchInstall(NamedTuple):
+class TorchInstall(Record, frozen=True):
     """A build of torch, and the steps that install it with its companions."""
 
     release: str  # "2.9.1"
