@@ -44,6 +44,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.rules import RULES, evaluate
 
 RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
+LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")  # next to the environment of a project
 SUFFIX = "-fixed"  # of the new environment next to one that envdoctor did not create
 
 
@@ -140,7 +141,7 @@ def _tested(fix: Fix, planned: FixResult) -> FixResult:
     result = msgspec.structs.replace(planned, dry_run=False)
     if not fix.words:
         return result
-    fix.reporter.phase(f"Running {' '.join(fix.words)}")
+    fix.reporter.phase(f"Running {' '.join(fix.words)} (output: {fix.log})")
     done = run_command(fix.words, fix.source, fix.log)
     return msgspec.structs.replace(result, command=done, failure=done.failure, log=str(fix.log))
 
@@ -151,6 +152,11 @@ def _with_notes(plan: FixResult, ids: Sequence[str], found: Sequence[Finding]) -
     notes = [f"{', '.join(missing)}: not reported for {plan.venv}"] if missing else []
     if plan.commands and plan.target == plan.venv:
         notes += [f"process {each} uses the environment: restart it" for each in processes_in(Path(plan.venv))]
+    target = Path(plan.target)
+    if plan.commands and target != Path(plan.venv) and target.exists():
+        notes.append(f"{target} exists already: remove it first, or use --adopt")
+    locks = [target.parent / name for name in LOCKS if plan.commands and (target.parent / name).exists()]
+    notes += [f"{lock} stays as it is: its tool installs the previous versions again" for lock in locks]
     others = tuple(each for each in found if ids and each.status in PROBLEMS and each.id not in ids)
     return msgspec.structs.replace(plan, notes=tuple(notes), remaining=others)
 
@@ -197,7 +203,7 @@ def _target(source: Path, request: FixRequest) -> Path:
         check_replaceable(source, adopt=True)
         return source
     target = source.with_name(source.name + SUFFIX)
-    if target.exists():
+    if target.exists() and not request.dry_run:
         raise BadInput(
             f"{target} exists already, and envdoctor did not create {source}",
             expected="a path for the repaired copy, or --adopt to replace the environment",

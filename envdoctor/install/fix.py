@@ -228,9 +228,9 @@ def _test(fix: Fix, journal: Journal, trial: Trial) -> Trial:
     with journal.step("probes"):
         trial = _probe(fix, trial)
     if fix.words:
-        fix.reporter.phase(f"Running {' '.join(fix.words)}")
+        fix.reporter.phase(f"Running {' '.join(fix.words)} (output: {fix.log})")
         with journal.step("command", command=fix.words):
-            done = run_command(fix.words, fix.paths.building, fix.log)
+            done = run_command(fix.words, fix.paths.building, fix.log, fix.source)
             trial = trial._replace(command=done, stage="command")
             if done.failure:
                 raise TrialFailed(trial._replace(failure=done.failure))

@@ -35,14 +35,27 @@ class CommandRun(Record, frozen=True):
         return f"{self.command} {self.ending}: {self.last_line}" if self.exit_code else ""
 
 
-def run_command(words: Sequence[str], venv: Path, log: Path) -> CommandRun:
-    """Run a command in this directory with the environment activated."""
-    path = f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-    variables = {"VIRTUAL_ENV": str(venv), "PATH": path}
-    done = run(words, timeout=COMMAND_SECONDS, env=variables, log=log)
+def run_command(words: Sequence[str], venv: Path, log: Path, original: Path | None = None) -> CommandRun:
+    """Run a command in this directory with the environment activated.
+
+    Words that are paths in the original environment name the same file in `venv`. `uv run` uses `venv` as it is.
+    """
+    variables = {
+        "VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+        "UV_PROJECT_ENVIRONMENT": str(venv), "UV_NO_SYNC": "1",
+        **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
+    }  # fmt: skip
+    command = [_in_copy(word, original, venv) if original else word for word in words]
+    done = run(command, timeout=COMMAND_SECONDS, env=variables, log=log)
     lines = [line.strip() for line in done.output.splitlines() if line.strip()]
     return CommandRun(shlex.join(words), done.returncode or int(done.timed_out), done.ending,
                       lines[-1] if lines else "it printed nothing", done.seconds)  # fmt: skip
+
+
+def _in_copy(word: str, original: Path, venv: Path) -> str:
+    path = Path(os.path.normpath(Path.cwd() / word))
+    folders = [each for each in (original, original.resolve()) if "/" in word and path.is_relative_to(each)]
+    return str(venv / path.relative_to(folders[0])) if folders else word
 
 
 def run_probes(

@@ -68,7 +68,8 @@ def _changes(data: FixResult) -> list[Part]:
     if data.dry_run and len([each for each in data.findings if each.state == "planned" and each.commands]) > 1:
         parts += [Text("  together:"), *(indent(command(line)) for line in data.commands)]
     if data.dry_run and data.failure:
-        parts.append(Text(f"  these remedies cannot be applied together: {data.failure}", style="error"))
+        subject = "these remedies cannot be applied together" if len(data.findings) > 1 else "it cannot be applied"
+        parts.append(Text(f"  {subject}: {data.failure}", style="error"))
     if data.changes and (data.applied or data.dry_run):
         parts.append(Text("  changed packages:" if data.applied else "  packages that would change:"))
         parts += [indent(Text(change)) for change in data.changes[:CHANGES_SHOWN]]
@@ -120,6 +121,7 @@ def _next(data: FixResult) -> list[Part]:
     place = shlex.quote(data.target)
     lines = [f". {shlex.quote(each.path)}" for each in data.files if each.written and each.kind == "profile"]
     if data.applied:
+        lines += [f". {place}/bin/activate"] if data.target != data.venv else []
         lines += [f"envdoctor verify --venv {place}"]
         lines += [f"envdoctor rollback --venv {place}"] if data.previous else []
     elif data.possible:

@@ -9,13 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from support.command import envelope
 from support.install_place import Place
-from test_fix import broken, fix, fixed, new_place, states
+from support.local_packages import PYTHON
+from test_fix import broken, fix, fixed, new_place, states, uv
 
 from envdoctor.install.environment_copy import copy_environment
 from envdoctor.install.fix import _copy_error
+from envdoctor.install.fix_trial import run_command
 from envdoctor.install.running_processes import processes_in
+from envdoctor.locking.uv import find_uv
 
 __all__ = ["broken"]  # a fixture
 
@@ -89,6 +93,36 @@ def test_processes_that_use_the_environment_are_named(broken: Place) -> None:
     assert sorted(found) == sorted((absolute, relative, by_name))
     assert {int(note.split()[1]) for note in notes} == {absolute, relative}
     assert fixed(broken, "--dry-run")["notes"] == []
+
+
+def test_the_command_is_never_run_in_the_original(broken: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in the original environment is one in the copy, and `uv run` uses the copy without the lock."""
+    project = broken.home / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    monkeypatch.chdir(project)
+    code = "import sys, os; print(sys.prefix, os.environ.get('PYTHONPATH'))"
+    copy, log = broken.home / "envs/copy", broken.home / "log"
+    uv("venv", "--no-project", "--python", PYTHON, copy)
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    for words in (
+        ["../envs/mine/bin/python"], [str(broken.venv / "bin/python")], [find_uv(), "run", "python"],
+        ["env", "-u", "X", "../envs/mine/bin/python"],
+    ):  # fmt: skip
+        done = run_command([*words, "-c", code], copy, log, broken.venv)
+        assert done.last_line == f"{copy} /of/the/user", log.read_text()
+        assert done.command.startswith(words[0])
+    assert not (project / ".venv").exists()
+    (broken.venv.parent / "uv.lock").touch()
+    (note,) = fixed(broken, "--dry-run")["notes"]
+    assert note.startswith(f"{broken.venv.parent}/uv.lock stays")
+
+
+def test_a_plan_is_printed_although_the_target_exists(broken: Place) -> None:
+    new_place(broken).venv.mkdir()
+    data = fixed(broken, "--dry-run")
+    assert states(data) == {"PKG001": "planned", "PKG007": "planned"}
+    assert data["notes"] == [f"{new_place(broken).venv} exists already: remove it first, or use --adopt"]
 
 
 def test_the_copy_of_a_read_only_environment_can_be_changed(tmp_path: Path) -> None:
