@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import Marker, default_environment
+from support.cases import each_case
 from support.sample_environments import add_distribution, make_venv
 
 from envdoctor.core.records import Distribution
 from envdoctor.environment.inspect import read_stack
 from envdoctor.environment.markers import Markers
 from envdoctor.environment.metadata import (
+    HEAD_BYTES,
+    _read_head,
     choose_home_page,
     parse_direct_url,
     parse_egg_requires,
@@ -165,3 +168,12 @@ def test_500_distributions_are_read_within_seconds(tmp_path: Path) -> None:
     stack = read_stack(tmp_path / "v", tmp_path / "cache", {"HOME": str(tmp_path)})
     assert time.process_time() - start < 3
     assert len(stack.distributions.value) == 500
+
+
+@each_case(("licence", "is_read"), [(HEAD_BYTES - 100, True), (HEAD_BYTES * 16, True), (HEAD_BYTES * 17, False)])
+def test_headers_after_a_long_licence_are_read(licence: int, is_read: bool, tmp_path: Path) -> None:
+    info = tmp_path / "a-1.dist-info"
+    info.mkdir(exist_ok=True)
+    header = f"Metadata-Version: 2.1\nName: a\nLicense: {'x' * licence}\nVersion: 1\n\n"
+    (info / "METADATA").write_text(header)
+    assert (b"Version: 1\n\n" in _read_head(info)) is is_read

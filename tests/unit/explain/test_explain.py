@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.remedies import commands_of
 
 from envdoctor.explain import explain
-from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, scan
+from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, _blocks, scan
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
 from envdoctor.machine.recorded import read_recorded
 
@@ -199,3 +199,14 @@ def test_failed_run_prints_its_likely_cause(tmp_path: Path) -> None:
     assert error["causes"][0]["remedies"]
     shown = envdoctor("train", "sort", "--python", python, "--unverified", "--run", "second", home=tmp_path)
     assert "likely cause: Not enough GPU memory" in shown.stderr
+
+
+def test_blocks_end_with_a_line_unless_it_is_longer_than_two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envdoctor.explain.scan.BLOCK_BYTES", 10)
+    for text, blocks in (
+        (b"a\n" * 8, [b"a\n" * 5, b"a\n" * 3]),
+        (b"0123456789abcdef\n01", [b"0123456789abcdef\n", b"01\n"]),
+        (b"0123456789" * 3, [b"0123456789" * 2, b"0123456789\n"]),
+        (b"", []),
+    ):
+        assert list(_blocks(io.BytesIO(text))) == blocks

@@ -9,7 +9,11 @@ from support.guide_cases import FAULTS, Fault
 from support.recorded_results import assert_as_recorded
 
 from envdoctor.knowledge.causes import causes
+from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import GUIDE_RULES, audit_guide
+from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.interpreter import interpret_guide
+from envdoctor.manifests.records import build_machine
 
 TODAY = date(2026, 11, 21)
 
@@ -42,3 +46,31 @@ def test_audits_are_as_recorded() -> None:
         steps = [[step.line, step.command] for step in audit.steps]
         found[fault.name] = [steps, audit.requirements, [each for each in audit.findings if each.id == fault.id]]
     assert_as_recorded("guide-faults", found)
+
+
+def test_a_conflict_between_two_packages_without_a_requirement_of_the_guide() -> None:
+    """vLLM 0.10.2 requires torch 2.8.0, and torchvision 0.24.0 requires torch 2.9.0; torch itself is not named."""
+    audit = audit_guide("```bash\nuv pip install vllm==0.10.2 torchvision==0.24.0\n```\n", name="guide.md")
+    conflict = next(finding for finding in audit.findings if finding.id == "RUN002")
+    assert "vllm 0.10.2 requires torch==2.8.0 and torchvision 0.24.0 requires torch==2.9.0" in conflict.message
+    assert (conflict.line, conflict.cause) == (2, "vllm-torch-mismatch")
+    assert "Use torch==2.8.0, which vllm requires" in conflict.fix
+
+
+def test_the_machine_of_a_guide_has_its_architecture() -> None:
+    guide = parse_guide("```bash\npip install torch==2.8.0\n```\n", "guide.md")
+    machine = build_machine(interpret_guide(guide, read_recorded("gh200-480gb"), "2026-11-23"))
+    assert machine.system.architecture.value == "aarch64"
+    assert machine.system.wsl.state == "absent"
+
+
+@each_case(
+    ("lines", "expected"),
+    [
+        (["a==1", "b>=2"], True), (["a==1"], False), (["a==1", "b"], False), (["a==1", "b==2", "c"], True),
+        (["a==1", "b==2", "c", "d"], False), (["a==1", "b==2", "-r other.txt", "# comment"], True),
+    ],
+)  # fmt: skip
+def test_a_block_of_requirements_has_versions_on_most_lines(lines: list[str], expected: bool) -> None:
+    guide = parse_guide("```text\n" + "\n".join(lines) + "\n```\n", "guide.md")
+    assert bool(interpret_guide(guide, None, "2026-11-23").installs) is expected

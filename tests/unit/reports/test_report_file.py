@@ -15,7 +15,7 @@ import support.sensitive_samples as samples
 from support.cases import each_case
 
 from envdoctor.commands.report import IssueReport, make_report, to_markdown
-from envdoctor.commands.report.gather import read_tail
+from envdoctor.commands.report.gather import _versions, read_tail
 from envdoctor.core.records import (
     Distribution,
     Evidence,
@@ -308,3 +308,8 @@ def test_a_long_log_is_truncated_at_line_breaks(tmp_path: Path) -> None:
     assert report.install is not None
     assert all(len(line) < 700 for line in report.install.lines)
     assert token[:12] not in to_markdown(report)
+
+
+def test_versions_of_the_machine_are_not_redacted() -> None:
+    assert _versions(read_recorded("h200")) >= {"580.159.04"}
+    assert all(re.match(r"\d", version) for version in _versions(read_recorded("cpu-2core")))

@@ -14,7 +14,7 @@ from support.cases import each_case
 from support.report_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
 
 from envdoctor.reports import Report, parse_report
-from envdoctor.reports.preprocess import extract_command, strip_prefixes
+from envdoctor.reports.preprocess import extract_command, has_line_numbers, strip_prefixes
 
 SAMPLE = """\
 PyTorch version: 2.8.0+cu128
@@ -238,3 +238,22 @@ def test_four_megabytes_of_random_characters_or_reports_take_seconds() -> None:
         start_time = time.process_time()
         parse_report(text)
         assert time.process_time() - start_time < 30.0
+
+
+@each_case(
+    ("numbers", "expected"),
+    [
+        ([1, 2, 3, 4, 5], True), ([1, 2, 3, 4], False), ([1, 4, 7, 10, 13], True), ([1, 5, 9, 13, 17], False),
+        ([1, 2, 3, 4, 5, 0, 0, 0, 0, 0], True), ([1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0], False),
+        ([1, 2, 3, 4, 5, 1], True), ([1, 2, 3, 2, 3, 4], True), ([1, 2, 1, 2, 1, 2], False),
+    ],
+)  # fmt: skip
+def test_line_numbers_rise_on_half_of_the_lines(numbers: list[int], expected: bool) -> None:
+    lines = [f"{number}  text" if number else "text" for number in numbers]
+    assert has_line_numbers(lines) is expected
+
+
+def test_the_first_200_lines_decide_on_line_numbers() -> None:
+    text = ["text"] * 100 + [f"{number} text" for number in range(1, 200)]
+    assert has_line_numbers(text)
+    assert not has_line_numbers(["text"] * 2 + text)

@@ -152,3 +152,33 @@ def test_llamafactory_env_with_gpu_type_and_number() -> None:
     assert report.stack.cuda_available.value is True
     assert versions(report)["llamafactory"] == "0.9.3.dev0"
     assert report.errors == ""
+
+
+@each_case(
+    ("expression", "printed", "fact"),
+    [
+        ("torch.version.cuda", "12.8", ("cuda", "12.8")),
+        ("torch.__version__, torch.version.cuda", "2.8.0 None", ("cuda", None)),
+        ("torch.cuda.get_arch_list()", "['sm_80', 'sm_90a', 'compute_120']",
+         ("architectures", ("sm_80", "sm_90a", "compute_120"))),
+        ("torch.cuda.get_device_capability(0)", "(9, 0)", ("compute_capability", "9.0")),
+        ("torch.cuda.get_device_name(0)", "NVIDIA H200", ("name", "NVIDIA H200")),
+        ("torch.cuda.is_available()", "True", ("available", True)),
+        ("transformers.__version__", "4.57.1", ("transformers", "4.57.1")),
+    ],
+)  # fmt: skip
+def test_values_that_python_prints(expression: str, printed: str, fact: tuple[str, object]) -> None:
+    report = parse_report(f">>> import torch; print({expression})\n{printed}\n")
+    stack, (name, expected) = report.stack, fact
+    assert stack is not None
+    if name in ("compute_capability", "name"):
+        (gpu,) = report.machine.gpus.value or ()
+        found: object = getattr(gpu, name).value
+    elif name == "available":
+        found = stack.cuda_available.value
+    elif name == "transformers":
+        found = (stack.distributions.value or {})[name].version
+    else:
+        assert stack.torch.value is not None
+        found = getattr(stack.torch.value, name).value
+    assert found == expected
