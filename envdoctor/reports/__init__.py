@@ -27,7 +27,13 @@ from envdoctor.reports.installs import parse_installs
 from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
 from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
 from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
-from envdoctor.reports.other_tools import parse_amd_tools, parse_comfyui_log, parse_dcgmi, parse_device_lists
+from envdoctor.reports.other_tools import (
+    parse_amd_tools,
+    parse_comfyui_log,
+    parse_dcgmi,
+    parse_device_lists,
+    parse_lspci,
+)
 from envdoctor.reports.package_lists import (
     parse_package_lists,
     parse_pip_show,
@@ -128,6 +134,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_dcgmi(lines),
         parse_device_lists(lines),
         parse_comfyui_log(lines),
+        parse_lspci(lines),
         parse_kubernetes_node(lines),
         parse_slurm(lines),
         parse_ray_status(lines),

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 from envdoctor.redact.variables import redact_variable
-from envdoctor.reports.collect_env import record_platform, record_python_version
+from envdoctor.reports.collect_env import record_platform, record_python_version, record_wsl
 from envdoctor.reports.env_vars import is_relevant
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
@@ -24,7 +25,7 @@ EMPTY = "(empty)"  # stands for an empty quoted value
 # around them: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
 ENTRY = re.compile(
     r"(?:[-*+\u2022\u00b7]\s+|\d{1,2}[.)]\s+|#{1,6}\s+)?[*_`\"']{0,3}([^\W\d][^:=|*`\"\n]{0,44}?)[*_`\"']{0,3}"
-    r"\s{0,4}(?::[*_`\"']{0,3}\s{0,8}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
+    r"\s{0,4}(?::[*_`\"']{0,3}\s{0,40}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
 # A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
@@ -53,22 +54,31 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
     )
     section = Section("flashinfer collect_env" if flashinfer else "handwritten list")
     cuda = ""
-    for line in lines:
+    for line, following in pairwise([*lines, Line(-1, "#")]):
         if line.number in consumed or len(line.text) > 400:
             continue
-        key, value = _entry(line.text)
+        key, value = _entry(line.text) if line.text[0] != "#" else _titled_entry(line, following)
         if not value or REQUIREMENT.search(re.sub(r"\([^()]*\)", "", value)):
             continue
+        numbers = {line.number, following.number} if value == following.text else {line.number}
         if _normalize_key(key) in ("cuda", "cuda version"):
             cuda = cuda or first_group(rf"^v?{RELEASE}", value)
             if cuda:
-                section.consumed.add(line.number)
+                section.consumed |= numbers
         elif _record_entry(section, key, value):
-            section.consumed.add(line.number)
+            section.consumed |= numbers
     if len(section.consumed) < MIN_LINES:
         return None
     _record_unlabeled_cuda(section, cuda)
     return section
+
+
+def _titled_entry(title: Line, value: Line) -> tuple[str, str]:
+    """A heading and the line below it, as forms of issues print them: `### Operating System`, `Ubuntu 22.04`."""
+    key, text = _entry(title.text)
+    if key or len(value.text) > 120 or value.text[0] == "#":
+        return key, text
+    return (key, value.text) if _normalize_key(key := title.text.strip("# ")) in FORM_KEYS else ("", "")
 
 
 def _entry(text: str) -> tuple[str, str]:
@@ -198,6 +208,14 @@ def _record_python_path(section: Section, value: str) -> bool:
     return True
 
 
+def _record_kernel(section: Section, value: str) -> bool:
+    kernel = first_group(r"^(?:Linux[ -](?:version )?)?v?(\d\.\d{1,3}[\w.+-]{0,60})", value)
+    if kernel:
+        section.set_fact("system.kernel", kernel)
+        record_wsl(section, kernel)
+    return bool(kernel)
+
+
 def _record_venv(section: Section, value: str) -> bool:
     section.set_fact("stack.kind", "venv" if value[:1] in "/~" or ":" in value[:2] else None)
     return "stack.kind" in section.facts
@@ -312,13 +330,15 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     (_record_python_path, ("python executable", "python path", "python bin")),
     (_record_venv, ("virtual env", "virtual environment")),
     (_record_system, (
-        "os", "operating system", "system", "platform", "host", "host os", "distro", "distribution", "linux distro",
-        "environment", "os/platform", "os / platform", "\u7cfb\u7edf", "\u64cd\u4f5c\u7cfb\u7edf",
+        "os", "os name", "os version", "operating system", "system", "platform", "host", "host os", "distro",
+        "distribution", "linux distro", "environment", "os/platform", "os / platform", "\u7cfb\u7edf",
+        "\u64cd\u4f5c\u7cfb\u7edf",
     )),
     (_record_comma_list, (
         "versions", "version info", "software", "env", "setup", "packages", "dependencies",
     )),
     (_record_wsl, ("wsl", "wsl2")),
+    (_record_kernel, ("kernel", "kernel release", "linux kernel")),
     (partial(_record_match, "system.glibc", r"(?:^|glibc[ -]?|[ )])(2\.\d{1,2})(?![\d.])"), (
         "glibc", "libc", "gnu libc",
     )),
@@ -339,3 +359,6 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     )),
 )  # fmt: skip
 KEYS = {key: recorder for recorder, keys in RECORDERS for key in keys}
+FORM_KEYS = frozenset(
+    f"{key}{ending}" for key in (*KEYS, "cuda") for ending in ("", " version")
+)  # headings above a value

@@ -79,6 +79,10 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     return section if section.gpus else None
 
 
+PCI_DEVICE = re.compile(
+    r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller(?: \[\d{4}\])?: "
+    r"NVIDIA Corporation \S{2,20} \[([^\]]{3,60})\]"
+)
 CUDA_DEVICE = re.compile(r"([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d) (\d{1,2}): (.{4,60}?) \[(\d{2,3})\]")
 
 
@@ -116,6 +120,17 @@ def parse_device_lists(lines: list[Line]) -> Section | None:
         elif not (index >= 0 and line.key in ("device minor", "brand", "gpu uuid")):
             continue
         section.consumed.add(line.number)
+    return section if section.gpus else None
+
+
+def parse_lspci(lines: list[Line]) -> Section | None:
+    """Parse `01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)`."""
+    section = Section("lspci")
+    for line in lines:
+        match = PCI_DEVICE.match(line.text) if "NVIDIA Corporation" in line.text else None
+        if match and is_gpu_name(match[1]):
+            section.set_gpu_fact(len(section.gpus), "name", clean_name(match[1]))
+            section.consumed.add(line.number)
     return section if section.gpus else None
 
 

@@ -23,9 +23,26 @@ TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
 LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
 
 
+# `<driver_version>591.74</driver_version>` of `nvidia-smi -q -x`; the listing has the same names with spaces.
+XML_FIELD = re.compile(r"\s*<([a-z_0-9]{2,60})>([^<>]{0,200})</\1>\s*$")
+XML_HEADING = re.compile(r"\s*<([a-z_0-9]{2,60})>\s*$|\s*<gpu id=\"([0-9A-Fa-f:.]{8,20})\">\s*$")
+XML_NAMES = {"uuid": "GPU UUID", "current_mig": "Current", "current_ecc": "Current", "gpu_temp": "GPU Current Temp"}
+
+
 def unfold_lines(raw: list[str]) -> list[str]:
     """The lines of a text, where several lines on one line are separate again."""
+    if any("nvidia_smi_log" in line for line in raw[:2000]):
+        raw = [_listing_line(line) for line in raw]
     return [part for line in raw for part in (_unfold(line) if len(line) >= MIN_CHARACTERS else expand_json(line))]
+
+
+def _listing_line(line: str) -> str:
+    """A line of XML as `nvidia-smi -q` prints it without `-x`: `Driver Version                 : 591.74`."""
+    if field := XML_FIELD.match(line):
+        return f"{XML_NAMES.get(field[1], field[1].replace('_', ' ').title()):<40}: {field[2]}"
+    if heading := XML_HEADING.match(line):
+        return f"GPU {heading[2]}" if heading[2] else heading[1].replace("_", " ").title()
+    return line
 
 
 def _unfold(line: str) -> list[str]:

@@ -56,6 +56,17 @@ def fact(report: Report, path: str) -> Any:
             "stack.kind": "unreadable",
         }, []),
         ("nvidia-smi-slurm", "nvidia-smi", {"driver.version": "460.32.03"}, ["A100-SXM4-40GB"] * 2),
+        ("nvidia-smi-xml", "nvidia-smi -q", {
+            "driver.version": "591.74", "driver.cuda": "13.1",
+        }, ["NVIDIA GeForce RTX 4090"]),
+        ("lspci", "lspci", {"driver.version": "unreadable"}, ["GeForce GTX 780 Ti"] * 3),
+        ("wsl-form", "handwritten list", {
+            "system.os": "Ubuntu 22.04", "system.kernel": "5.15.90.1-microsoft-standard-WSL2",
+            "driver.version": "528.49",
+        }, []),
+        ("pip-already-satisfied", "pip install", {
+            "stack.torch.version": "2.4.0+cu124", "stack.python_version": "3.10",
+        }, []),
         ("flashinfer-gb200", "flashinfer collect_env", {
             "system.os": "Ubuntu 24.04.4 LTS", "system.architecture": "aarch64", "system.glibc": "2.39",
             "driver.version": "580.126.09", "stack.python_version": "3.12.3", "stack.kind": "venv",
@@ -258,3 +269,12 @@ def test_lines_that_were_not_understood_are_listed() -> None:
     report = parse_report(text)
     unread = measure_coverage(report.machine, report.stack, report.errors).unread
     assert unread == ("Fancy CUDA bridge version: 7.1",)
+
+
+def test_forms_of_issues_have_their_values_below_headings() -> None:
+    form = "### Bug\n\nIt crashes.\n\n### GPU model\n\nNVIDIA A100 80GB PCIe\n\n### CUDA version\n\n12.1\n\n"
+    report = parse_report(f"{form}### PyTorch version\n\n2.3.0\n\n### Operating System\n\nUbuntu 22.04\n")
+    assert [gpu.name.value for gpu in gpus(report)] == ["NVIDIA A100 80GB PCIe"]
+    assert (fact(report, "stack.torch.version"), fact(report, "stack.torch.cuda")) == ("2.3.0", "12.1")
+    assert fact(report, "system.os") == "Ubuntu 22.04"
+    assert report.errors.splitlines() == ["### Bug", "It crashes."]
