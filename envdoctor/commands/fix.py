@@ -105,6 +105,8 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
             expected="a virtual environment, which can be copied",
             hint=f"envdoctor check {shlex.quote(str(source))}",
         )
+    if chosen:
+        _require_interpreter(source)
     files = select_files(request.write, source, fixables, machine, stack)
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
     packages = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
@@ -144,6 +146,25 @@ def _tested(fix: Fix, planned: FixResult) -> FixResult:
     fix.reporter.phase(f"Running {' '.join(fix.words)} (output: {fix.log})")
     done = run_command(fix.words, fix.source, fix.log)
     return msgspec.structs.replace(result, command=done, failure=done.failure, log=str(fix.log))
+
+
+def _require_interpreter(source: Path) -> None:
+    """Raise Refused if the environment has no Python, or another one than its packages are for."""
+    python = source / "bin/python"
+    program = python.resolve()
+    version = re.fullmatch(r"python(\d+\.\d+)", program.name)
+    reason = ""
+    if not program.exists():
+        reason = f"{python} is a link to {python.readlink()}" if python.is_symlink() else f"there is no {python}"
+    elif version and not (source / "lib" / program.name).is_dir():
+        folders = ", ".join(sorted(each.name for each in source.glob("lib/python*")))
+        reason = f"{python} is Python {version[1]}, and the packages are in lib/{folders}"
+    if reason:
+        raise Refused(
+            f"the packages of {source} cannot be changed: {reason}",
+            expected="an environment with the Python that its packages were installed for",
+            hint="create a new environment: uv venv NEW_PATH, or envdoctor install",
+        )
 
 
 def _with_notes(plan: FixResult, ids: Sequence[str], found: Sequence[Finding]) -> FixResult:

@@ -17,6 +17,8 @@ from envdoctor.install.requirement_pins import version_changes
 from envdoctor.install.written_files import Edits, kind_of, plan_edit, resolve_files, write_edit
 from envdoctor.resolution.requirement import parse_install_requirement
 
+NOT_WRITTEN = "not written: the problem needs more than variables, or the rules cannot evaluate their effect"
+
 
 class Files(NamedTuple):
     """The files of `--write`, and the variables for the shell files among them."""
@@ -73,7 +75,10 @@ def _entry(each: FixedFinding, curing: Sequence[Setting], *, written: bool) -> F
     if each.state == "manual":
         lines = tuple(map(command_of, curing))
         state = "written" if written else "planned"
-        return msgspec.structs.replace(each, state=state, manual=(), variables=lines) if lines else each
+        if lines:
+            return msgspec.structs.replace(each, state=state, manual=(), variables=lines)
+        has_variables = any(line.startswith(("export ", "unset ")) for line in each.manual)
+        return msgspec.structs.replace(each, reason=NOT_WRITTEN) if has_variables else each
     steps = [parse_step(line) for line in each.manual if each.state in ("planned", "fixed")]
     lines = tuple(
         command_of(step) for step in steps if isinstance(step, SetVariable | UnsetVariable) and can_write(step)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.paths import expand_home, is_file, resolve_links
+from envdoctor.core.paths import exists, expand_home, is_file, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Setting
 from envdoctor.install.requirement_pins import Pins, VersionChange
@@ -86,11 +86,13 @@ def resolve_files(names: Iterable[str], environment: Path) -> tuple[Path, ...]:
 
 def kind_of(path: Path) -> Literal["profile", "script", "requirements"]:
     """What a file is, by its name and its first line. Raises BadInput for any other file."""
-    if not is_file(path):
-        raise _refusal(path, "it is no regular file", f"touch {_quoted(path)} creates an empty one")
     for pattern, (reason, hint) in REFUSED.items():
         if re.fullmatch(pattern, path.name):
             raise _refusal(path, reason, hint)
+    if not is_file(path):
+        raise _refusal(
+            path, "it is no regular file" if exists(path) else "it does not exist", f"ls -ld {_quoted(path)}"
+        )
     if path.stat().st_size > LARGEST_FILE:
         raise _refusal(path, "it has more than 1 MiB", "name another file")
     text = _read(path)

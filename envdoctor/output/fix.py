@@ -103,6 +103,7 @@ def _manual(manual: list[FixedFinding]) -> list[Part]:
         mark = (f"{MARKS[each.status]} ", each.status)
         parts.append(Text.assemble("  ", mark, (f"{each.finding} ", "title"), each.problem))
         parts += [indent(Text(each.fix))] if each.fix else []
+        parts += [indent(Text(each.reason, style="warning"))] if each.reason else []
         parts += [indent(command(line)) for line in each.manual]
     return parts
 

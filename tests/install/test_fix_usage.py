@@ -24,10 +24,10 @@ from envdoctor.locking.uv import find_uv
 __all__ = ["broken"]  # a fixture
 
 
-def refused(place: Place, *arguments: str | Path) -> str:
+def refused(place: Place, *arguments: str | Path, code: int = 2) -> str:
     """The text of the error."""
     done = fix(place, *arguments)
-    assert done.returncode == 2, done.stdout
+    assert done.returncode == code, done.stdout
     error = envelope(done)["error"]
     assert not new_place(place).venv.exists()
     return f"{error['message']}\n{error['expected']}\n{error['hint']}"
@@ -116,6 +116,16 @@ def test_the_command_is_never_run_in_the_original(broken: Place, monkeypatch: py
     (broken.venv.parent / "uv.lock").touch()
     (note,) = fixed(broken, "--dry-run")["notes"]
     assert note.startswith(f"{broken.venv.parent}/uv.lock stays")
+
+
+def test_an_environment_without_its_python_is_refused(broken: Place) -> None:
+    python, packages = broken.venv / "bin/python", broken.venv / f"lib/python{PYTHON}"
+    packages.rename(packages.with_name("python3.99"))
+    assert f"{python} is Python {PYTHON}, and the packages are in lib/python3.99" in refused(broken, "--yes", code=1)
+    python.unlink()
+    assert f"there is no {python}" in refused(broken, "--dry-run", code=1)
+    python.symlink_to("/removed/python3")
+    assert "a link to /removed/python3" in refused(broken, "--yes", code=1)
 
 
 def test_a_plan_is_printed_although_the_target_exists(broken: Place) -> None:

@@ -17,7 +17,10 @@ from test_fix import broken, new_place
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.remedies import Setting, SetVariable, UnsetVariable, parse_step
+from envdoctor.install.fix_files import NOT_WRITTEN, Files, with_planned_files
+from envdoctor.install.fix_records import FixResult
 from envdoctor.install.fix_variables import after_settings, with_variables
+from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.install.requirement_pins import Pins, VersionChange
 from envdoctor.install.shell_block import block_notes, with_block
 from envdoctor.install.written_files import kind_of, resolve_files
@@ -127,8 +130,12 @@ def test_files_that_cannot_be_changed_are_refused_first(broken: Place) -> None:
     inside.write_text("")
     with pytest.raises(BadInput, match="in the environment"):
         resolve_files([str(inside)], broken.venv)
-    for path in (folder, folder / "missing.sh", Path("/dev/null")):
-        with pytest.raises(BadInput, match="no regular file"):
+    for path, reason in (
+        (folder, "no regular file"),
+        (folder / "x.sh", "not exist"),
+        (Path("/dev/null"), "no regular"),
+    ):
+        with pytest.raises(BadInput, match=reason):
             kind_of(path)
 
 
@@ -275,3 +282,21 @@ def test_lines_that_are_refused(text: str, change: tuple[str, str, str], message
     with pytest.raises(BadInput, match=re.escape(message)):
         pinned(text, change)
     assert pinned(text)[0] == text
+
+
+def test_variables_that_are_not_written_have_a_reason(tmp_path: Path) -> None:
+    """The rules read the libraries of this process: they cannot tell what a variable changes in a new one."""
+    entry = FixedFinding(
+        finding="DRV011", cause="compat-library", status="error", problem="x", state="manual",
+        manual=("export LD_LIBRARY_PATH=/x",),
+    )  # fmt: skip
+    plan = FixResult(venv="v", target="v", applied=False, findings=(entry,))
+    profile = tmp_path / ".profile"
+    profile.touch()
+    (found,) = with_planned_files(plan, Files([profile], has_shell=True, curing={}, python_version="3.12")).findings
+    assert (found.state, found.reason, found.manual) == ("manual", NOT_WRITTEN, entry.manual)
+    curing = {"x": settings(*entry.manual)}
+    (found,) = with_planned_files(
+        plan, Files([profile], has_shell=True, curing=curing, python_version="3.12")
+    ).findings
+    assert (found.state, found.reason, found.variables, found.manual) == ("planned", "", entry.manual, ())
