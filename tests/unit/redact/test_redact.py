@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import support.sensitive_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.redact.field_names import classify_name
 from envdoctor.redact.identifiers import expand_node_list
@@ -384,3 +388,39 @@ def test_large_numbers_in_fields_of_secrets_and_serials() -> None:
     assert redacted["serial"] != 1_000_000
     assert redacted["password"] != -1_000_000
     assert (redacted["serial_number"], redacted["memory_total"]) == (999_999, 85_520_809_984)
+
+
+EDGES = (
+    "mac 00:1a:2b:3c:4d:5e and 00-1A-2B-3C-4D-5E, time 26-11-21-10-00-59, none 00:00:00:00:00:00, ff:ff:ff:ff:ff:ff",
+    "::1 fe80::1 2001:db8::7 fd00::1%eth0 1::2 ::ffff:10.1.2.3 12:30:45 a::b::c",
+    "ip-10-1-2-3 ip-10-1-2-3.ec2.internal tip-10-1-2 ip-10-1-2",
+    "127.0.0.1 0.0.0.0 10.0.0.7 8.8.8.8 255.255.255.0 1.2.3.4.5 300.1.2.3 192.168.1.300",
+    "version 10.2.3.4, v10.2.3.4, foo-10.2.3.4.whl, foo==10.2.3.4, driver 10.2.3.4, 10.2.3.4:8080, 10.2.3.4/24",
+    "a 1.2.3\nb 10.2.3.4\nc 4.5.6",
+    "a 1.2.3\n\n\nb 10.2.3.4\n\n\nc 4.5.6",
+    "x" * 1300 + " 1.2.3\nb 10.2.3.4\n" + "y" * 1300,
+    "serial: 12345 serial: 1234 serial: abcde serial: ABC12 machine-id: 123 serial: none",
+    "token=12345 token=abcdefgh token=abcdefg1 password=1 password=x pass: 1234567",
+    "host: localhost host: node host: node7 host: node-a hostname=linux-x86_64 host=a.b",
+    "user=root user=7 user=jane7 user: me LOGNAME=x",
+    "self.net foo.internal rc.local x.corp node.cluster.local .local a.b.lan",
+)  # fmt: skip
+
+
+def test_redactions_are_as_recorded() -> None:
+    """The complete redacted text of each sample, and how many values of each kind were found."""
+    groups: dict[str, Iterable[str]] = {
+        "token": samples.TOKENS.values(), "secret": [each.format(samples.PASSWORD) for each in samples.NAMED],
+        "user": [each.format(samples.USER) for each in samples.USERS],
+        "host": [each.format(samples.HOST) for each in samples.HOSTS], "address": samples.ADDRESSES,
+        "email": samples.EMAILS, "uuid": samples.UUIDS, "machine": [samples.MACHINE_ID],
+        "serial": [each.format(samples.SERIAL) for each in samples.SERIALS],
+        "job": [each.format(samples.JOB) for each in samples.JOBS], "edge": EDGES,
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    for group, texts in groups.items():
+        for number, text in enumerate(texts):
+            redactor = Redactor(NO_IDENTITY)
+            redacted = re.sub(r"([xy])\1{50,}", r"\1...", redactor.text(text))
+            found[f"{group} {number}"] = [[redacted, dict(redactor.removed)]]
+    assert_as_recorded("redactions", found)
