@@ -67,7 +67,7 @@ def find_interface(address: str) -> str:
             return ""
         for name in sorted(os.listdir("/sys/class/net")):  # noqa: PTH208
             try:
-                packed = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                packed = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
             except OSError:
                 continue
             if socket.inet_ntoa(packed[20:24]) == own_address:
