@@ -58,6 +58,7 @@ COMBINATIONS: list[dict[str, Any]] = [
     LINEAR | {"steps": 51, "lr_warmup_steps": 50}, LINEAR | {"steps": 0, "lr_warmup_steps": 50},
     MODEL | {"save_every": 10, "num_iterations": 3}, MODEL | {"save_every": 9, "num_iterations": 3},
     MODEL | {"report_to": ["wandbb"]}, {"model": ""}, MODEL | {"loss_type": "cispo", "epsilon_high": 0.0},
+    MODEL | {"epsilon": 0.2, "epsilon_high": 0.2}, MODEL | {"epsilon": 0.2, "epsilon_high": 0.1},
     MODEL | {"generation": "vllm-server"}, MODEL | {"generation": "vllm-colocate", "vllm_sleep": True},
 ]  # fmt: skip
 
