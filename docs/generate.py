@@ -279,7 +279,8 @@ def remedies_part() -> str:
                     rules.setdefault(reason["text"], set()).add(row["rule"])
     why = {"need root": "envdoctor prints them and never runs them",
            "examine something, or start a program": "they change nothing that the rules read"}  # fmt: skip
-    symptoms, unproven = _symptom_remedies(data)
+    texts = (data / "recorded_results/applied-symptom-remedies.jsonl").read_text().splitlines()
+    of_texts = [failure for row in map(json.loads, texts) for _, failure in row["results"]]
     return "\n".join([
         "| Remedies | Number | Proven | Others |",
         "|---|---|---|---|",
@@ -287,21 +288,12 @@ def remedies_part() -> str:
             f"| {kind} | {counts[kind, 'all']} | {counts[kind, 'proven']} | {why.get(kind, 'see below')} |"
             for kind in sorted({kind for kind, _ in counts}, key=lambda kind: (-counts[kind, "proven"], kind))
         ),
-        f"| of error texts: install or remove packages | {len(symptoms)} | {symptoms.count('')} | see below |",
+        f"| of error texts: install or remove packages | {len(of_texts)} | {of_texts.count('')} | none |",
         "",
-        "| Not proven: the remedy ... | Rules, symptoms and causes |",
+        "| Not proven: the remedy ... | Rules |",
         "|---|---|",
         *(f"| {text} | {', '.join(sorted(rules[text]))} |" for text in rules),
-        *unproven,
     ])  # fmt: skip
-
-
-def _symptom_remedies(data: Path) -> tuple[list[str], list[str]]:
-    """The result of each remedy of a symptom or a cause that changes packages, and the rows of those not proven."""
-    lines = (data / "recorded_results/applied-symptom-remedies.jsonl").read_text().splitlines()
-    reasons = tomllib.loads((data / "unproven_remedies.toml").read_text())["symptom"]
-    results = [failure for row in map(json.loads, lines) for _, failure in row["results"]]
-    return results, [f"| {reason['text']} | {', '.join(reason['of'])} |" for reason in reasons]
 
 
 # Metavars and options whose values the completion knows; it completes all other values as files.

@@ -24,6 +24,7 @@ from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.install.requirement_pins import Pins, VersionChange
 from envdoctor.install.shell_block import block_notes, with_block
 from envdoctor.install.written_files import kind_of, resolve_files
+from envdoctor.locking.uv import find_uv
 from envdoctor.output.schema import schema_of
 
 __all__ = ["broken"]  # a fixture
@@ -74,6 +75,10 @@ def test_variables_and_versions_are_written(broken: Place) -> None:
     assert "ENV013" not in {each["id"] for each in data["remaining"]}
     assert [each["lines"] for each in data["files"]] == [each["lines"] for each in planned["files"]]
     assert requirements.read_text() == REQUIREMENTS.replace("gguf==1.0", "gguf==2.0") + "einops==1.0\n"
+    python = new_place(broken).venv / "bin/python"
+    options = ("--dry-run", "--no-index", "--find-links", broken.wheels, "--requirement", requirements)
+    command = [find_uv(), "pip", "install", "--python", python, *options]
+    assert "no changes" in subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stderr
     assert link.is_symlink()
     assert profile.stat().st_mode & 0o777 == 0o600
     shown = subprocess.run(

@@ -38,9 +38,12 @@ FIRST_DAY = "2021-01-01"  # upload of releases whose day is not in the tables
 LISTED = {
     "torchao": "0.18.0 0.17.0 0.16.0 0.15.0 0.14.1 0.14.0 0.13.0 0.12.0 0.11.0 0.10.0 0.9.0 0.8.0 0.7.0 0.6.1 0.5.0",
     "nvidia-cuda-runtime-cu11": "11.8.89 11.7.99",
+    "nvidia-cutlass-dsl-libs-cu13": "4.5.2",
     "nvidia-cuda-runtime-cu12": "12.9.79 12.8.90 12.6.77 12.4.127 12.1.105",
     "nvidia-cublas-cu12": "12.9.1.4 12.8.4.1 12.6.4.1 12.4.5.8 12.1.3.1",
 }
+# Extras that remedies name, with their requirement: METADATA on PyPI on 2026-11-23.
+EXTRAS = {"nvidia-cutlass-dsl": ("cu13", "nvidia-cutlass-dsl-libs-cu13")}
 BUILDS = ("torch", "torchvision", "torchaudio")  # packages with one build for each CUDA version on the PyTorch index
 # Builds an empty wheel from an sdist, without any dependency.
 BACKEND = """
@@ -79,6 +82,9 @@ class Release:
     @property
     def metadata(self) -> str:
         requires = "".join(f"Requires-Dist: {line}\n" for line in self.requires)
+        if self.name in EXTRAS:
+            extra, package = EXTRAS[self.name]
+            requires += f"Provides-Extra: {extra}\nRequires-Dist: {package}=={self.version}; extra == '{extra}'\n"
         return f"Metadata-Version: 2.2\nName: {self.name}\nVersion: {self.version}\n{requires}"
 
     def content(self) -> bytes:
