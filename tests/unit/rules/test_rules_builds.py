@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
-from support.report_stack import error_causes, make_gpu, make_machine, make_stack
+from support.report_stack import error_causes, make_gpu, make_machine, make_stack, torch_stack
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Machine, Stack, known
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
@@ -13,6 +13,7 @@ from envdoctor.knowledge.cuda import cuda_of_driver, oldest_driver
 from envdoctor.knowledge.gpus import compute_capability, gpu_model
 from envdoctor.knowledge.torch_builds import known_builds, torch_releases
 from envdoctor.rules import evaluate
+from envdoctor.rules.extensions import _for_one_cuda
 from envdoctor.rules.toolchain import gcc_major
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -408,3 +409,11 @@ def test_findings_are_as_recorded() -> None:
         for name, (machine, stack, _) in REPORTS.items()
     }
     assert_as_recorded("rules-builds", found)
+
+
+def test_the_package_of_a_missing_library_is_for_the_cuda_version_of_torch() -> None:
+    """The SONAME of cuDNN is the same in its packages for CUDA 12 and 13."""
+    for torch, package in (("2.9.1+cu130", "nvidia-cudnn-cu13"), ("2.9.1+cu128", "nvidia-cudnn-cu12")):
+        fix, remedies = _for_one_cuda(make_machine([H100]), torch_stack(torch), "x", "libcudnn.so.9")
+        assert fix.startswith(f"Install {package}, which contains the library")
+        assert [step for remedy in remedies for step in remedy.steps]
