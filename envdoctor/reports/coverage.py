@@ -16,7 +16,8 @@ FACT_WORDS = re.compile(
 )
 LABELED = re.compile(r"[-*+|>#\s]{0,8}[*_`]{0,2}[A-Za-z][\w ./()-]{1,44}[*_`]{0,2}\s{0,30}(?:[:=|]|\s{2})\s{0,30}\S")
 LOG = re.compile(
-    r"Error|error:|Exception|Traceback|^\s*File \"|\bWARN|\bINFO\b|\bDEBUG\b|^\s{4,}\S+ = |\bwarn\(|\d%\||https?://\S{60}"
+    r"Error|error:|Exception|Traceback|^\s*File \"|\bWARN|\bINFO\b|\bDEBUG\b|^\s{4,}\S+ = |\bwarn\(|\d%\|"
+    r"|https?://|you have |settings found|CUDASpecs"
     r"|\d\d:\d\d:\d\d|[{};]\s*$|^\s*(?:import|from|def|class|return|if|for|raise|assert|pip|uv|conda|docker|export)\s"
 )
 

@@ -324,7 +324,7 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
         "torch compiled with", "torch compiled with cuda", "torch cuda", "pytorch cuda", "torch.version.cuda",
         "pytorch compiled with", "pytorch compiled with cuda", "torch built with", "torch built with cuda",
         "pytorch built with cuda", "torch compiled for cuda", "cuda (torch)", "cuda (pytorch)", "cuda of torch",
-        "torch was compiled with",
+        "cuda (via torch)", "torch was compiled with",
     )),
     (_record_python, ("python", "cpython")),
     (_record_python_path, ("python executable", "python path", "python bin")),

@@ -40,7 +40,7 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
             found = True
         elif match := AMD_NAME.search(text):
             name, found = name or match[1].strip(" |\t")[:60], True
-        elif not (found and AMD_ROW.match(text)):
+        elif not (found and (AMD_ROW.match(text) or line.key == "driver version")):
             continue
         section.consumed.add(line.number)
     if not found:

@@ -7,6 +7,9 @@ from support.report_stack import make_machine, make_stack
 from test_rules_packages import H100, findings_by_id, stack_of
 
 from envdoctor.core.records import Distribution
+from envdoctor.knowledge.releases import releases_of, required_specifier
+from envdoctor.knowledge.versions import major_minor, minor_of
+from envdoctor.rules.packages import torch_companion_is_for_another_torch as rule
 from envdoctor.rules.requirements import agreed_range, bounded
 
 
@@ -77,6 +80,35 @@ def test_pairs_that_fit_and_local_builds_are_not_reported(listed: str) -> None:
     """The versions of nightlies, containers and builds from source do not show what they were built for."""
     found = findings_by_id(make_machine([H100]), stack_of(listed))
     assert not {name for name, each in found.items() if each.status in ("error", "warning")}
+
+
+def test_every_pair_of_releases_in_the_tables() -> None:
+    """A companion is reported with the previous and the next minor release of torch, and not with its own."""
+    machine, torch_minors = (
+        make_machine([H100]),
+        sorted({minor_of(each) for each in releases_of("torch")}, key=major_minor),
+    )
+    pairs = 0
+    for name in ("torchvision", "torchaudio"):
+        for release in releases_of(name):
+            pin = required_specifier(name, release, "torch")
+            if not pin.startswith("==") or "+" in pin:
+                continue
+            own = pin.removeprefix("==")
+            near = [minor for minor in torch_minors if minor != minor_of(own) and abs(distance(minor, own)) < 2]
+            found = {
+                torch: [each.status for each in rule(machine, stack_of(f"torch {torch}, {name} {release}"))]
+                for torch in (own, *(f"{minor}.0" for minor in near))
+            }
+            assert found == {own: [], **{f"{minor}.0": ["error"] for minor in near}}, (name, release)
+            pairs += len(found)
+    assert pairs > 100
+
+
+def distance(minor: str, release: str) -> int:
+    """The number of minor releases between two releases of torch 2."""
+    one, other = major_minor(minor), major_minor(release)
+    return 99 if one[0] != other[0] else one[1] - other[1]
 
 
 def test_release_next_to_a_nightly_torch_is_a_note_with_the_command_that_decides() -> None:
