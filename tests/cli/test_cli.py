@@ -53,6 +53,7 @@ def test_the_envelope_has_these_keys(home: Path) -> None:
         "environment",
         "evaluated",
         "rule_filter",
+        "coverage",
         "next_command",
     ]
     assert list(data["data"]) == keys
