@@ -89,6 +89,12 @@ def test_a_foreign_environment_is_replaced_from_a_directory_of_wheels(foreign: P
     done = foreign.install("--from", str(house), "--adopt")
     assert done.returncode == 0, done.stdout
     assert foreign.packages() == FIRST
+    again = envelope(foreign.install())["data"]
+    assert again["unchanged"], "the lock next to the profile is installed"
+    assert (
+        again["installed"]["request"]
+        == envelope(foreign.install("--from", str(house)))["data"]["installed"]["request"]
+    )
 
 
 def test_clean_and_uninstall_keep_the_adopted_environment_without_the_option(foreign: Place) -> None:
