@@ -22,6 +22,7 @@ from envdoctor.output.human import parts_of
 from envdoctor.output.layout import lines, plain_text
 from envdoctor.output.text import Text
 
+PHASES = {"peak_phase": "update", "phases": "load"}  # of a memory plan, whose output names them
 NARROW = 64  # columns
 LONG, LONG_TEXT = 50, "".join(f"{number:03d}." for number in range(100))
 SIZE = re.compile(r"bytes|size|memory|free|download|total|stored|reclaimed")  # fields in bytes
@@ -42,7 +43,7 @@ def example(kind: Any, name: str, *, full: bool) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return struct(kind, full=full)
     number = 5 * 10**9 if SIZE.search(name) else 3
-    return {str: name, int: number, float: 12.25, bool: full}.get(kind, name)
+    return {str: PHASES.get(name, name), int: number, float: 12.25, bool: full}.get(kind, name)
 
 
 def collection(kind: Any, arguments: tuple[Any, ...], name: str, *, full: bool) -> Any:
@@ -69,18 +70,15 @@ def records() -> list[type]:
 
 
 def screen(record: Any) -> str:
-    """The output in a pipe, or the exception for a record that must have a meaning, such as a memory plan."""
-    try:
-        return plain_text(parts_of(record))
-    except KeyError as error:
-        return f"{type(error).__name__}: {error}\n"
+    """The output in a pipe."""
+    return plain_text(parts_of(record))
 
 
 def styled_screen(record: Any, width: int | None) -> str:
     """The output on a terminal or, without a width, in a pipe; each styled text as `[style|text]`."""
     try:
         return "".join(f"{styled(line)}\n" for part in parts_of(record) for line in lines(part, width))
-    except (KeyError, ValueError):  # of a record whose values contradict one another
+    except (IndexError, KeyError, ValueError):  # of a record whose values contradict one another
         return ""
 
 
