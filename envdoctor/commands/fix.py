@@ -17,7 +17,7 @@ from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, closest_m
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
-from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import command_of
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
@@ -26,6 +26,7 @@ from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, r
 from envdoctor.environment.select import read_environment
 from envdoctor.install.fix import apply_fix
 from envdoctor.install.fix_files import planned_settings, select_files, with_planned_files, with_written_files
+from envdoctor.install.fix_notes import plan_notes
 from envdoctor.install.fix_records import Fix, FixResult
 from envdoctor.install.fix_trial import run_command
 from envdoctor.install.fix_uv import UvResult, plan_changes
@@ -39,12 +40,10 @@ from envdoctor.install.remedy_plan import (
     fixable_findings,
     planned_changes,
 )
-from envdoctor.install.running_processes import processes_in
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import RULES, evaluate
 
 RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
-LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")  # next to the environment of a project
 SUFFIX = "-fixed"  # of the new environment next to one that envdoctor did not create
 
 
@@ -110,7 +109,10 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     files = select_files(request.write, source, fixables, machine, stack)
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
     packages = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
-    packages = _with_notes(packages, request.targets, found)
+    others = tuple(
+        each for each in found if request.targets and each.status in PROBLEMS and each.id not in request.targets
+    )
+    packages = msgspec.structs.replace(packages, notes=plan_notes(packages, request.targets), remaining=others)
     planned = with_planned_files(packages, files)
     if request.dry_run or not any(each.state == "planned" for each in planned.findings):
         return CommandResult(planned, _exit_code(planned))
@@ -165,21 +167,6 @@ def _require_interpreter(source: Path) -> None:
             expected="an environment with the Python that its packages were installed for",
             hint="create a new environment: uv venv NEW_PATH, or envdoctor install",
         )
-
-
-def _with_notes(plan: FixResult, ids: Sequence[str], found: Sequence[Finding]) -> FixResult:
-    """The plan with what the user might not expect: ids that are not reported, and processes that would break."""
-    missing = [name for name in ids if name not in {each.finding for each in plan.findings}]
-    notes = [f"{', '.join(missing)}: not reported for {plan.venv}"] if missing else []
-    if plan.commands and plan.target == plan.venv:
-        notes += [f"process {each} uses the environment: restart it" for each in processes_in(Path(plan.venv))]
-    target = Path(plan.target)
-    if plan.commands and target != Path(plan.venv) and target.exists():
-        notes.append(f"{target} exists already: remove it first, or use --adopt")
-    locks = [target.parent / name for name in LOCKS if plan.commands and (target.parent / name).exists()]
-    notes += [f"{lock} stays as it is: its tool installs the previous versions again" for lock in locks]
-    others = tuple(each for each in found if ids and each.status in PROBLEMS and each.id not in ids)
-    return msgspec.structs.replace(plan, notes=tuple(notes), remaining=others)
 
 
 def _with_targets(request: FixRequest) -> FixRequest:

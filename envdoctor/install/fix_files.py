@@ -89,7 +89,13 @@ def _entry(each: FixedFinding, curing: Sequence[Setting], *, written: bool) -> F
 
 
 def _edits(result: FixResult, files: Files) -> Edits:
+    return Edits(
+        planned_settings(result), version_changes(result.changes), named_packages(result), files.python_version
+    )
+
+
+def named_packages(result: FixResult) -> tuple[str, ...]:
+    """The packages that the remedies install, without those that they require."""
     installs = [step for step in map(parse_step, result.commands) if isinstance(step, Install)]
     requirements = [parse_install_requirement(text, 0) for step in installs for text in step.packages]
-    named = tuple(dict.fromkeys(each.name for each in requirements if each))
-    return Edits(planned_settings(result), version_changes(result.changes), named, files.python_version)
+    return tuple(dict.fromkeys(each.name for each in requirements if each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import stat
 import subprocess
@@ -113,9 +114,25 @@ def test_the_command_is_never_run_in_the_original(broken: Place, monkeypatch: py
         assert done.last_line == f"{copy} /of/the/user", log.read_text()
         assert done.command.startswith(words[0])
     assert not (project / ".venv").exists()
-    (broken.venv.parent / "uv.lock").touch()
+
+
+def test_the_command_for_a_project_changes_its_versions(broken: Place) -> None:
+    """The lock of a project would undo the fix."""
+    project = broken.venv.parent
+    (project / "pyproject.toml").write_text(
+        f'[project]\nname = "p"\nversion = "1"\nrequires-python = "=={PYTHON}.*"\n'
+        f'dependencies = ["gguf==1.0"]\n[tool.uv]\nno-index = true\nfind-links = ["{broken.wheels}"]\n'
+    )
+    uv("lock", "--project", project, "--offline")
     (note,) = fixed(broken, "--dry-run")["notes"]
-    assert note.startswith(f"{broken.venv.parent}/uv.lock stays")
+    start, _, command = note.partition("; to change them: ")
+    assert start == f"{project}/uv.lock stays as it is: its tool installs the previous versions again"
+    words = shlex.split(command)
+    assert words[:2] == ["uv", "add"]
+    uv(*words[1:], "--offline")
+    subprocess.run([project / ".venv/bin/python", "-c", "import einops, gguf; assert gguf.__name__"], check=True)
+    found = sorted(path.name for path in project.glob(".venv/lib/python*/site-packages/*.dist-info"))
+    assert found == ["einops-1.0.dist-info", "gguf-2.0.dist-info"]
 
 
 def test_an_environment_without_its_python_is_refused(broken: Place) -> None:
