@@ -158,9 +158,9 @@ def build(name: str) -> Command | Group:
 
 
 def _rest_option(run: Callable[..., Any]) -> str:
-    from msgspec.structs import fields
+    from envdoctor.core.options import record_fields
 
-    declarations = [get_args(field.type)[1] for field in fields(request_type(run)) if get_args(field.type)]
+    declarations = [get_args(field.type)[1] for field in record_fields(request_type(run)) if get_args(field.type)]
     return next((each.flag for each in declarations if getattr(each, "rest", False)), "")
 
 

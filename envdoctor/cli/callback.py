@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from msgspec import NODEFAULT
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from envdoctor.cli.common import CommonOptions, ProgressOptions
 from envdoctor.cli.finish import finish
 from envdoctor.cli.usage import check_format
 from envdoctor.commands.registry import request_type
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import Argument, Option
+from envdoctor.core.options import Argument, Option, record_fields
 from envdoctor.core.record import Record
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def group_callback(name: str, run: Callable[..., Any]) -> Callable[..., None]:
 
 def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
     """The Typer parameters of a request record's fields, in their order."""
-    for field in fields(record):
+    for field in record_fields(record):
         if _is_record(field.type):
             yield from record_parameters(field.type)
             continue
@@ -88,7 +88,7 @@ def record_parameters(record: type[Record]) -> Iterator[inspect.Parameter]:
 def make_request(record: type[Record], values: Mapping[str, Any]) -> Any:
     """Create a request record from the values of its parameters."""
     arguments = {}
-    for field in fields(record):
+    for field in record_fields(record):
         if _is_record(field.type):
             arguments[field.name] = make_request(field.type, values)
             continue

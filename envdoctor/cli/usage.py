@@ -10,12 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from msgspec.structs import fields
-
 from envdoctor.cli.common import CommonOptions, Format
 from envdoctor.commands.registry import BY_NAME, GROUPS, child_names
 from envdoctor.core.config import read_config
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.options import record_fields
 from envdoctor.core.record import Record
 
 
@@ -72,7 +71,7 @@ def common_options_last(words: Sequence[str]) -> list[str]:
 
 def _split_common_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The common options at the start of a command line, and the rest."""
-    declarations = [get_args(field.type) for field in fields(CommonOptions)]
+    declarations = [get_args(field.type) for field in record_fields(CommonOptions)]
     takes_value = {name: kind is not bool for kind, option in declarations for name in (option.flag, option.short)}
     end = 0
     while words[end:] and words[end].partition("=")[0] in takes_value:

@@ -11,6 +11,7 @@ a function `run(request)` or `run(request, reporter)`. The fields of the request
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, get_type_hints
 
@@ -186,6 +187,7 @@ def load_run(name: str) -> Callable[..., Any]:
     return run
 
 
+@cache
 def request_type(run: Callable[..., Any]) -> Any:
     """The request record of a command: the type of the first parameter of its `run`."""
     return next(iter(get_type_hints(run).values()))

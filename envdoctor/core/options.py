@@ -9,7 +9,10 @@ The command line builds its parameters from these fields. A field that is itself
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated
+
+from msgspec.structs import FieldInfo, fields
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
@@ -56,6 +59,12 @@ SetOption = Annotated[
     tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
 ]
 RunArgument = Annotated[str, Argument("The run's directory; default: the newest with steps in ./runs.", "RUN")]
+
+
+@cache
+def record_fields(record: type[Record]) -> tuple[FieldInfo, ...]:
+    """The fields of a request record. msgspec evaluates the annotations on each call."""
+    return fields(record)
 
 
 def reject_combination(option: str, others: Mapping[str, object], *, reason: str, hint: str) -> None:

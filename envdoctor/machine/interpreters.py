@@ -59,7 +59,8 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _interpreters_in(directory: Path) -> list[Path]:
-    return [directory / name for name in sorted(_entries(directory)) if NAME.fullmatch(name)]
+    names = [name for name in _entries(directory) if name.startswith("python3") and NAME.fullmatch(name)]
+    return [directory / name for name in sorted(names)]
 
 
 def _entries(directory: Path) -> list[str]:
