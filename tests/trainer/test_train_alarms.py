@@ -266,7 +266,7 @@ SERIES: dict[str, tuple[type, Callable[[int], dict[str, Any]]]] = {
     "shorter": (Collapse, lambda step: STEADY | {"completion_length": 100.0 - 100 * triangle(step, 300)}),
     "longer": (Collapse, lambda step: STEADY | {"completion_length": 100.0 + 400 * triangle(step, 300)}),
     "spikes": (GradientSpike, lambda step: {"grad_norm": NORMS.get(step, 1.0)}),
-    "small spikes": (GradientSpike, lambda step: {"grad_norm": 0.6 if step in (19, 40) else 0.002 + step / 1e5}),
+    "small spikes": (GradientSpike, lambda step: {"grad_norm": {19: 0.6, 40: 0.7}.get(step, 0.02 + step / 1e4)}),
     "truncated": (Truncation, lambda step: {"truncated": round(20 * triangle(step)) / 20}),
     "gap": (SamplingGap, lambda step: {"sampling_gap": round(0.2 * triangle(step), 3)}),
 }  # fmt: skip

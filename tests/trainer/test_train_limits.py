@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from data import split, tes_prompt
+from data.files import cut
 from data.lengths import choose_bounds
 from data.tes import mismatched_rows
 from data.tes_prompt import least_action, list_symbols, most_action, parse_prompt, tokenise
@@ -18,6 +19,7 @@ from support.recorded_results import assert_as_recorded
 from support.stacks import defaults
 from support.tes_files import make_prompt
 from tasks.sort import SortTask, check_sort, count_multisets
+from tasks.tes import check_tes
 from verl_engine.alarms import reward_std_bound
 from verl_engine.check import FILE, find_conflicts
 
@@ -58,6 +60,7 @@ COMBINATIONS: list[dict[str, Any]] = [
     LINEAR | {"steps": 51, "lr_warmup_steps": 50}, LINEAR | {"steps": 0, "lr_warmup_steps": 50},
     MODEL | {"save_every": 10, "num_iterations": 3}, MODEL | {"save_every": 9, "num_iterations": 3},
     MODEL | {"report_to": ["wandbb"]}, {"model": ""}, MODEL | {"loss_type": "cispo", "epsilon_high": 0.0},
+    MODEL | {"loss_type": "cispo", "epsilon_high": 1.0},
     MODEL | {"epsilon": 0.2, "epsilon_high": 0.2}, MODEL | {"epsilon": 0.2, "epsilon_high": 0.1},
     MODEL | {"generation": "vllm-server"}, MODEL | {"generation": "vllm-colocate", "vllm_sleep": True},
 ]  # fmt: skip
@@ -149,6 +152,18 @@ def test_ranges_of_facts(changed: dict[str, Any], problem: str) -> None:
 def test_the_penalty_of_long_completions(tokens: int, expected: float) -> None:
     assert overlong_penalty(tokens, 100, 0.8) == pytest.approx(expected)
     assert overlong_penalty(100, 100, 1.0) == -1.0
+
+
+def test_a_text_of_the_limit_is_not_cut() -> None:
+    assert (cut("x" * 200), cut("x" * 201)) == ("x" * 200, "x" * 197 + "...")
+
+
+def test_a_completion_of_an_action_has_four_tokens() -> None:
+    with pytest.raises(BadInput, match="max_completion_length = 3"):
+        check_tes(defaults(max_completion_length=3, data=""))
+    with pytest.raises(BadInput) as caught:  # the next check, of the data
+        check_tes(defaults(max_completion_length=4, data=""))
+    assert "max_completion_length" not in caught.value.message
 
 
 def test_a_completion_leaves_at_least_one_token_for_the_prompt() -> None:
