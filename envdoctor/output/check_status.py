@@ -152,7 +152,8 @@ def _packages(stack: Stack) -> Status:
     if distributions is None and torch is None:
         return Status("?", "packages", _unknown(stack.distributions))
     version = torch.version.value if torch else None
-    names = [f"torch {version}" if version else "torch" if torch else "no torch"]
+    unknown = "torch unknown" if stack.torch.state == "unreadable" else "no torch"
+    names = [f"torch {version}" if version else "torch" if torch else unknown]
     names += [f"{name} {package.version}" for name in SHOWN_PACKAGES if (package := (distributions or {}).get(name))]
     names += [name for name in stack.uses.value or () if name not in (distributions or {}) and name != "torch"]
     count = f"; {len(distributions)} in all" if distributions else ""

@@ -186,6 +186,8 @@ def test_a_report_without_machine_or_packages_gives_no_verdict(tmp_path: Path) -
         "? GPU and driver: not in the report; add the output of", "$ nvidia-smi"
     ]  # fmt: skip
     assert not any(line.startswith("✓ profile") for line in found)
+    path.write_text("transformers==4.57.1\ntrl==0.23.1\npeft==0.17.1\n")
+    assert status(screen(report=str(path)), "packages").startswith("✓ torch unknown, transformers 4.57.1")
 
 
 @each_case(

@@ -13,7 +13,7 @@ from support.collect_env_reports import PACKAGES, torch_report, vllm_report
 from support.command import envdoctor
 from support.recorded_results import assert_as_recorded
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.check import CheckRequest, diagnose_report, run
 from envdoctor.reports import parse_report
 
 NO_GPU = {
@@ -319,3 +319,22 @@ def test_findings_are_as_recorded() -> None:
         for case, text in texts.items()
     }
     assert_as_recorded("reports-findings", found)
+
+
+@each_case(
+    ("text", "code", "missing"),
+    [
+        ("torch==2.8.0\ntransformers==4.57.1\n", 1, ["GPU", "driver"]),
+        ("torch==2.7.0\ntorchaudio==2.11.0\n", 1, ["GPU", "driver"]),
+        (torch_report({}, {}), 0, []),
+    ],
+)
+def test_a_report_with_too_little_has_another_exit_code(
+    text: str, code: int, missing: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A script must not take a report for sound that shows no GPU."""
+    path = tmp_path_factory.mktemp("report") / "report.txt"
+    path.write_text(text)
+    result = run(CheckRequest(report=str(path)))
+    assert result.data.coverage
+    assert ([each.fact for each in result.data.coverage.missing], result.exit_code) == (missing, code)
