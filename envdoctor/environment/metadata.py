@@ -17,7 +17,8 @@ from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
 
-HEAD_BYTES = 1 << 16
+HEAD_BYTES = 1 << 13  # most headers are shorter
+MAX_HEAD_BYTES = 17 << 16
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
@@ -145,7 +146,7 @@ def _read_head(path: Path) -> bytes:
             with open(f"{path}/{name}" if name else path, "rb", buffering=0) as file:  # noqa: PTH123
                 head = file.read(HEAD_BYTES)
                 if _end_of_fields(head) is None:  # some headers contain licences of 100 KB
-                    head += file.read(HEAD_BYTES * 16)
+                    head += file.read(MAX_HEAD_BYTES - len(head))
                 return head
         except (NotADirectoryError, FileNotFoundError) as error:
             missing = error
