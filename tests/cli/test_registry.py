@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 from support.cases import each_case
+from support.recorded_results import assert_as_recorded
 
 from envdoctor.cli.application import build
 from envdoctor.cli.callback import make_request
@@ -112,3 +113,12 @@ def parsed(words: list[str]) -> Any:
     """The request record of a command line."""
     context = build(words[0]).make_context(words[0], words[1:])
     return make_request(request_type(load_run(words[0])), context.params)
+
+
+def test_commands_are_as_recorded() -> None:
+    """What the registry declares of each command besides its options, which its help shows."""
+    found = {
+        command.name: [[command.summary, sorted(command.renderers), command.has_findings, command.module]]
+        for command in COMMANDS
+    }
+    assert_as_recorded("commands", found)
