@@ -50,7 +50,7 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
 
 
 DCGM_NAME = re.compile(r"\|\s*(\d{1,2})\s*\|\s*Name: (.{1,60}?)\s*\|$")
-DCGM_FIELD = re.compile(r"\|\s*\|\s*(PCI Bus ID|Device UUID): (\S{8,60})\s*\|$")
+DCGM_FIELD = re.compile(r"(?:\|\s*\|\s*)?(PCI Bus ID|Device UUID): (\S{8,60})(?:\s*\|)?$")
 
 
 def parse_dcgmi(lines: list[Line]) -> Section | None:
@@ -61,16 +61,20 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     |        | PCI Bus ID: 00000000:4C:00.0                                         |
     |        | Device UUID: GPU-d6a2c177-4cd8-8d01-0310-79f2720f37de                |
     ```
+
+    Without the table: `GPU ID: 0`, and below it `Name: Quadro RTX 5000`.
     """
     section = Section("dcgmi discovery")
     index = -1
     for line in lines:
-        if line.text[0] != "|":
-            continue
-        if match := DCGM_NAME.match(line.text):
+        if match := DCGM_NAME.match(line.text) if line.text[0] == "|" else None:
             index = int(match[1])
             section.gpus.setdefault(index, {})
             section.set_gpu_fact(index, "name", clean_name(match[2]) if is_gpu_name(match[2]) else None)
+        elif line.key == "gpu id" and line.value.isdecimal():
+            index = int(line.value[:2])
+        elif index >= 0 and line.key == "name" and is_gpu_name(line.value):
+            section.set_gpu_fact(index, "name", clean_name(line.value))
         elif index >= 0 and (match := DCGM_FIELD.match(line.text)):
             section.set_gpu_fact(index, "pci_bus" if match[1] == "PCI Bus ID" else "uuid", match[2])
         elif "Device Information" not in line.text:

@@ -79,6 +79,7 @@ def fact(report: Report, path: str) -> Any:
         ("rocm-smi-all", "rocm-smi", {"gpus": "absent", "driver.version": "unreadable"}, []),
         ("dcgmi-null", "dcgmi discovery", {}, [None]),
         ("dcgmi-h800", "dcgmi discovery", {}, ["NVIDIA H800", "NVIDIA H800"]),
+        ("dcgmi-list", "dcgmi discovery", {}, ["Quadro RTX 5000", "Quadro RTX 5000"]),
         ("kubectl-node", "kubectl describe node", {}, ["NVIDIA A100 SXM4 80GB"] * 8),
         ("slurm-node", "scontrol show", {
             "system.architecture": "x86_64", "system.kernel": "6.8.0-1045-aws", "system.cpu_count": 32,
