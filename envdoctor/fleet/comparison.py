@@ -13,7 +13,7 @@ from envdoctor.core.remedies import Remedy, steps
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
 from envdoctor.fleet.host_list import format_host_list
-from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport, on_node
+from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport, on_node, remedy_on_node
 
 CLOCK_SECONDS = 1.0  # tokens, certificates and rendezvous tolerate some seconds; NTP keeps a clock within 0.1 s
 SHM_GIB = 1  # smaller is too small, see HOST001
@@ -222,7 +222,8 @@ class FleetComparison:
         for finding, nodes in self._node_findings.values():
             hosts = format_host_list(nodes)
             evidence = (Evidence("nodes", hosts, "envdoctor check"), *finding.evidence[1:])
-            remedies = finding.remedies or steps(self._on_node(nodes[0], "nvidia-smi -q"))
+            remedies = tuple(remedy_on_node(self.method, nodes[0], each) for each in finding.remedies)
+            remedies = remedies or steps(self._on_node(nodes[0], "nvidia-smi -q"))
             message = f"{hosts}: {finding.message}"
             merged.append(
                 Finding(

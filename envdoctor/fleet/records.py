@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any, Literal
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import (
+    Remedy,
+    RootCommand,
+    SetVariable,
+    Step,
+    SystemPackages,
+    UnsetVariable,
+    UserCommand,
+    command_of,
+    remedy_of,
+)
 
 FLEET_SCHEMA = 1
 
@@ -15,12 +28,31 @@ Failure = Literal[
     "garbage", "flood", "not listed",
 ]  # fmt: skip
 
-STARTERS = {"slurm": "srun --nodelist={node} ", "local": ""}
+STARTERS = {"slurm": ("srun", "--pty", "--nodelist={node} ", "bash -c "), "ssh": ("ssh", "-t", "{node} ", "")}
+NEEDS_SHELL = re.compile(r"[^\w\s./:=@%+,-]|^ulimit ")  # quotes, pipes, variables, a built-in command
+NEEDS_TERMINAL = re.compile(r"\bsudo\b")  # for the password
 
 
 def on_node(method: str, node: str, command: str) -> str:
-    """A command with the program that starts it on a node."""
-    return STARTERS.get(method, "ssh {node} ").format(node=node) + command
+    """A command with the program that starts it on a node, quoted for the shell of the node."""
+    if method == "local":
+        return command
+    program, terminal, target, shell = STARTERS.get(method, STARTERS["ssh"])
+    start = f"{program} {terminal} " if NEEDS_TERMINAL.search(command) else f"{program} "
+    words = shell + shlex.quote(command) if NEEDS_SHELL.search(command) else command
+    return start + target.format(node=node) + words
+
+
+def remedy_on_node(method: str, node: str, remedy: Remedy) -> Remedy:
+    """A remedy whose commands run on a node. Variables are set in the shell that starts the job."""
+
+    def step_on_node(step: Step) -> Step:
+        if isinstance(step, SetVariable | UnsetVariable):
+            return step
+        kind = RootCommand if isinstance(step, RootCommand | SystemPackages) else UserCommand
+        return kind(command=on_node(method, node, command_of(step)))
+
+    return remedy_of([step_on_node(step) for step in remedy.steps])
 
 
 class Clock(Record, frozen=True):
