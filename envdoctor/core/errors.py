@@ -136,6 +136,10 @@ def internal_error(error: Exception) -> EnvdoctorError:
     )
 
 
+MAX_LISTED = 60  # names in an error
+NEAREST = 5  # names in an error about one of many
+
+
 def closest_match(name: str, known: list[str], *, cutoff: float = 0.5) -> str:
     """The known name that is most similar to `name`; empty if none is similar."""
     from difflib import get_close_matches
@@ -145,7 +149,12 @@ def closest_match(name: str, known: list[str], *, cutoff: float = 0.5) -> str:
 
 
 def unknown_name(kind: str, name: str, known: list[str], *, hint: str) -> BadInput:
-    """The error for an unknown name, with the closest known one."""
-    close = closest_match(name, known)
-    suggestion = f"; did you mean '{close}'?" if close else ""
-    return BadInput(f"unknown {kind} '{name}'{suggestion}", expected="one of: " + ", ".join(sorted(known)), hint=hint)
+    """The error for an unknown name, with the closest known ones; all known ones if they fit in a few lines."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=NEAREST, cutoff=0.5)
+    suggestion = f"; did you mean '{close[0]}'?" if close else ""
+    expected = f"one of: {', '.join(sorted(known))}"
+    if len(known) > MAX_LISTED:
+        expected = f"one of {len(known)} {kind}s, such as {', '.join(sorted(close or sorted(known)[:NEAREST]))}"
+    return BadInput(f"unknown {kind} '{name}'{suggestion}", expected=expected, hint=hint)
