@@ -20,6 +20,8 @@ PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 SAFE_VALUE = re.compile(r"[\w./:+=@ -]+")
 REQUIREMENT = re.compile(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
 TRAILING = ",.;:'\"` "  # after a requirement in a sentence
+# The bound that cures a cause: a package that is too old is not replaced by an older one.
+BOUNDS = {"library-too-old": ">", "transformers-too-new": "<", "numpy2-abi": "<"}
 SAFE_REQUIREMENT = re.compile(r"[\w.][\w./:+=@ \[\],<>!~-]*")
 # Distributions by the stems of files and modules in error texts. A name that is not here is not one of a package.
 DISTRIBUTIONS = (
@@ -61,16 +63,20 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
 
 
-def fill_remedies(remedies: Notation, values: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """The remedies of a table as far as their values are known."""
-    lines = (_known_lines((each,) if isinstance(each, str) else each, values) for each in remedies)
+def fill_remedies(remedies: Notation, values: Mapping[str, str], cause: str = "") -> tuple[Remedy, ...]:
+    """The remedies of a table as far as their values are known.
+
+    An install that changes nothing is left out, and one that moves a package in the wrong direction for the cause.
+    """
+    bound = BOUNDS.get(cause, "")
+    lines = (_known_lines((each,) if isinstance(each, str) else each, values, bound) for each in remedies)
     return either(*dict.fromkeys(known for known in lines if known))
 
 
-def _known_lines(lines: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+def _known_lines(lines: tuple[str, ...], values: Mapping[str, str], bound: str) -> tuple[str, ...]:
     known: list[str] = []
     for line in lines:
-        filled = _fill_line(line, values)
+        filled = _fill_line(line, values, bound)
         if not filled:
             only_examines = all(isinstance(parse_step(each), UserCommand) for each in known)
             return tuple(known) if only_examines else ()
@@ -78,7 +84,7 @@ def _known_lines(lines: tuple[str, ...], values: Mapping[str, str]) -> tuple[str
     return tuple(known)
 
 
-def _fill_line(line: str, values: Mapping[str, str]) -> str:
+def _fill_line(line: str, values: Mapping[str, str], bound: str) -> str:
     """The line with its values; empty if one is unknown or unsafe in a shell, or if the step changes nothing."""
     names = [match[1] for match in PLACEHOLDER.finditer(line)]
     safe = SAFE_REQUIREMENT if line.startswith("uv pip") else SAFE_VALUE
@@ -89,15 +95,26 @@ def _fill_line(line: str, values: Mapping[str, str]) -> str:
         step = parse_step(filled)
     except ValueError:
         return ""
-    return "" if _changes_nothing(step, values) else filled
+    return "" if _cures_nothing(step, values, bound) else filled
 
 
-def _changes_nothing(step: Step, values: Mapping[str, str]) -> bool:
-    """Whether the installed versions match the ranges. Exact versions are installed with their requirements."""
+def _cures_nothing(step: Step, values: Mapping[str, str], bound: str) -> bool:
+    """Whether the installed versions match the ranges, or the clauses of them that begin with `bound`.
+
+    Exact versions are installed with their requirements.
+    """
     if not isinstance(step, Install) or step.reinstall or any("==" in package for package in step.packages):
         return False
     parsed = [REQUIREMENT.fullmatch(package) for package in step.packages]
-    return all(each and satisfies(values.get(each[1].lower().replace("-", "_"), ""), each[2]) for each in parsed)
+    return all(
+        each and satisfies(values.get(each[1].lower().replace("-", "_"), ""), _clauses(each[2], bound))
+        for each in parsed
+    )
+
+
+def _clauses(specifier: str, bound: str) -> str:
+    """The clauses of a specifier that begin with `bound`; all of them if none does."""
+    return ",".join(each for each in specifier.split(",") if each.strip().startswith(bound)) or specifier
 
 
 def changes_something(remedies: tuple[Remedy, ...]) -> bool:

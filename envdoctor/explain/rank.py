@@ -155,7 +155,8 @@ def _cause(
     known = values | text_values(_groups(hits), values)
     known["bounded_requirements"] = bounded_requirements(_requirements(matching, scanned))
     best = next((symptom for symptom in matching if symptom.fix), None)
-    remedies = fill_remedies(best.remedies if best and best.remedies is not None else text.remedies, known)
+    notation = best.remedies if best and best.remedies is not None else text.remedies
+    remedies = fill_remedies(notation, known, slug)
     finding = next((each for each in agreeing if each.remedies), agreeing[0] if agreeing else None)
     if finding and (not best or (changes_something(finding.remedies) and not changes_something(remedies))):
         fix, remedies = finding.fix, finding.remedies

@@ -101,6 +101,22 @@ def test_a_remedy_ends_before_an_unknown_value(
 
 
 @each_case(
+    ("cause", "installed", "is_left"),
+    [
+        ("library-too-old", "4.50.0", True),
+        ("library-too-old", "4.57.6", False),
+        ("library-too-old", "5.2.0", False),  # the command would install an older one
+        ("transformers-too-new", "5.2.0", True),
+        ("transformers-too-new", "4.40.1", False),  # and here a newer one
+        ("", "4.40.1", True),
+    ],
+)
+def test_a_remedy_moves_a_package_in_the_direction_of_its_cause(cause: str, installed: str, *, is_left: bool) -> None:
+    found = fill_remedies(("uv pip install 'transformers>=4.56,<5'",), {"transformers": installed}, cause)
+    assert bool(found) == is_left
+
+
+@each_case(
     ("requirement", "with_bound"),
     [
         ("huggingface-hub>=0.34.0,<1.0", "huggingface-hub>=0.34.0,<1.0"),
