@@ -41,6 +41,7 @@ from envdoctor.install.remedy_plan import (
     planned_changes,
 )
 from envdoctor.machine.select import select_machine
+from envdoctor.remedies import add_pinned_remedies
 from envdoctor.rules import RULES, evaluate
 
 RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
@@ -95,7 +96,8 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
             hint="envdoctor fix --venv PATH",
         )
     source = Path(selection.path)
-    found = remedies_for_environment(evaluate(machine, stack), stack.python.value or "")
+    found = add_pinned_remedies(machine, stack, evaluate(machine, stack))
+    found = remedies_for_environment(found, stack.python.value or "")
     fixables = fixable_findings(found, request.targets)
     chosen = [each for each in fixables if each.alternatives]
     if chosen and stack.kind.value != "venv":

@@ -52,6 +52,7 @@ from envdoctor.install.swap import (
     replace_environment,
 )
 from envdoctor.profiles import read_profile
+from envdoctor.remedies import add_pinned_remedies
 from envdoctor.rules import evaluate
 from envdoctor.verify.stored_results import write_record
 
@@ -117,7 +118,7 @@ def _require_space(fix: Fix) -> None:
 def _solve(fix: Fix, journal: Journal, lock: TextIO) -> FixResult:
     """Try the first alternatives of all findings together; if that fails, search for remedies that work together."""
     choices = [(each, 0) for each in fix.chosen]
-    search = Search(fix.before)
+    search = Search(fix.before, fix.stack)
     try:
         _copy(fix, journal)
         _install(fix, journal, lock, choices)
@@ -162,23 +163,24 @@ def _add(fix: Fix, journal: Journal, lock: TextIO, search: Search, candidate: tu
         search.needs_copy = len(combined_steps([each.alternatives[n] for each, n in choices], "")) > 1
         return None
     trial = _check(fix, journal)
-    search.consider(candidate, trial.after, _problems_left(fix, trial.after))
+    search.consider(candidate, trial, _problems_left(fix, trial.after))
     return trial
 
 
 def _not_applied(fix: Fix, trial: Trial, search: Search) -> FixResult:
     """The result with the reason of each remedy that failed."""
+    works = {finding.message for finding in search.best}
     findings = tuple(
         each.entry(
             "failed",
             0,
-            search.reasons.get(each.finding.message, WORKS if each.finding.id in search.best else trial.failure),
+            WORKS if each.finding.message in works else search.reasons.get(each.finding.message, trial.failure),
         )
         for each in fix.chosen
     )
     return FixResult(
         venv=str(fix.source), target=str(fix.paths.venv), applied=False, findings=findings, failure=trial.failure,
-        possible=search.best, notes=trial.notes, command=trial.command,
+        possible=tuple(dict.fromkeys(each.id for each in search.best)), notes=trial.notes, command=trial.command,
         probes=trial.verification.results if trial.verification else (),
     )  # fmt: skip
 
@@ -218,7 +220,7 @@ def _check(fix: Fix, journal: Journal) -> Trial:
     fix.reporter.phase("Checking the copy")
     with journal.step("check"):
         stack = read_stack(fix.paths.building, cache_directory())
-        after = _at(evaluate(fix.machine, stack), fix.paths)
+        after = _at(add_pinned_remedies(fix.machine, stack, evaluate(fix.machine, stack)), fix.paths)
     python = f"{fix.source}/bin/python"
     return Trial("check", "", stack, with_interpreter(after, python))
 

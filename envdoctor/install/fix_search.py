@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envdoctor.core.records import Finding
-from envdoctor.install.fix_records import Fix
+from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.install.fix_records import Fix, Trial
 from envdoctor.install.remedy_plan import PROBLEMS, Application, Fixable, fixable_findings, worse_findings
+from envdoctor.remedies.simulate import stack_with
+from envdoctor.rules import evaluate
 
 ERROR_WEIGHT = 10  # one error counts as much as this many warnings
 
@@ -14,29 +16,39 @@ ERROR_WEIGHT = 10  # one error counts as much as this many warnings
 class Search:
     """The remedies that were accepted, those that were tried, and the problems of the copy with the accepted ones."""
 
-    def __init__(self, before: Sequence[Finding]) -> None:
+    def __init__(self, before: Sequence[Finding], stack: Stack) -> None:
         self.before = self.current = before
+        self.original = self.stack = stack
         self.accepted: list[tuple[Fixable, int]] = []
         self.reasons: dict[str, str] = {}  # why a remedy was not accepted, by the message of its finding
         self.tried: list[Application] = []
         self.not_first: list[Application] = []  # remedies that are of no use as the first one
-        self.best: tuple[str, ...] = ()  # the findings whose remedies worked together and left the fewest problems
+        self.best: tuple[Finding, ...] = ()  # those whose remedies worked together and left the fewest problems
         self.best_score = score(before)
         self.needs_copy = True  # the copy has other changes than those of the accepted remedies
         self.trials = 0
 
     def next_candidate(self, fix: Fix) -> tuple[Fixable, int] | None:
-        """The next remedy: of a chosen finding that is still there, or of a problem that another remedy caused."""
+        """The next remedy: of a chosen finding that is still there, or of a problem that another remedy caused.
+
+        The one that leaves the fewest problems by the built-in tables comes first.
+        """
         chosen = {each.finding.id for each in fix.chosen}
         known = {(each.id, each.message) for each in fix.before}
-        for fixable in fixable_findings(self.current):
-            finding = fixable.finding
-            if finding.id in chosen or (finding.id, finding.message) not in known:
-                for choice, application in enumerate(fixable.alternatives):
-                    if application not in self.tried:
-                        self.trials += 1
-                        return fixable, choice
-        return None
+        candidates = [
+            (fixable, choice)
+            for fixable in fixable_findings(self.current)
+            if fixable.finding.id in chosen or (fixable.finding.id, fixable.finding.message) not in known
+            for choice, application in enumerate(fixable.alternatives)
+            if application not in self.tried
+        ]
+        self.trials += bool(candidates)
+        return min(candidates, key=lambda each: self.expected_score(fix.machine, *each), default=None)
+
+    def expected_score(self, machine: Machine, fixable: Fixable, choice: int) -> int:
+        """The problems that a remedy leaves by the tables; the present ones if the tables lack its packages."""
+        after = stack_with(machine, self.stack, fixable.alternatives[choice].steps)
+        return score(evaluate(machine, after)) if after else score(self.current)
 
     def restart(self) -> bool:
         """Start again without the remedy that was accepted first. False if none was accepted."""
@@ -45,6 +57,7 @@ class Search:
         fixable, choice = self.accepted[0]
         self.not_first.append(fixable.alternatives[choice])
         self.tried, self.accepted, self.current, self.needs_copy = [*self.not_first], [], self.before, True
+        self.stack = self.original
         return True
 
     def exclude(self, fixable: Fixable, choice: int, reason: str) -> None:
@@ -54,16 +67,17 @@ class Search:
             self.not_first.append(fixable.alternatives[choice])
         self.reasons.setdefault(fixable.finding.message, reason)
 
-    def consider(self, candidate: tuple[Fixable, int], after: Sequence[Finding], reason: str) -> None:
+    def consider(self, candidate: tuple[Fixable, int], trial: Trial, reason: str) -> None:
         """Accept a remedy if it leaves fewer problems."""
+        after = trial.after
         if score(after) < score(self.current):
             self.accepted.append(candidate)
             self.tried.append(candidate[0].alternatives[candidate[1]])
             self.reasons.pop(candidate[0].finding.message, None)
-            self.current = after
+            self.current, self.stack = after, trial.stack or self.stack
             if score(after) < self.best_score and not worse_findings(self.before, after):
                 self.best_score = score(after)
-                self.best = tuple(dict.fromkeys(each.finding.id for each, _ in self.accepted))
+                self.best = tuple(each.finding for each, _ in self.accepted)
         else:
             self.exclude(*candidate, reason)
             self.needs_copy = True

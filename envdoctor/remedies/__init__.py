@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.remedies.affected import changes_packages
 
-__all__ = ["pin_remedies"]
+__all__ = ["add_pinned_remedies", "pin_remedies"]
 
 
 def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
@@ -19,3 +21,14 @@ def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Findi
     from envdoctor.remedies.pins import pin
 
     return pin(machine, stack, findings)
+
+
+def add_pinned_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with the remedies of their rules, and those with exact versions after them."""
+    return [
+        msgspec.structs.replace(
+            each,
+            remedies=tuple({one.commands: one for one in (*each.remedies, *pinned.remedies)}.values()),
+        )
+        for each, pinned in zip(findings, pin_remedies(machine, stack, findings), strict=True)
+    ]

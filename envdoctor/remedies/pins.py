@@ -7,32 +7,44 @@ for which the finding is gone and no rule reports a new problem, and changes oth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
 import msgspec
 
-from envdoctor.core.records import Finding, Machine, Stack, known
+from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Install, Remedy, Uninstall, remedy_of
 from envdoctor.knowledge.published import releases_in_range
-from envdoctor.knowledge.releases import releases_of
+from envdoctor.knowledge.releases import releases_of, required_specifier
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.remedies.affected import VERSION_RULES
-from envdoctor.remedies.simulate import backend_for, in_tables, relevant_part, resolve, stack_after, target_of
+from envdoctor.remedies.simulate import (
+    backend_for,
+    in_tables,
+    relevant_part,
+    resolve,
+    stack_after,
+    target_of,
+    without,
+)
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.torch_sources import cuda_name
 from envdoctor.rules import RULES
 from envdoctor.rules.registry import Rule, run_rule
-from envdoctor.rules.requirements import specifiers_for, versions_of
-from envdoctor.rules.torch_install import other_cuda
+from envdoctor.rules.requirements import is_below, specifiers_for, versions_of
+from envdoctor.rules.torch_install import COMPANIONS, other_cuda
 
 IGNORED = frozenset({"PKG007"})  # the dependencies of other releases are not all in the tables
-TORCH_PACKAGES = frozenset({"torch", "torchvision", "torchaudio"})  # those with builds for each backend
-MAX_TRIALS = 24  # evaluations for one remedy
-MAX_TRIALS_OF_ALL = 100  # evaluations for all findings of an environment
-MAX_COMBINATIONS = 8
+TORCH_PACKAGES = frozenset({"torch", *COMPANIONS})  # those with builds for each backend
+MAX_TRIALS = 32  # evaluations for one remedy
+MAX_TRIALS_OF_ALL = 300  # evaluations for all findings of an environment
+MAX_VERSIONS = 12  # of the packages that a remedy names
+MAX_COMBINATIONS = 8  # of them for which the versions of others are searched
 MAX_CANDIDATES = 4
+MAX_ADDITIONAL = 8  # packages that an alternative with changes of others changes more than the smallest one
+# What a cure changes: the packages that a remedy names, others too, or some of them with another problem left.
+ALONE, WITH_OTHERS, PARTIAL = range(3)
 UNKNOWN = 99  # size of a remedy that the tables cannot judge
 
 Key = tuple[str, frozenset[str]]  # rule, packages of its evidence
@@ -45,6 +57,16 @@ class Pins(NamedTuple):
     backend: str
     errors: int  # that remain in the environment
     warnings: int  # new ones
+    changes: int  # ALONE, WITH_OTHERS or PARTIAL
+
+
+class Trial(NamedTuple):
+    """An installation: the versions that change, and the environment after it."""
+
+    changed: dict[str, str]
+    backend: str
+    after: Stack
+    found: list[Finding]
 
 
 class Cure(NamedTuple):
@@ -52,6 +74,7 @@ class Cure(NamedTuple):
 
     size: int
     remedy: Remedy
+    changes: int = 0  # ALONE, WITH_OTHERS or PARTIAL
 
 
 def pin(machine: Machine, stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
@@ -66,8 +89,10 @@ class _Search:
         self.whole = self.stack = stack = relevant_part(stack)
         self.rules = [rule for rule in RULES.values() if rule.needs_environment and rule.id not in IGNORED]
         self.before = {_key(finding): finding.status for finding in self.problems(stack)}
-        self.trials, self.all_trials = 0, 0
-        self.only_warnings: Pins | None = None
+        self.removed: frozenset[str] = frozenset()  # packages that a remedy removes first
+        self.known: dict[Hashable, Trial | None] = {}
+        self.trials = 0
+        self.second_best: Pins | None = None
 
     def problems(self, stack: Stack, rules: Sequence[Rule] = ()) -> list[Finding]:
         found = [finding for rule in rules or self.rules for finding in run_rule(rule, self.machine, stack)]
@@ -82,18 +107,47 @@ class _Search:
             return finding.remedies
         kept = [cure for remedy in finding.remedies if (cure := self.cure(finding, remedy))]
         if finding.id.startswith(VERSION_RULES):
-            if not kept and finding.status in ("error", "warning"):
-                names = dict.fromkeys(item.fact for item in finding.evidence if in_tables(item.fact))
-                others = (remedy_of([Install(packages=(name,))]) for name in names)
-                kept = [cure for remedy in others if (cure := self.cure(finding, remedy))]
-            kept.sort(key=lambda cure: cure.size)
+            alone = any(cure.changes == ALONE for cure in kept)
+            if not alone and (kept or finding.status in ("error", "warning")):
+                named = {name: text for remedy in finding.remedies for name, text in _packages_of(remedy)}
+                curing = any(cure.changes < PARTIAL for cure in kept)
+                names = named if curing else dict.fromkeys(item.fact for item in finding.evidence)
+                others = [
+                    cure
+                    for name in filter(in_tables, names)
+                    if (cure := self.other_cure(finding, name, named.get(name, "")))
+                ]
+                kept += [cure for cure in others if cure.changes == ALONE or (cure.changes < PARTIAL and not kept)]
+            kept = [cure for cure in kept if cure.changes < PARTIAL] or kept
+            least = min((cure.size for cure in kept), default=0)
+            kept = [cure for cure in kept if cure.size <= least + MAX_ADDITIONAL or cure.changes != WITH_OTHERS]
+            kept = _without_additions(sorted(kept, key=lambda cure: cure.size))
         return tuple({cure.remedy.commands: cure.remedy for cure in kept}.values())
+
+    def other_cure(self, finding: Finding, name: str, specifier: str) -> Cure | None:
+        """Another release of one package: in the range of all packages that require it, else any.
+
+        A rule that names newer releases is not cured by an older one, which may lack what the rule checks.
+        """
+        wanted = ",".join(dict.fromkeys(specifiers_for(self.whole, name).values()))
+        installed = public_part(versions_of(self.whole).get(name, ""))
+        direction = ""
+        if satisfies(installed, specifier) is False:
+            direction = f">{installed}" if is_below(installed, specifier) else f"<{installed}"
+        best = None
+        for text in dict.fromkeys((wanted, "")):
+            requirement = name + ",".join(filter(None, (text, direction)))
+            cure = self.cure(finding, remedy_of([Install(packages=(requirement,))]))
+            best = min(filter(None, (best, cure)), key=lambda each: each.changes, default=None)
+            if best and best.changes == ALONE:
+                break
+        return best
 
     def cure(self, finding: Finding, remedy: Remedy) -> Cure | None:
         """A remedy with exact versions; None if it is no cure."""
-        installs = [step for step in remedy.steps if isinstance(step, Install)]
+        installs = _installs(remedy)
         removed = {name for each in remedy.steps if isinstance(each, Uninstall) for name in each.packages}
-        self.stack = _without(self.whole, removed)
+        self.removed, self.stack = frozenset(removed), without(self.whole, removed) if removed else self.whole
         if removed and not installs:
             errors = [each for each in self.problems(self.stack) if each.status == "error"]
             return Cure(len(errors) + len(removed), remedy)
@@ -103,48 +157,78 @@ class _Search:
         if pins := self.pins(finding, _with_open_backend(finding, installs[0]), ranges):
             left = other_cuda(self.installed, cuda_name(pins.backend)) if "torch" in pins.versions else []
             left = [name for name in left if name not in removed]
-            return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins, left))
+            return Cure(pins.errors + len(pins.versions), _with_pins(remedy, installs[0], pins, left), pins.changes)
         return None if finding.id.startswith(VERSION_RULES) else Cure(UNKNOWN, remedy)
 
     def pins(self, finding: Finding, step: Install, ranges: dict[str, str]) -> Pins | None:
-        """The first versions in these ranges for which the finding is gone and no rule reports a new problem."""
-        self.trials, self.only_warnings = 0, None
-        lists = [list(self.candidates(name, specifier))[: 12 // len(ranges)] for name, specifier in ranges.items()]
-        combinations = sorted(product(*map(range, map(len, lists))), key=sum)[:MAX_COMBINATIONS]
-        for indexes in combinations:
-            chosen = {name: lists[i][index] for i, (name, index) in enumerate(zip(ranges, indexes, strict=True))}
-            if pins := self.repair(_key(finding), step, chosen):
-                return pins
-        return self.only_warnings
+        """The first versions in these ranges for which the finding is gone and no rule reports another problem."""
+        self.trials, self.second_best = 0, None
+        lists = [
+            _sample(list(self.candidates(name, specifier)), MAX_VERSIONS // len(ranges))
+            for name, specifier in ranges.items()
+        ]
+        combinations = sorted(product(*map(range, map(len, lists))), key=sum)[:MAX_VERSIONS]
+        for with_others in (False, True):
+            for indexes in combinations[: MAX_COMBINATIONS if with_others else None]:
+                chosen = {name: lists[i][index] for i, (name, index) in enumerate(zip(ranges, indexes, strict=True))}
+                if pins := self.repair(_key(finding), step, chosen, with_others=with_others):
+                    return pins
+        return self.second_best
 
-    def repair(self, target: Key, step: Install, chosen: dict[str, str]) -> Pins | None:
-        """The versions with those of other packages that avoid new problems."""
-        if self.trials >= MAX_TRIALS or self.all_trials >= MAX_TRIALS_OF_ALL:
+    def repair(self, target: Key, step: Install, chosen: dict[str, str], *, with_others: bool = True) -> Pins | None:
+        """The versions, with those of other packages that avoid other problems."""
+        trial = self.apply(step, chosen)
+        if trial is None or target in map(_key, trial.found):
             return None
-        self.trials, self.all_trials = self.trials + 1, self.all_trials + 1
-        changed = resolve(self.machine, self.stack, step, chosen)
-        if changed is None:
+        changed, backend, after, found = trial
+        new = [each for each in found if self.is_new(each)]
+        installed = changed.keys() | set(step.reinstall)
+        left = [each for each in found if each.status == "error" and each not in new and _is_on(each, installed)]
+        errors = [each for each in found if each.status == "error"]
+        present = versions_of(self.stack)
+        versions = chosen | {name: version for name, version in changed.items() if name in present}
+        changes = PARTIAL if left or new else WITH_OTHERS if with_others else ALONE
+        pins = Pins(versions, backend, len(errors), len(new), changes)
+        if not new and not left:
+            return self.nearer(target, step, chosen, trial, with_others=with_others) or pins
+        if not any(each.status == "error" for each in new):
+            self.second_best = min(
+                filter(None, (self.second_best, pins)), key=lambda each: (each.errors, each.warnings)
+            )
+        for name, version in self.companions([*new, *left][0], after, chosen) if with_others else ():
+            if repaired := self.repair(target, step, chosen | {name: version}):
+                return repaired
+        return None
+
+    def apply(self, step: Install, chosen: dict[str, str]) -> Trial | None:
+        """The environment after an installation; None if uv rejects it or after too many trials."""
+        key = (step.backend, step.reinstall, step.no_deps, self.removed, frozenset(chosen.items()))
+        if key not in self.known:
+            if self.trials >= MAX_TRIALS or len(self.known) >= MAX_TRIALS_OF_ALL:
+                return None
+            self.trials += 1
+            self.known[key] = self.evaluate(step, chosen)
+        return self.known[key]
+
+    def evaluate(self, step: Install, chosen: dict[str, str]) -> Trial | None:
+        """The versions that change, and the problems that all rules report afterwards."""
+        changed = resolve(self.machine, self.stack, step, {name: f"=={version}" for name, version in chosen.items()})
+        if changed is None or not self.fits_torch(changed):
             return None
         backend = step.backend
         if backend == "auto" or not TORCH_PACKAGES.isdisjoint(changed):
             backend = backend_for(self.machine, self.stack, step, changed)
         after = stack_after(self.machine, self.stack, changed, backend)
-        found = self.problems(after)
-        if target in map(_key, found):
-            return None
-        new = [each for each in found if self.is_new(each)]
-        errors = [each for each in found if each.status == "error"]
-        present = versions_of(self.stack)
-        versions = chosen | {name: version for name, version in changed.items() if name in present}
-        pins = Pins(versions, backend, len(errors), len(new))
-        if not new:
-            return self.nearer(target, step, chosen, changed, after) or pins
-        if new[0].status == "warning" and (not self.only_warnings or len(new) < self.only_warnings.warnings):
-            self.only_warnings = pins
-        for name, version in self.companions(new[0], after, chosen):
-            if repaired := self.repair(target, step, chosen | {name: version}):
-                return repaired
-        return None
+        return Trial(changed, backend, after, self.problems(after))
+
+    def fits_torch(self, changed: dict[str, str]) -> bool:
+        """Whether torchvision and torchaudio are for the torch; releases of torchaudio from 2.11 on require none."""
+        torch = changed.get("torch") or public_part(versions_of(self.stack).get("torch", ""))
+        return all(
+            satisfies(torch, required_specifier(name, changed[name], "torch") or f">={changed[name]}") is not False
+            for name in COMPANIONS
+            if torch and name in changed
+        )
 
     def is_new(self, finding: Finding) -> bool:
         """Whether an error or a warning is new, or was less severe before."""
@@ -152,14 +236,14 @@ class _Search:
         return finding.status != "info" and before not in ("error", finding.status)
 
     def nearer(
-        self, target: Key, step: Install, chosen: dict[str, str], changed: dict[str, str], after: Stack
+        self, target: Key, step: Install, chosen: dict[str, str], trial: Trial, *, with_others: bool
     ) -> Pins | None:
         """The same cure with dependencies that are nearer to the installed ones than the newest release."""
-        for name in sorted(changed.keys() & versions_of(self.stack).keys() - chosen.keys()):
-            wanted = ",".join(specifiers_for(after, name).values())
-            nearest = next(self.candidates(name, wanted), changed[name])
-            if nearest != changed[name]:
-                return self.repair(target, step, chosen | {name: nearest})
+        for name in sorted(trial.changed.keys() & versions_of(self.stack).keys() - chosen.keys()):
+            wanted = ",".join(specifiers_for(trial.after, name).values())
+            nearest = next(self.candidates(name, wanted), trial.changed[name])
+            if nearest != trial.changed[name]:
+                return self.repair(target, step, chosen | {name: nearest}, with_others=with_others)
         return None
 
     def companions(self, finding: Finding, stack: Stack, chosen: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -217,6 +301,36 @@ def _key(finding: Finding) -> Key:
     return finding.id, frozenset(item.fact for item in finding.evidence)
 
 
+def _without_additions(cures: Sequence[Cure]) -> list[Cure]:
+    """The cures, smallest first, without those that only add packages to a smaller one."""
+    packages = [
+        {text for step in _installs(cure.remedy) for text in (*step.packages, step.backend)} for cure in cures
+    ]
+    return [cure for i, cure in enumerate(cures) if not any(each and each < packages[i] for each in packages[:i])]
+
+
+def _sample(versions: list[str], count: int) -> list[str]:
+    """The nearest versions, and some of the others, with the last; versions are sorted by their distance."""
+    nearest, others = versions[: count * 2 // 3], versions[count * 2 // 3 :]
+    places = min(count - len(nearest), len(others))
+    return [*nearest, *(others[(len(others) - 1) * (i + 1) // places] for i in range(places))]
+
+
+def _packages_of(remedy: Remedy) -> Iterator[tuple[str, str]]:
+    """The packages that a remedy installs, with their specifiers."""
+    parsed = (parse_install_requirement(text, 0) for step in _installs(remedy) for text in step.packages)
+    yield from ((each.name, each.specifier) for each in parsed if each)
+
+
+def _installs(remedy: Remedy) -> list[Install]:
+    return [step for step in remedy.steps if isinstance(step, Install)]
+
+
+def _is_on(finding: Finding, packages: Collection[str]) -> bool:
+    """Whether the evidence of a finding is the version of one of these packages."""
+    return any(item.fact in packages for item in finding.evidence)
+
+
 def _is_searched(finding: Finding, step: Install, ranges: dict[str, str]) -> bool:
     """Whether the versions are searched: for rules on versions, and for ranges of others."""
     return finding.id.startswith(VERSION_RULES) or (
@@ -231,14 +345,6 @@ def _ranges(step: Install) -> dict[str, str] | None:
     if len(ranges) < len(step.packages) or not all(map(in_tables, ranges)):
         return None
     return ranges
-
-
-def _without(stack: Stack, removed: set[str]) -> Stack:
-    """The stack without packages that a step removes."""
-    if not removed:
-        return stack
-    distributions = {name: each for name, each in (stack.distributions.value or {}).items() if name not in removed}
-    return msgspec.structs.replace(stack, distributions=known(distributions, stack.distributions.source))
 
 
 def _with_open_backend(finding: Finding, step: Install) -> Install:

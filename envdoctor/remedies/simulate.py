@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 
 from envdoctor.core.records import Distribution, Fact, Machine, Stack, TorchBuild, absent, known, unreadable
-from envdoctor.core.remedies import Install
+from envdoctor.core.remedies import Install, Uninstall
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import parse_requirement, releases_of
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, local_part, minor_of, public_part
-from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
 from envdoctor.resolution.torch_sources import TorchSource, cuda_builds, cuda_name, torch_cuda, torch_has_build
 from envdoctor.rules import facts
+from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.requirements import versions_of
 from envdoctor.rules.torch_install import is_windows
 from envdoctor.rules.vllm_builds import cuda_of_wheel
@@ -52,20 +56,50 @@ def target_of(machine: Machine, stack: Stack, backend: str) -> ResolverTarget:
     )
 
 
-def resolve(machine: Machine, stack: Stack, step: Install, pins: dict[str, str]) -> dict[str, str] | None:
-    """The packages whose version an installation of `pins` changes; None if their requirements contradict."""
+def stack_with(machine: Machine, stack: Stack, steps: Sequence[Install | Uninstall]) -> Stack | None:
+    """The stack after removals and installs; None if a package is not in the tables, or requirements contradict."""
+    for step in steps:
+        if isinstance(step, Uninstall):
+            stack = without(stack, set(step.packages))
+            continue
+        wanted = [parse_install_requirement(text, 0) for text in step.packages]
+        named = {each.name: each.specifier for each in wanted if each and in_tables(each.name)}
+        changed = resolve(machine, stack, step, named) if len(named) == len(wanted) else None
+        if changed is None:
+            return None
+        stack = stack_after(machine, stack, changed, backend_for(machine, stack, step, changed))
+    return stack
+
+
+def without(stack: Stack, removed: AbstractSet[str]) -> Stack:
+    """The stack without some packages."""
+    distributions = {name: each for name, each in (stack.distributions.value or {}).items() if name not in removed}
+    return msgspec.structs.replace(stack, distributions=known(distributions, stack.distributions.source))
+
+
+def resolve(machine: Machine, stack: Stack, step: Install, wanted: dict[str, str]) -> dict[str, str] | None:
+    """The packages whose version an installation changes; None if their requirements contradict.
+
+    `wanted` has the specifiers of the packages to install.
+
+    A report does not list all packages, so dependencies that it does not list count as installed.
+    """
+    present = versions_of(stack)
     installed = {
         name: ResolvedPackage(name, version, 0, "installed")
-        for name, version in versions_of(stack).items()
+        for name, version in present.items()
         if name not in step.reinstall
     }
     resolver = Resolver(
         target_of(machine, stack, step.backend), installed, upgrade=False, with_dependencies=not step.no_deps
     )
-    resolution = resolver.resolve([InstallRequirement(name, f"=={version}") for name, version in pins.items()])
+    resolution = resolver.resolve([InstallRequirement(name, specifier) for name, specifier in wanted.items()])
     if resolution.conflicts:
         return None
-    found = {name: package.version for name, package in resolution.packages.items()} | pins
+    exact = {name: text[2:] for name, text in wanted.items() if re.fullmatch(r"==[^*,]+", text)}
+    found = {name: package.version for name, package in resolution.packages.items()} | exact
+    if is_from_report(stack):
+        found = {name: version for name, version in found.items() if name in present or name in wanted}
     return {
         name: public_part(version)
         for name, version in found.items()

@@ -5,17 +5,22 @@ Each row is one rule with the versions, the problem, its reason and its fix.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from envdoctor.core.records import Machine, Stack
-from envdoctor.core.remedies import Notation, either
+from envdoctor.core.remedies import Install, Notation, Remedy, either, remedy_of
+from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.rules.facts import first_in_use
 from envdoctor.rules.registry import Check, Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.torch_install import COMPANIONS, companion_release
 
 
 class KnownBreak(TableRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,12 +69,32 @@ def make_check(row: KnownBreak) -> Check:
         ):
             return
         problem, fix = (text.format_map(versions) for text in (row.problem, row.fix))
-        yield Problem(row.status, problem, version_evidence(stack, *names), fix, either(*row.remedies))
+        yield Problem(row.status, problem, version_evidence(stack, *names), fix, _remedies(row, stack))
 
     check.__name__ = check.__qualname__ = row.name
     check.__doc__ = f"{row.title}."
     check.documentation = partial(_documentation, row)  # type: ignore[attr-defined]  # 4 ms for all rows
     return check
+
+
+def _remedies(row: KnownBreak, stack: Stack) -> tuple[Remedy, ...]:
+    """The remedies of a row. Installed packages with one release for each torch move with it."""
+    return tuple(
+        remedy_of([_with_companions(step, stack) if isinstance(step, Install) else step for step in remedy.steps])
+        for remedy in either(*row.remedies)
+    )
+
+
+def _with_companions(step: Install, stack: Stack) -> Install:
+    torch = next((text.removeprefix("torch") for text in step.packages if re.match(r"torch[<>=~]", text)), "")
+    releases = releases_in_range("torch", torch) if torch else ()
+    if not releases:
+        return step
+    found = {
+        name: companion_release(stack, name, releases[0].version) for name in COMPANIONS if name in versions_of(stack)
+    }
+    more = tuple(f"{name}=={version}" for name, version in found.items() if version)
+    return msgspec.structs.replace(step, packages=(*step.packages, *more))
 
 
 def _documentation(row: KnownBreak) -> str:

@@ -160,7 +160,7 @@ def _check_requirements(stack: Stack) -> Requirements:
             if present is None:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
             elif required.specifier and _is_outside(present, required.specifier):
-                old = _is_below(present, required.specifier)
+                old = is_below(present, required.specifier)
                 violation = Violation(
                     distribution.name, distribution.version, required.name, required.specifier, present, old
                 )
@@ -191,7 +191,8 @@ def _is_outside(version: str, specifier: str) -> bool:
     return inside is False
 
 
-def _is_below(version: str, specifier: str) -> bool:
+def is_below(version: str, specifier: str) -> bool:
+    """Whether a version is older than all that a specifier accepts."""
     key = version_key(version)
     for operator, bound in re.findall(r"(>=|>|~=|==)\s*([^,*\s]+)", specifier):
         limit = version_key(bound.rstrip("."))

@@ -6,8 +6,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
+import msgspec
+
 from envdoctor.core.record import Record
-from envdoctor.core.records import Distribution, Machine, Stack
+from envdoctor.core.records import Distribution, Machine, Stack, known
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit, oldest_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
@@ -33,6 +35,7 @@ SHARED = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
 WITH_SOURCE = ("flash-attn", "vllm", "xformers", "causal-conv1d", "mamba-ssm", "torch-scatter", "torch-sparse",
                "torch-cluster", "transformer-engine-torch")  # fmt: skip
 BLACKWELL = (10, 0)
+LEAST_OF_VLLM = (7, 0)  # compute capability
 FIRST_VLLM_FOR_CUDA_13 = "0.20"  # of the wheels on PyPI
 
 
@@ -91,8 +94,27 @@ def best_torch(
         if satisfies(release, specifier) is False or not _has_wheel(machine, stack, row, release):
             continue
         if found := install_torch(stack, release, row.cuda):
-            return found
+            return found if not is_too_old_for_vllm(machine) else _without_vllm(stack, found)
     return None
+
+
+def is_too_old_for_vllm(machine: Machine) -> bool:
+    """Whether no GPU is supported by any vLLM."""
+    capabilities = [capability for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
+    return bool(capabilities) and max(capabilities) < LEAST_OF_VLLM
+
+
+def _without_vllm(stack: Stack, found: TorchInstall) -> TorchInstall:
+    """The same build of torch, with vLLM removed if it would have to move: it does not run on these GPUs."""
+    packages = stack.distributions.value or {}
+    if not any("vllm==" in step for step in found.steps):
+        return found
+    left = {name: package for name, package in packages.items() if name != "vllm"}
+    other = msgspec.structs.replace(stack, distributions=known(left, stack.distributions.source))
+    without = install_torch(other, found.release, found.cuda)
+    if without is None:
+        return found
+    return msgspec.structs.replace(without, steps=("uv pip uninstall vllm", *without.steps))
 
 
 def driver_for(machine: Machine) -> tuple[int, ...]:

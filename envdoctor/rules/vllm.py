@@ -24,6 +24,7 @@ from envdoctor.rules.requirements import (
     version_evidence,
     versions_of,
 )
+from envdoctor.rules.torch_install import LEAST_OF_VLLM
 
 
 def _vllm(stack: Stack) -> str:
@@ -162,7 +163,7 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     below = [(gpu, capability) for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     newest = max((capability for _, capability in below), default=(99, 0))
     if first_in_use(stack, "vllm"):
-        least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else (7, 0)
+        least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else LEAST_OF_VLLM
         for gpu, capability in below:
             if capability < least:
                 yield _too_old(machine, stack, gpu, "vLLM", least, on_all_gpus=newest < least)

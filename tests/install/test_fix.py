@@ -285,10 +285,13 @@ def test_arguments(broken: Place) -> None:
     for words, message in (
         (["PKG999"], "unknown rule 'PKG999'"),
         ([broken.home], "several environments"),
+        (["TRL999"], "did you mean 'TRL00"),
     ):
         done = fix(broken, *words)
         assert done.returncode == 2
-        assert message in envelope(done)["error"]["message"]
+        error = envelope(done)["error"]
+        assert message in error["message"]
+        assert len(error["expected"]) < 120
 
 
 def test_a_package_in_the_environment_that_is_editable_moves_with_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -108,10 +109,24 @@ class Trial:
         return self.venv / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
     @cached_property
+    def condas_torch(self) -> str:
+        """The version of the example's conda package; empty without one."""
+        stack = self.example.stack
+        copies = [*(stack.distributions.value or {}).values(), *(stack.shadowed.value or ())]
+        return next((x.version for x in copies if x.name == "pytorch" or x.source.startswith("conda")), "")
+
+    @property
+    def prefix(self) -> Path:
+        """The environment to examine: the virtual environment, or one of conda with the same folders."""
+        return self.place / "conda" if self.condas_torch else self.venv
+
+    @cached_property
     def listed(self) -> dict[str, Distribution]:
-        """The example's packages."""
+        """The example's packages, without conda's."""
         build = self.example.stack.torch.value
-        packages = dict(self.example.stack.distributions.value or {})
+        packages = {
+            name: x for name, x in (self.example.stack.distributions.value or {}).items() if name != "pytorch"
+        }
         if build and build.version.value and "torch" not in packages:
             packages["torch"] = Distribution(name="torch", version=build.version.value)
         return packages
@@ -153,6 +168,8 @@ class Trial:
         self.index.added = {self.index_name("made"): own, self.index_name("pypi"): unlisted}
         if own:
             self._install_pins()
+        if self.condas_torch:
+            self._make_conda()
         for name in self.example.without:
             shutil.rmtree(next(self.site.glob(f"{name.replace('-', '_')}-*.dist-info")))
 
@@ -168,6 +185,24 @@ class Trial:
             if not self.uv([*command, *options], "made"):
                 return
         raise AssertionError(self.log)
+
+    def _make_conda(self) -> None:
+        """Write the record of conda's pytorch, whose files pip's torch has overwritten."""
+        shutil.rmtree(self.prefix, ignore_errors=True)
+        (self.prefix / "conda-meta").mkdir(parents=True)
+        for name in ("bin", "lib"):
+            (self.prefix / name).symlink_to(self.venv / name)
+        files = [str((self.site / "torch/version.py").relative_to(self.venv))]
+        record = {"name": "pytorch", "version": self.condas_torch, "channel": "pytorch", "files": files}
+        (self.prefix / "conda-meta/pytorch.json").write_text(json.dumps(record))
+
+    def _conda_remove(self, command: str) -> None:
+        """Delete the record and the files of a package, as `conda remove --force` does."""
+        assert command == f"conda remove -p {self.prefix} --force pytorch", command
+        record = self.prefix / "conda-meta/pytorch.json"
+        for name in json.loads(record.read_text())["files"]:
+            (self.prefix / name).unlink()
+        record.unlink()
 
     def index_name(self, kind: str) -> str:
         """A name for each example, because uv keeps the pages of an index for minutes."""
@@ -200,7 +235,7 @@ class Trial:
 
         Facts of compiled files are those of the example until their package is installed again.
         """
-        found, given = read_stack(self.venv, None, {}), self.example.stack
+        found, given = read_stack(self.prefix, None, {}), self.example.stack
         here = self.inodes()
         changed = {
             normalize_name(name.partition("-")[0])
@@ -208,6 +243,8 @@ class Trial:
             if here.get(name) != self.planted.get(name)
         }
         replaced: dict[str, Any] = {name: getattr(given, name) for name in KEPT}
+        if self.condas_torch:
+            del replaced["shadowed"]
         files = tuple(
             _present(each, changed) for each in given.extensions.value or () if each.distribution not in changed
         )
@@ -239,13 +276,15 @@ class Trial:
                 if kind_of(remedy) == "packages":
                     shutil.rmtree(self.site)
                     shutil.copytree(copy, self.site)
+                    if self.condas_torch:
+                        self._make_conda()
                     self.planted = self.inodes()
                     yield Result(self.without_place(remedy), self._apply(fault, remedy, before))
 
     def without_place(self, remedy: Remedy) -> tuple[str, ...]:
         """The commands of a remedy, without the path of the environment."""
         return tuple(
-            each.replace(f" --python {self.interpreter}", "").replace(str(self.venv), "VENV")
+            each.replace(f" --python {self.interpreter}", "").replace(str(self.prefix), "VENV")
             for each in remedy.commands
         )
 
@@ -256,6 +295,8 @@ class Trial:
                 variables = step.variables if isinstance(step, Install) else {}
                 if error := self.uv(pip_arguments(step), "pypi", variables):
                     return f"uv: {error}"
+            elif isinstance(step, UserCommand) and step.command.startswith("conda remove "):
+                self._conda_remove(step.command)
         return ""
 
     def _apply(self, fault: Finding, remedy: Remedy, before: list[Finding]) -> str:

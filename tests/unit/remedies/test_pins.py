@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,9 +15,15 @@ from support.report_stack import make_machine, make_stack
 
 from envdoctor.core.records import Distribution, Finding, Stack
 from envdoctor.core.remedies import Install
+from envdoctor.environment.managed import EnvironmentPaths
+from envdoctor.install.fix_records import Fix
+from envdoctor.install.fix_search import Search
+from envdoctor.install.remedy_plan import fixable_findings
 from envdoctor.knowledge.published import releases_in_range
-from envdoctor.remedies import pin_remedies
+from envdoctor.output.reporter import LazyReporter
+from envdoctor.remedies import add_pinned_remedies, pin_remedies
 from envdoctor.remedies.pins import VERSION_RULES
+from envdoctor.remedies.simulate import stack_with
 from envdoctor.rules import evaluate
 from envdoctor.rules.known_breaks import known_breaks
 
@@ -153,6 +160,53 @@ def test_a_conflict_without_a_common_version_changes_the_requirers() -> None:
     finding = pinned(stack, "PKG004")
     assert "No version of transformers" in finding.fix
     assert failures(MACHINE, stack, finding) == []
+
+
+# A second problem of the package that a remedy changes: the environment, the rule, and its first remedy.
+H100_STACK = """torch 2.11.0+cu130, torchvision 0.26.0, torchaudio 2.11.0, triton 3.6.0, vllm 0.26.0, trl 1.16.0,
+    transformers 5.17.0, tokenizers 0.23.1, huggingface-hub 1.31.0, accelerate 1.15.0, peft 0.21.0, numpy 2.2.6,
+    bitsandbytes 0.50.2, setuptools 79.0.1"""
+SECOND_PROBLEMS = [
+    (V5, "bitsandbytes 0.43.1", "BNB003", ["bitsandbytes==0.48.2"]),  # transformers 5 requires 0.46.1, CUDA 13 0.48
+    (V4, "accelerate 0.20.3", "PKG008", ["accelerate==1.4.0"]),  # transformers 4.57 passes an argument of 1.3
+    (H100_STACK, "torch 2.4.1+cu121", "HF013", ["torch==2.11.0"]),  # not the oldest one that HF013 accepts
+    (H100_STACK, "torch 2.10.0+cu128", "VLLM003", ["torch==2.11.0"]),  # not 2.10 for CUDA 13, which vLLM rejects
+    (H100_STACK, "trl 0.11.0", "HF016", ["trl==1.16.0"]),  # not TRL 0.12, which needs transformers 4
+]
+
+
+@each_case(("environment", "changes", "rule", "packages"), SECOND_PROBLEMS)
+def test_a_remedy_leaves_no_other_error_on_its_packages(
+    environment: str, changes: str, rule: str, packages: list[str]
+) -> None:
+    stack = stack_of(environment, changes)
+    (step,) = pinned(stack, rule).remedies[0].steps
+    assert isinstance(step, Install)
+    assert list(step.packages) == packages
+    after = stack_with(MACHINE, stack, [step])
+    assert after
+    assert [f"{each.id} {each.message}" for each in evaluate(MACHINE, after) if each.status == "error"] == []
+
+
+def test_torchaudio_is_of_the_release_of_torch() -> None:
+    """torchaudio 2.11 requires no torch, but the index of another torch does not have it."""
+    changes = "torch 2.5.1+cu124, torchvision 0.20.1, torchaudio 2.8.0, triton 3.1.0, vllm 0.6.6, transformers 4.57.1"
+    for finding in pin_remedies(MACHINE, stack_of(V4, changes), evaluate(MACHINE, stack_of(V4, changes))):
+        for command in commands_of(finding):
+            releases = [re.search(rf"\b{name}==(\d+\.\d+)", command) for name in ("torch", "torchaudio")]
+            if all(releases):
+                assert len({found[1] for found in releases if found}) == 1, command
+
+
+def test_the_search_of_fix_begins_with_the_remedy_that_leaves_the_fewest_problems() -> None:
+    stack = stack_of(H100_STACK, "trl 0.11.0")
+    found = add_pinned_remedies(MACHINE, stack, evaluate(MACHINE, stack))
+    chosen = fixable_findings(found)
+    fix = Fix(Path(), EnvironmentPaths(Path("v")), MACHINE, stack, found, chosen, (), False, Path(), LazyReporter())
+    candidate = Search(found, stack).next_candidate(fix)
+    assert candidate
+    fixable, choice = candidate
+    assert [step.packages for step in fixable.alternatives[choice].steps] == [("trl==1.16.0",)]
 
 
 def test_findings_of_machines_and_rocm_stay() -> None:

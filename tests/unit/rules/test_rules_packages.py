@@ -171,6 +171,20 @@ def test_fix_names_compatible_releases() -> None:
     assert "0.27.0" in trl.fix
 
 
+def test_torch_moves_with_its_companions() -> None:
+    packages = "torch 2.9.0+cu128, torchvision 0.24.0, torchaudio 2.9.0, timm 1.0.0"
+    (command,) = commands_of(findings_by_id(make_machine([H100]), stack_of(packages))["CUDNN004"])
+    assert command == (
+        "uv pip install 'torch>=2.10,<2.11' torchvision==0.25.0 torchaudio==2.10.0 --torch-backend=auto"
+    )
+
+
+def test_cudnn_for_cuda_12_does_not_overwrite_that_for_cuda_13() -> None:
+    packages = "torch 2.9.1+cu130, nvidia-cudnn-cu12 9.10.2.21, nvidia-cudnn-cu13 9.13.0.50, sglang 0.5.8"
+    found = findings_by_id(make_machine([H100]), stack_of(packages))
+    assert {name for name in found if name.startswith("CUDNN")} == {"CUDNN003"}
+
+
 def test_package_that_requires_another_torch_than_vllm() -> None:
     neighbour = Distribution(name="speech-thing", version="1.0", requires=("torch==2.2.0",))
     stack = make_stack("2.4.0+cu121", cuda="12.1", packages={"vllm": "0.6.3"}, distributions=(neighbour,))
