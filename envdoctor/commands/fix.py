@@ -24,10 +24,11 @@ from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, read_install_record
 from envdoctor.environment.select import read_environment
-from envdoctor.install.fix import apply_fix
+from envdoctor.install.fix import GONE, apply_fix
 from envdoctor.install.fix_files import planned_settings, select_files, with_planned_files, with_written_files
 from envdoctor.install.fix_notes import plan_notes
 from envdoctor.install.fix_records import Fix, FixResult
+from envdoctor.install.fix_search import first_choices
 from envdoctor.install.fix_trial import run_command
 from envdoctor.install.fix_uv import UvResult, plan_changes
 from envdoctor.install.fix_variables import with_variables
@@ -36,6 +37,7 @@ from envdoctor.install.remedy_plan import (
     PROBLEMS,
     Application,
     Fixable,
+    FixedFinding,
     combined_steps,
     fixable_findings,
     planned_changes,
@@ -110,7 +112,8 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
         _require_interpreter(source)
     files = select_files(request.write, source, fixables, machine, stack)
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
-    packages = _plan(source, paths.venv, fixables, chosen, machine=machine, stack=stack)
+    choices = first_choices(machine, stack, chosen)
+    packages = _plan(source, paths.venv, fixables, choices, machine=machine, stack=stack)
     others = tuple(
         each for each in found if request.targets and each.status in PROBLEMS and each.id not in request.targets
     )
@@ -121,7 +124,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     _confirm(request, planned, source, reporter)
     words = with_variables(request.command, planned_settings(planned)) if request.command else ()
     fix = Fix(
-        source, paths, machine, stack, found, chosen, words, not request.no_verify,
+        source, paths, machine, stack, found, chosen, choices, words, not request.no_verify,
         log_file("fix", source.name), reporter,
     )  # fmt: skip
     result = _applied(fix, packages) if chosen else _tested(fix, packages)
@@ -226,19 +229,29 @@ def _plan(
     source: Path,
     target: Path,
     fixables: Sequence[Fixable],
-    chosen: Sequence[Fixable],
+    choices: Sequence[tuple[Fixable, int]],
     *,
     machine: Machine,
     stack: Stack,
 ) -> FixResult:
-    first: list[Application] = [each.alternatives[0] for each in chosen]
-    uv = plan_changes(source, first, machine, stack) if chosen else UvResult("", "")
+    first: list[Application] = [each.alternatives[choice] for each, choice in choices]
+    uv = plan_changes(source, first, machine, stack) if first else UvResult("", "")
     return FixResult(
         venv=str(source), target=str(target), applied=False, dry_run=True,
-        findings=tuple(each.entry("planned" if each.alternatives else "manual") for each in fixables),
+        findings=tuple(_entry(each, choices) for each in fixables),
         commands=tuple(map(command_of, combined_steps(first, f"{source}/bin/python"))),
         changes=planned_changes(uv.output), failure=uv.failure,
     )  # fmt: skip
+
+
+def _entry(fixable: Fixable, choices: Sequence[tuple[Fixable, int]]) -> FixedFinding:
+    """The entry of a finding in the plan."""
+    if not fixable.alternatives:
+        return fixable.entry("manual")
+    choice = next((choice for each, choice in choices if each is fixable), None)
+    if choice is not None:
+        return fixable.entry("planned", choice)
+    return msgspec.structs.replace(fixable.entry("planned"), commands=(), manual=(), reason=GONE)
 
 
 def _confirm(request: FixRequest, planned: FixResult, source: Path, reporter: Reporter) -> None:

@@ -117,7 +117,7 @@ def _require_space(fix: Fix) -> None:
 
 def _solve(fix: Fix, journal: Journal, lock: TextIO) -> FixResult:
     """Try the first alternatives of all findings together; if that fails, search for remedies that work together."""
-    choices = [(each, 0) for each in fix.chosen]
+    choices = list(fix.choices)
     search = Search(fix.before, fix.stack)
     try:
         _copy(fix, journal)

@@ -45,7 +45,8 @@ class Fix(NamedTuple):
     machine: Machine
     stack: Stack
     before: Sequence[Finding]
-    chosen: Sequence[Fixable]  # findings with remedies that are applied
+    chosen: Sequence[Fixable]  # findings with remedies that can be applied
+    choices: Sequence[tuple[Fixable, int]]  # of them, those whose remedy is applied first, and which one
     words: Sequence[str]  # the user's command
     verify: bool
     log: Path

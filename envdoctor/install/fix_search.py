@@ -1,4 +1,8 @@
-"""The search for remedies that work together: one after the other, each kept if it leaves fewer problems."""
+"""The remedies that are applied first, and the search for others that work together.
+
+The first ones are chosen by the built-in tables. If they fail, remedies are tried in a copy one after the other, and
+each is kept if it leaves fewer problems.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,41 @@ from envdoctor.install.fix_records import Fix, Trial
 from envdoctor.install.remedy_plan import PROBLEMS, Application, Fixable, fixable_findings, worse_findings
 from envdoctor.remedies.simulate import stack_with
 from envdoctor.rules import evaluate
+from envdoctor.rules.requirements import versions_of
 
 ERROR_WEIGHT = 10  # one error counts as much as this many warnings
+
+
+def first_choices(machine: Machine, stack: Stack, chosen: Sequence[Fixable]) -> list[tuple[Fixable, int]]:
+    """The fewest remedies that leave none of the problems by the tables, with the smallest changes.
+
+    A problem whose remedies the tables cannot judge keeps its first one.
+    """
+    choices: list[tuple[Fixable, int]] = []
+    left, present = list(chosen), score(evaluate(machine, stack))
+    while left:
+        candidates = [
+            (score(evaluate(machine, after)), len(_changed(stack, after)), fixable, choice, after)
+            for fixable in left
+            for choice, application in enumerate(fixable.alternatives)
+            if (after := stack_with(machine, stack, application.steps))
+        ]
+        if not candidates:
+            break
+        expected, _, fixable, choice, after = min(candidates, key=lambda each: each[:2])
+        if expected >= present:
+            break
+        choices.append((fixable, choice))
+        stack, present = after, expected
+        ids = {each.id for each in evaluate(machine, stack) if each.status in PROBLEMS}
+        left = [each for each in left if each is not fixable and each.finding.id in ids]
+    return [*choices, *((each, 0) for each in left)]
+
+
+def _changed(before: Stack, after: Stack) -> set[str]:
+    """The packages whose version differs."""
+    one, other = versions_of(before), versions_of(after)
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
 class Search:

@@ -24,11 +24,11 @@ def pin_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Findi
 
 
 def add_pinned_remedies(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with the remedies of their rules, and those with exact versions after them."""
+    """The findings with exact versions in their remedies, and the remedies of their rules after them."""
     return [
         msgspec.structs.replace(
             each,
-            remedies=tuple({one.commands: one for one in (*each.remedies, *pinned.remedies)}.values()),
+            remedies=tuple({one.commands: one for one in (*pinned.remedies, *each.remedies)}.values()),
         )
         for each, pinned in zip(findings, pin_remedies(machine, stack, findings), strict=True)
     ]

@@ -17,7 +17,7 @@ from envdoctor.core.records import Distribution, Finding, Stack
 from envdoctor.core.remedies import Install
 from envdoctor.environment.managed import EnvironmentPaths
 from envdoctor.install.fix_records import Fix
-from envdoctor.install.fix_search import Search
+from envdoctor.install.fix_search import Search, first_choices
 from envdoctor.install.remedy_plan import fixable_findings
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.output.reporter import LazyReporter
@@ -198,11 +198,29 @@ def test_torchaudio_is_of_the_release_of_torch() -> None:
                 assert len({found[1] for found in releases if found}) == 1, command
 
 
+FIRST = [
+    ("trl 0.11.0", ["trl==1.16.0"]),  # not two releases of TRL, one for each of two findings
+    ("peft 0.12.0", ["peft==0.18.1"]),  # not an older TRL as well, which accepts the installed peft
+    ("accelerate 0.20.3, numpy 1.16.6", ["accelerate==1.10.1", "numpy==1.26.4"]),
+]
+
+
+@each_case(("changes", "packages"), FIRST)
+def test_fix_applies_the_fewest_remedies_first(changes: str, packages: list[str]) -> None:
+    stack = stack_of(H100_STACK, changes)
+    chosen = fixable_findings(add_pinned_remedies(MACHINE, stack, evaluate(MACHINE, stack)))
+    choices = first_choices(MACHINE, stack, chosen)
+    steps = [step for fixable, choice in choices for step in fixable.alternatives[choice].steps]
+    assert sorted(name for step in steps for name in step.packages) == packages
+
+
 def test_the_search_of_fix_begins_with_the_remedy_that_leaves_the_fewest_problems() -> None:
     stack = stack_of(H100_STACK, "trl 0.11.0")
     found = add_pinned_remedies(MACHINE, stack, evaluate(MACHINE, stack))
     chosen = fixable_findings(found)
-    fix = Fix(Path(), EnvironmentPaths(Path("v")), MACHINE, stack, found, chosen, (), False, Path(), LazyReporter())
+    fix = Fix(
+        Path(), EnvironmentPaths(Path("v")), MACHINE, stack, found, chosen, (), (), False, Path(), LazyReporter()
+    )
     candidate = Search(found, stack).next_candidate(fix)
     assert candidate
     fixable, choice = candidate
