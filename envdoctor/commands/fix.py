@@ -28,7 +28,7 @@ from envdoctor.install.fix import GONE, apply_fix
 from envdoctor.install.fix_files import planned_settings, select_files, with_planned_files, with_written_files
 from envdoctor.install.fix_notes import plan_notes
 from envdoctor.install.fix_records import Fix, FixResult
-from envdoctor.install.fix_search import first_choices
+from envdoctor.install.fix_search import choices_with_ranges, first_choices
 from envdoctor.install.fix_trial import run_command
 from envdoctor.install.fix_uv import UvResult, plan_changes
 from envdoctor.install.fix_variables import with_variables
@@ -114,6 +114,10 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
     choices = first_choices(machine, stack, chosen)
     packages = _plan(source, paths.venv, fixables, choices, machine=machine, stack=stack)
+    if packages.failure:  # the index may lack the exact versions of the tables
+        ranges = choices_with_ranges(chosen)
+        other = _plan(source, paths.venv, fixables, ranges, machine=machine, stack=stack)
+        choices, packages = (choices, packages) if other.failure else (ranges, other)
     others = tuple(
         each for each in found if request.targets and each.status in PROBLEMS and each.id not in request.targets
     )

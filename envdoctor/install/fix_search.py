@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.remedies import Install
 from envdoctor.install.fix_records import Fix, Trial
 from envdoctor.install.remedy_plan import PROBLEMS, Application, Fixable, fixable_findings, worse_findings
 from envdoctor.remedies.simulate import stack_with
@@ -42,6 +43,18 @@ def first_choices(machine: Machine, stack: Stack, chosen: Sequence[Fixable]) -> 
         ids = {each.id for each in evaluate(machine, stack) if each.status in PROBLEMS}
         left = [each for each in left if each is not fixable and each.finding.id in ids]
     return [*choices, *((each, 0) for each in left)]
+
+
+def choices_with_ranges(chosen: Sequence[Fixable]) -> list[tuple[Fixable, int]]:
+    """The first remedy of each finding that leaves a version to uv, else its first one."""
+
+    def leaves_a_version(application: Application) -> bool:
+        installs = [step for step in application.steps if isinstance(step, Install)]
+        return any("==" not in package for step in installs for package in step.packages)
+
+    return [
+        (each, next((n for n, one in enumerate(each.alternatives) if leaves_a_version(one)), 0)) for each in chosen
+    ]
 
 
 def _changed(before: Stack, after: Stack) -> set[str]:
