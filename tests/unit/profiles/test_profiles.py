@@ -105,6 +105,15 @@ def test_exactly_the_required_disk_and_gpu_memory_suffice() -> None:
         assert next(each.source for each in candidate.conditions if each.name == DISK) == "/"
 
 
+def test_exactly_the_oldest_driver_of_a_cuda_version_suffices() -> None:
+    profile = read_profile("x86-cu128-vllm")
+    for version, holds in (("525.60.13", True), ("525.60.12", False)):
+        machine = override(read_recorded("h100x8"), [f"driver.version={version}"])
+        (candidate,) = choose(machine, [profile]).candidates
+        (condition,) = [each for each in candidate.conditions if each.name == "driver"]
+        assert (condition.holds, condition.observed) == (holds, version), condition.expected
+
+
 def test_choices_are_as_recorded() -> None:
     found = {}
     for name in machine_names():

@@ -6,6 +6,8 @@ from support.cases import each_case
 from support.report_samples import gpus, versions
 
 from envdoctor.reports import parse_report
+from envdoctor.reports.handwritten import _record_venv
+from envdoctor.reports.section import Section
 
 FORM = """\
 ### Environment
@@ -142,3 +144,13 @@ def test_prose_logs_and_requirements_are_not_a_list(text: str) -> None:
 def test_secrets_in_a_list_are_redacted() -> None:
     report = parse_report("GPU: H100\nHF_TOKEN: hf_plantedplantedplanted\nPython: 3.12\n")
     assert report.machine.environment.value == {"HF_TOKEN": "(set)"}
+
+
+@each_case(
+    ("value", "kind"),
+    [("/home/me/venv", "venv"), ("~/venv", "venv"), ("C:\\venv", "venv"), ("my/venv", None), ("yes", None)],
+)
+def test_the_path_of_a_venv(value: str, kind: str | None) -> None:
+    section = Section("report")
+    assert _record_venv(section, value) is (kind is not None)
+    assert "stack.kind" in section.facts or kind is None
