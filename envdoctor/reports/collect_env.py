@@ -152,7 +152,7 @@ def _record_torch(section: Section, fields: dict[str, str]) -> None:
     elif is_version(version):
         section.set_fact("stack.torch.version", version)
     cuda, hip = fields.get("cuda used to build pytorch", ""), fields.get("rocm used to build pytorch", "")
-    if hip and not is_missing(hip):
+    if hip[:1].isdigit():
         section.set_fact("stack.torch.hip", hip.split(" ")[0])
         section.set_absent("stack.torch.cuda", "a ROCm build")
     elif cuda_release := first_group(r"^(\d{1,2}\.\d{1,2})", cuda):

@@ -18,10 +18,12 @@ MARKERS = (
 MAX_LINE_CHARACTERS = 1_000  # longer than any field of a report; vLLM logs its complete configuration in one line
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b[()][A-Z0-9]|\[\d{1,3}(?:;\d{1,3}){0,3}m")
-TAGS = re.compile(
-    r"</?(?:details|summary|code|pre|b|p|div|span|ul|ol|li|td|tr|table|tbody|blockquote|samp|kbd|h\d)(?:\s[^<>\n]{0,200})?>",
+BLOCK_TAGS = re.compile(
+    r"</?(?:details|summary|pre|p|div|ul|ol|li|tr|table|thead|tbody|blockquote|h\d)(?:\s[^<>\n]{0,200})?>|<br ?/?>",
     re.IGNORECASE,
 )
+CELL_ENDS = re.compile(r"</t[dh]>", re.IGNORECASE)
+TAGS = re.compile(r"</?(?:code|b|i|em|strong|span|t[dh]|samp|kbd)(?:\s[^<>\n]{0,200})?>", re.IGNORECASE)
 # Each pattern matches one prefix. `[pip3]` and `[conda]` belong to collect_env and are not prefixes.
 PREFIXES = (
     re.compile(r"(?:>(?!>>)\s?)+"),  # mail and Markdown quotes, not Python's prompt
@@ -74,7 +76,7 @@ def clean_text(text: str) -> str:
         text = ANSI.sub("", text)
     text = TIMESTAMPS.sub("", text)
     if "<" in text:
-        text = TAGS.sub("", re.sub(r"<br ?/?>", "\n", text))
+        text = TAGS.sub("", CELL_ENDS.sub("  ", BLOCK_TAGS.sub("\n", text)))
     if any(entity in text for entity in ("&gt;", "&lt;", "&amp;", "&nbsp;")):
         import html
 

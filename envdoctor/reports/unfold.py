@@ -9,11 +9,12 @@ from envdoctor.reports.json_lines import expand_json
 MIN_CHARACTERS = 200  # of a line that contains several lines
 MIN_LABELS = 4
 COLLECT_ENV = re.compile(
-    r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|ROCM used to build PyTorch|OS|GCC version"
-    r"|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available|CUDA runtime version"
-    r"|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version|cuDNN version"
-    r"|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU|Versions of relevant libraries): "
-    r"|\[(?:pip3?|conda)\] )"
+    r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|(?:ROCM|XPU) used to build PyTorch|OS"
+    r"|GCC version|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available"
+    r"|CUDA runtime version|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version"
+    r"|cuDNN version|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU"
+    r"|Versions of relevant libraries|vLLM Version|vLLM Build Flags) ?: |\[(?:pip3?|conda)\] )"
+    r"|\s+={10,}[^=]{3,40}={10,}\s"
 )
 CHECK_ENV = re.compile(  # of sglang
     r"\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC|CUDA Driver Version"
