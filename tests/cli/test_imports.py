@@ -172,7 +172,7 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
         (
             ["check", "--format", "json", "--machine", "cpu-2core"],
             {
-                *("rich", "asyncio", "http", "ssl", "torch", "pydantic", "hashlib"),
+                *("rich", "asyncio", "http", "ssl", "torch", "pydantic", "hashlib", "typing_extensions"),
                 *("packaging.requirements", "packaging.specifiers", "packaging.utils"),
                 *("envdoctor.environment.inspect", "envdoctor.explain", "envdoctor.manifests", "envdoctor.reports"),
             },
