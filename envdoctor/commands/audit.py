@@ -53,6 +53,13 @@ FORMATS_BY_NAME = {
 }
 
 
+# A traceback, an exception with its message, or a line of a logger.
+ERROR_TEXT = re.compile(
+    r"^[^#\n]*(?:Traceback \(most recent call last\)|\b\w+(?:Error|Exception): |\b(?:ERROR|CRITICAL|FATAL)\b[ :\]])",
+    re.MULTILINE,
+)
+
+
 class AuditResult(Record, frozen=True, kw_only=True):
     """The result of an audit."""
 
@@ -141,6 +148,10 @@ def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
             raise _empty_target("package", target, text)
         findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
         return AuditResult(name=target, kind="lock", findings=findings)
+    if ERROR_TEXT.search(text):
+        raise BadInput(
+            f"{target} is an error text or a log", expected=EXPECTED, hint=f"envdoctor explain {shlex.quote(target)}"
+        )
     return _audit_guide(text, target, machine, fix, REQUIREMENTS)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Annotated, BinaryIO
 from envdoctor.core.decoding import open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
-from envdoctor.core.paths import exists
+from envdoctor.core.paths import exists, is_file, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.results import CommandResult
@@ -21,19 +23,25 @@ from envdoctor.explain.documentation import find_documentation
 from envdoctor.machine.select import select_machine
 
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
+# Files that name packages. Their text has no error; `audit` examines them.
+MANIFEST = re.compile(
+    r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|environment\.ya?ml|.*\.lock|pylock\..*toml|setup\.(?:py|cfg)"
+    r"|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?",
+    re.IGNORECASE,
+)
 
 
 class ExplainRequest(Record, frozen=True, kw_only=True):
     """Prints the likely causes of an error, the most likely first, each with its fix.
 
-    For a rule id or a cause, prints its documentation.
+    For a rule id or a cause, prints its documentation. For the directory of a run, explains its log.
 
     Example: envdoctor explain train.log --venv ./venv
     """
 
     text: Annotated[
         str,
-        Argument("An error text, a log file, a rule id or a cause.", "[TEXT|FILE|-|RULE|CAUSE]"),
+        Argument("An error text, a log file, a run directory, a rule id or a cause.", "[TEXT|FILE|-|RULE|CAUSE]"),
     ] = ""
     venv: VenvOption = ""
     python: PythonOption = ""
@@ -54,6 +62,12 @@ def run(request: ExplainRequest) -> CommandResult:
     if not explained.size:
         name = "standard input" if request.text in ("", "-") else request.text
         raise BadInput(f"{name} is empty", expected="an error text or a log", hint="envdoctor check")
+    if not explained.causes and not explained.program_errors and _is_manifest(request.text):
+        raise BadInput(
+            f"{request.text} names packages and contains no known error",
+            expected="an error text or a log",
+            hint=f"envdoctor audit {shlex.quote(request.text)}",
+        )
     return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
 
 
@@ -61,6 +75,31 @@ def _pin(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> 
     from envdoctor.remedies import pin_remedies  # takes time to import
 
     return pin_remedies(machine, stack, findings)
+
+
+def _is_manifest(text: str) -> bool:
+    return MANIFEST.fullmatch(Path(text).name) is not None and is_file(Path(text))
+
+
+def _log_of_directory(folder: Path) -> Path:
+    """The log of a run directory. Raises BadInput for other directories."""
+    from envdoctor.training.runs.directory import LOG_FILE, RUN_FILE
+
+    if exists(folder / LOG_FILE):
+        return folder / LOG_FILE
+    if exists(folder / RUN_FILE):
+        raise BadInput(
+            f"the run {folder} has no log ({LOG_FILE})",
+            expected="a run that was started by envdoctor",
+            hint=f"envdoctor watch {shlex.quote(str(folder))}",
+        )
+    is_environment = exists(folder / "pyvenv.cfg") or exists(folder / "conda-meta")
+    command = "check --venv" if is_environment else "audit"
+    raise BadInput(
+        f"{folder} is a directory without a log of a run",
+        expected="an error text, a log file or the directory of a run",
+        hint=f"envdoctor {command} {shlex.quote(str(folder))}",
+    )
 
 
 def _open_text(text: str) -> BinaryIO:
@@ -73,9 +112,11 @@ def _open_text(text: str) -> BinaryIO:
             expected="an error text, a file, a rule, a cause, or text on standard input",
             hint="envdoctor explain train.log",
         )
-    is_file = "\n" not in text and len(text) < 1024 and exists(text)
+    is_path = "\n" not in text and len(text) < 1024 and exists(text)
+    if is_path and is_folder(Path(text)):
+        text = str(_log_of_directory(Path(text)))
     # A missing log is an error. Its name is not explained as an error text.
     is_log_name = "\n" not in text and " " not in text and Path(text).suffix in LOG_SUFFIXES
-    if is_file or is_log_name:
+    if is_path or is_log_name:
         return open_input(Path(text), expected="a file with an error text or log", hint="envdoctor explain -")
     return io.BytesIO(text.encode("utf-8", "replace"))

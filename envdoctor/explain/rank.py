@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+import msgspec
+
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
@@ -85,7 +87,11 @@ def explain(
     machine = machine or pasted.machine
     stack = stack or pasted.stack
     findings = _error_findings(machine, stack) if has_facts else []
-    symptoms = matching_symptoms(scanned, table.symptoms)
+    derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
+    scanned = msgspec.structs.replace(
+        scanned, symptoms=scanned.symptoms | {symptom.id: (hit,) for symptom, hit in derived.items()}
+    )
+    symptoms = matching_symptoms(scanned, (*table.symptoms, *derived))
     if pin:
         named = {symptom.cause for symptom in symptoms}
         pinned = pin(machine, stack, [each for each in findings if each.cause in named])
@@ -120,6 +126,15 @@ def _error_findings(machine: Machine, stack: Stack) -> list[Finding]:
     from envdoctor.rules import evaluate
 
     return [finding for finding in evaluate(machine, stack) if finding.status in FINDING_WEIGHTS]
+
+
+def _derived_symptoms(scanned: Scan, versions: dict[str, str]) -> dict[Symptom, Hit]:
+    """Symptoms from the tables of releases, which are read only for an error about a name."""
+    if not scanned.unknown_members:
+        return {}
+    from envdoctor.explain.name_errors import name_error_symptoms
+
+    return name_error_symptoms(scanned.unknown_members, versions)
 
 
 def matching_symptoms(scanned: Scan, symptoms: Iterable[Symptom]) -> list[Symptom]:

@@ -32,6 +32,10 @@ PREFIX = re.compile(
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
+UNKNOWN_MEMBER = (
+    r"got an unexpected keyword argument '\w+'|' object has no attribute '\w+'|annot import name '\w+' from"
+    r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
+)
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
 NOTE = re.compile(r"^note: [^\n]*", re.MULTILINE)
@@ -55,6 +59,7 @@ class Scan(Record, frozen=True):
     size: int  # bytes
     excerpt: str  # start and end of the text
     watchdog: tuple[str, ...] = ()  # lines of the NCCL watchdog
+    unknown_members: tuple[Hit, ...] = ()  # lines about a name, argument or attribute that a library lacks
 
 
 class _Search:
@@ -95,7 +100,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     """Read a text to its end and find the symptoms and signals in it."""
     symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
     signals = [_Search(name, signal.pattern, 1) for name, signal in table.signals.items()]
-    unfinished = [*symptoms, *signals]
+    members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM)
+    unfinished = [*symptoms, *signals, members]
     excerpt = _Excerpt()
     watchdog: list[str] = []
     first_line, size = 1, 0
@@ -122,6 +128,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         size,
         excerpt.text(),
         tuple(watchdog[:WATCHDOG_LINES]),
+        tuple(members.hits),
     )
 
 

@@ -170,7 +170,9 @@ def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["missing.log"], "No such file"),
-        (["."], "directory"),
+        (["."], "directory without a log of a run"),
+        (["requirements-gpu.txt"], "hint: envdoctor audit requirements-gpu.txt"),
+        (["venv"], "hint: envdoctor check --venv venv"),
         (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
         (["empty"], "empty is empty"),
         (["-"], "standard input is empty"),
@@ -180,6 +182,9 @@ def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
 )
 def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
+    (tmp_path / "requirements-gpu.txt").write_text("torch==2.8.0\nvllm==0.10.2\n")
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     done = envdoctor("explain", *arguments, home=tmp_path)
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
@@ -210,3 +215,29 @@ def test_blocks_end_with_a_line_unless_it_is_longer_than_two_blocks(monkeypatch:
         (b"", []),
     ):
         assert list(_blocks(io.BytesIO(text))) == blocks
+
+
+def test_the_log_of_a_run_directory_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "sort-1").mkdir()
+    (tmp_path / "sort-1/train.log").write_text(OLD_DRIVER)
+    done = envdoctor("explain", "sort-1", home=tmp_path)
+    assert "driver-too-old" in done.stdout
+
+
+def test_a_requirements_file_with_an_error_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(OLD_DRIVER)
+    assert "driver-too-old" in envdoctor("explain", "requirements.txt", home=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Traceback (most recent call last):\n  File "a.py", line 1\nImportError: libcudart.so.12: cannot open\n',
+        "ERROR 07-28 15:07:22 [core.py:632] engine failed\ntorch 2.8.0 requires triton==3.4.0\n",
+    ],
+)
+def test_audit_of_an_error_text_names_explain(text: str, tmp_path: Path) -> None:
+    (tmp_path / "failed run.txt").write_text(text)
+    done = envdoctor("audit", "failed run.txt", home=tmp_path)
+    assert done.returncode == 2
+    assert "hint: envdoctor explain 'failed run.txt'" in done.stderr

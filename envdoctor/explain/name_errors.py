@@ -1,0 +1,108 @@
+"""Errors about a name, an argument or an attribute that a library has only in some releases.
+
+`SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'`: the tables of all releases show whether the
+library is newer or older than the code that calls it. An installed version that has the member contradicts both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from envdoctor.core.record import Record
+from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.names import Span, find_member, find_name
+from envdoctor.knowledge.symptoms import Symptom
+from envdoctor.knowledge.versions import satisfies
+
+ARGUMENT = re.compile(
+    r"\b(?P<owner>[A-Za-z_]\w*)(?:\.(?P<method>\w+))?\(\) got an unexpected keyword argument '(?P<member>\w+)'"
+)
+ATTRIBUTE = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
+TYPE_ATTRIBUTE = re.compile(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
+NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)")
+MODULE = re.compile(r"module '(?P<package>\w+)[\w.]*' has no attribute '(?P<member>\w+)'")
+NUMBER = re.compile(r"\d+(?:\.\d+)*")
+WEIGHT = 89  # of 100 texts, if the direction is known
+
+
+class Verdict(Record, frozen=True):
+    """A member that the installed release of a library lacks."""
+
+    member: str  # as the error names it: "SFTTrainer(tokenizer=)"
+    span: Span
+    is_newer: bool  # the library is newer than its caller
+
+
+def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
+    """A symptom for each error whose direction the tables of releases show."""
+    found: dict[Symptom, Hit] = {}
+    for hit in hits:
+        verdict = _verdict(hit.text, versions)
+        if verdict:
+            found[_symptom(verdict)] = hit
+    return found
+
+
+def _verdict(text: str, versions: Mapping[str, str]) -> Verdict | None:
+    for member, span in _members(text):
+        number = NUMBER.match(versions.get(span.package, ""))  # 5.0.0.dev0 has the names of 5.0.0
+        installed = number[0] if number else ""
+        if installed and span.can_be_in(installed):
+            continue  # the reason is another one
+        if span.last and (not span.first or installed):
+            is_newer = not installed or not span.first or _reaches(installed, span.next)
+            return Verdict(member, span, is_newer)
+        if span.first and not span.last:
+            return Verdict(member, span, is_newer=False)
+    return None
+
+
+def _reaches(version: str, release: str) -> bool:
+    return satisfies(version, f">={release}") is True
+
+
+def _members(text: str) -> Iterator[tuple[str, Span]]:
+    """The members that an error line names, with the releases that have them."""
+    for match in ARGUMENT.finditer(text):
+        method = match["method"] or ""
+        member = match["member"] if method in ("", "__init__") else f"{method}.{match['member']}"
+        if span := find_member("arguments", match["owner"], member):
+            call = match["owner"] if method in ("", "__init__") else f"{match['owner']}.{method}"
+            yield f"{call}({match['member']}=...)", span
+    for pattern in (ATTRIBUTE, TYPE_ATTRIBUTE):
+        for match in pattern.finditer(text):
+            if span := find_member("attributes", match["owner"], match["member"]):
+                yield f"{match['owner']}.{match['member']}", span
+    for pattern in (NAME, MODULE):
+        for match in pattern.finditer(text):
+            if span := find_name(match["package"], match["member"]):
+                yield f"{match['package']}.{match['member']}", span
+
+
+def _symptom(verdict: Verdict) -> Symptom:
+    span = verdict.span
+    package = span.package
+    if verdict.is_newer:
+        cause = "transformers-too-new" if package == "transformers" else "library-too-new"
+        fix = (
+            f"{verdict.member} is in {package} {span.last} and no longer in {span.next}: the calling code is for an "
+            f"older release. Update that code (or the package it belongs to), or install {package} {span.last} with "
+            "the other packages of that time."
+        )
+    else:
+        cause = "library-too-old"
+        fix = (
+            f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
+            f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
+        )
+    return Symptom(
+        id=f"releases-of-{package}",
+        cause=cause,
+        pattern="",
+        weight=WEIGHT,
+        sample="",
+        fix=fix,
+        remedies=(("uv pip show " + " ".join(dict.fromkeys((package, "transformers"))), "uv pip check"),),
+        url=f"https://github.com/huggingface/{package}/releases",
+    )

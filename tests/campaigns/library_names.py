@@ -1,0 +1,188 @@
+"""Write envdoctor/knowledge/names/PACKAGE.toml: which names, arguments and attributes each release of a library has.
+
+    python tests/campaigns/library_names.py PACKAGE DIRECTORY SOURCE
+
+DIRECTORY has one folder per release, named like the release, with the package's source (`0.15.2/trl/__init__.py`),
+from `git archive v0.15.2 trl` or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The source is parsed only.
+Only what differs between releases is written: `NAME FIRST..LAST`, without FIRST if the oldest release has it, and
+without LAST if the newest one has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from envdoctor.knowledge.versions import version_key
+
+FOLDER = Path(__file__).resolve().parents[2] / "envdoctor/knowledge/names"
+WITHOUT_MEMBERS = ("models/", "tests/", "commands/", "cli/", "experimental/")  # their classes change with each model
+QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
+# Definitions of model files: parsing thousands of them takes minutes. All TensorFlow and Flax classes were removed.
+DEFINITION = re.compile(r"^(?:class|def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
+
+
+class Release:
+    """The names of one release."""
+
+    def __init__(self, package: Path) -> None:
+        self.names: set[str] = set()
+        self.model_names: set[str] = set()  # only those that were removed are written: each release adds hundreds
+        self.arguments: set[str] = set()
+        self.attributes: set[str] = set()
+        self.exported: set[str] = set()
+        self.bases: dict[str, list[str]] = {}
+        self._classes: dict[str, ast.ClassDef] = {}
+        for path in sorted(package.rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if path.relative_to(package).as_posix().startswith(WITHOUT_MEMBERS):
+                self.model_names |= set(DEFINITION.findall(text))
+            else:
+                tree = ast.parse(text)
+                self.names |= set(_module_names(tree))
+                if path.name == "__init__.py":
+                    self.names |= set(QUOTED.findall(text))
+                if path.parent == package and path.name == "__init__.py":
+                    self.exported = set(re.findall(r"\w+", text))
+                self._add_members(tree)
+        for name in self._classes:
+            self.arguments |= {f"{name}.{argument}" for argument in self._inherited(name, _arguments_of_class)}
+            self.attributes |= {f"{name}.{attribute}" for attribute in self._inherited(name, _attributes_of_class)}
+
+    def _add_members(self, tree: ast.Module) -> None:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                self._classes[node.name] = node
+                self.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                self.arguments |= {f"{node.name}.{argument}" for argument in _arguments(node)}
+
+    def _inherited(self, name: str, members: object, seen: tuple[str, ...] = ()) -> set[str]:
+        node = self._classes.get(name)
+        if node is None or name in seen:
+            return set()
+        found = set(members(node))  # type: ignore[operator]
+        for base in self.bases[name]:
+            found |= self._inherited(base, members, (*seen, name))
+        return found
+
+
+def _module_names(tree: ast.Module | ast.If | ast.Try) -> Iterator[str]:
+    """What a module defines or imports outside of functions and classes."""
+    for node in (*tree.body, *getattr(tree, "orelse", ()), *(h for h in getattr(tree, "handlers", ()))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            yield from (name for alias in node.names if (name := alias.asname or alias.name).isidentifier())
+        elif isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+            yield from _module_names(node)  # type: ignore[arg-type]
+
+
+def _arguments(function: ast.FunctionDef) -> list[str]:
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    renamed = [
+        each.value
+        for decorator in function.decorator_list
+        for each in ast.walk(decorator)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier()
+    ]  # deprecate_kwarg("tokenizer", ...) still accepts the old name
+    return [name for name in (*names, *renamed) if name not in ("self", "cls")]
+
+
+def _arguments_of_class(node: ast.ClassDef) -> Iterator[str]:
+    """Of `__init__` or the fields of a dataclass, and `method.argument` of each public method."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef):
+            if each.name == "__init__":
+                yield from _arguments(each)
+            elif not each.name.startswith("__"):
+                yield from (f"{each.name}.{argument}" for argument in _arguments(each))
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id
+
+
+def _attributes_of_class(node: ast.ClassDef) -> Iterator[str]:
+    """Methods, fields, and what methods assign to `self`."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef):
+            yield each.name
+        elif isinstance(each, ast.AnnAssign | ast.Assign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and isinstance(each.value, ast.Name):
+            yield each.attr
+
+
+def changes(releases: list[str], sets: list[set[str]], owners: list[set[str]]) -> Iterable[str]:
+    """The members that some releases with their owner lack: "GRPOConfig.top_p 0.17.0.."."""
+    for name in sorted(set().union(*sets)):
+        owner = name.partition(".")[0]
+        known = [n for n in range(len(releases)) if owner == name or owner in owners[n]]
+        present = [n in known and name in sets[n] for n in range(len(releases))]
+        holders = [n for n in known if present[n]]
+        first, last = holders[0], holders[-1]
+        is_gap = any(not present[n] for n in known if first < n < last)
+        if is_gap or (first == known[0] and last == known[-1] and owner != name):
+            continue
+        if owner == name and first == 0 and last == len(releases) - 1:
+            continue
+        start = releases[first] if first > known[0] or (owner == name and first) else ""
+        end = releases[last] if last < known[-1] or (owner == name and last < len(releases) - 1) else ""
+        yield f"{name} {start}..{end}"
+
+
+def own(lines: Iterable[str], bases: dict[str, list[str]], public: set[str]) -> Iterator[str]:
+    """The lines of public classes and functions that do not repeat those of a base class."""
+    every = set(lines)
+    for line in sorted(every):
+        owner, _, rest = line.partition(".")
+        inherited = any(f"{base}.{rest}" in every for base in bases.get(owner, ()))
+        if owner in public and not inherited and not rest.startswith("_"):
+            yield line
+
+
+def main() -> None:
+    package, directory, source = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    releases = sorted(
+        (path.name for path in directory.iterdir() if path.is_dir()), key=lambda text: version_key(text) or ()
+    )
+    read = [Release(directory / release / package) for release in releases]
+    owners = [each.names for each in read]
+    models = [each.names | each.model_names for each in read]
+    lasting = set().union(*owners)
+    exported = set().union(*(each.exported for each in read))
+    bases: dict[str, list[str]] = {}
+    for each in read:
+        bases |= {name: found for name, found in each.bases.items() if found}
+    public = exported | {base for name in exported for base in bases.get(name, ())}
+    parts = [
+        "# Written by tests/campaigns/library_names.py: what differs between releases, as `NAME FIRST..LAST`.",
+        "",
+        f'releases = "{" ".join(releases)}"',
+        f'source = "{source}"',
+        f'date = "{datetime.date.today()}"',
+    ]
+    sections = {
+        "names": [
+            line
+            for line in changes(releases, models, owners)
+            if line.partition(" ")[0] in lasting or not line.endswith("..")
+        ],
+        "arguments": own(changes(releases, [each.arguments for each in read], owners), bases, public),
+        "attributes": own(changes(releases, [each.attributes for each in read], owners), bases, public),
+        "bases": [f"{name} {' '.join(found)}" for name, found in sorted(bases.items()) if name in public],
+    }
+    for key, lines in sections.items():
+        parts += [f'{key} = """', *lines, '"""']
+    (FOLDER / f"{package}.toml").write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Errors about names: the tables of releases show whether a library is newer or older than its caller."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from support.cases import each_case
+from support.report_stack import make_machine, torch_stack
+
+from envdoctor.explain import explain
+from envdoctor.explain.name_errors import name_error_symptoms
+from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.names import Span, find_member, find_name, packages
+
+
+def causes_of(text: str, versions: dict[str, str]) -> list[str]:
+    return [symptom.cause for symptom in name_error_symptoms([Hit("x", 1, text, {})], versions)]
+
+
+def keyword(owner: str, argument: str) -> str:
+    return f"TypeError: {owner}() got an unexpected keyword argument '{argument}'"
+
+
+# Sources: github.com/tulerfeng/Video-R1/issues/14, unslothai/unsloth/issues/2576, huggingface/trl/issues/5265,
+# axolotl-ai-cloud/axolotl/issues/3386, dhcode-cpp/X-R1/issues/72, huggingface/accelerate/pull/3282.
+@each_case(
+    ("text", "versions", "causes"),
+    [
+        (keyword("SFTTrainer.__init__", "tokenizer"), {}, ["library-too-new"]),
+        (keyword("GRPOConfig.__init__", "top_p"), {}, ["library-too-old"]),
+        (keyword("GRPOConfig.__init__", "top_p"), {"trl": "0.15.2"}, ["library-too-old"]),
+        (keyword("GRPOConfig.__init__", "top_p"), {"trl": "0.20.0"}, []),  # that release has it
+        (keyword("DPOConfig.__init__", "ref_model_init_kwargs"), {"trl": "1.0.0"}, ["library-too-new"]),
+        (keyword("Accelerator.unwrap_model", "keep_torch_compile"), {}, ["library-too-old"]),
+        (keyword("Accelerator.__init__", "dispatch_batches"), {}, ["library-too-new"]),
+        (keyword("LoraConfig.__init__", "use_rslora"), {"peft": "0.6.2"}, ["library-too-old"]),
+        (keyword("LoraConfig.__init__", "use_rslora"), {"peft": "0.8.0"}, []),  # not compared: it can have it
+        ("AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'", {}, ["library-too-old"]),
+        ("ImportError: cannot import name 'GRPOConfig' from 'trl' (/venv/trl/__init__.py)", {}, ["library-too-old"]),
+        ("ImportError: cannot import name 'prepare_model_for_int8_training' from 'peft'", {}, ["library-too-new"]),
+        (keyword("Foo.__init__", "top_p"), {}, []),
+        (keyword("GRPOConfig.__init__", "a_typo_of_the_user"), {}, []),
+        ("AttributeError: 'NoneType' object has no attribute 'shape'", {}, []),
+        ("AttributeError: 'dict' object has no attribute 'to'", {}, []),
+        ("ImportError: cannot import name 'main' from 'train'", {}, []),
+    ],
+)
+def test_direction(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(text, versions) == causes
+
+
+def test_the_environment_decides() -> None:
+    text = keyword("GRPOConfig.__init__", "top_p").encode()
+    stack = torch_stack("2.8.0+cu128", packages={"trl": "0.15.2"})
+    first = explain(io.BytesIO(text), make_machine(["NVIDIA H100 80GB HBM3"]), stack).causes[0]
+    assert first.cause == "library-too-old"
+    assert "GRPOConfig(top_p=...) is in trl" in first.fix
+
+
+@pytest.mark.parametrize("package", packages())
+def test_every_table_is_read(package: str) -> None:
+    assert find_name(package, "no_such_name") is None
+
+
+def test_spans_of_known_changes() -> None:
+    assert find_member("arguments", "Accelerator", "unwrap_model.keep_torch_compile") == Span(
+        "accelerate", "1.2.1", "1.3.0", "", ""
+    )
+    assert find_name("trl", "GRPOConfig") == Span("trl", "0.13.0", "0.14.0", "", "")
