@@ -39,6 +39,8 @@ def keyword(owner: str, argument: str) -> str:
         ("AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'", {}, ["library-too-old"]),
         ("ImportError: cannot import name 'GRPOConfig' from 'trl' (/venv/trl/__init__.py)", {}, ["library-too-old"]),
         ("ImportError: cannot import name 'prepare_model_for_int8_training' from 'peft'", {}, ["library-too-new"]),
+        (keyword("Trainer.__init__", "processing_class"), {}, ["library-too-old"]),
+        (keyword("Trainer.__init__", "tokenizer"), {"transformers": "5.0.0"}, ["transformers-too-new"]),
         (keyword("Foo.__init__", "top_p"), {}, []),
         (keyword("GRPOConfig.__init__", "a_typo_of_the_user"), {}, []),
         ("AttributeError: 'NoneType' object has no attribute 'shape'", {}, []),
