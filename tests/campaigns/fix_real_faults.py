@@ -1,11 +1,13 @@
-"""Plant faults in environments on a machine with a GPU, repair them with `envdoctor fix`, and prove it on the GPU.
+"""Plant faults in environments of real packages, and repair them with `envdoctor fix`.
 
-    python tests/campaigns/fix_on_gpu.py [--only TEXT] [--python PATH] [--wheels FOLDER]
+    python tests/campaigns/fix_real_faults.py [--only TEXT] [--python PATH] [--wheels FOLDER]
+    python tests/campaigns/fix_real_faults.py --copy VENV [--only TEXT]
 
-Each environment has real packages. Before and after the repair the same proof runs on the GPU: a probe of
-`envdoctor verify`, or a Python program. A fault counts as repaired if the proof failed before and succeeds after,
-and if `check` then reports no error or warning that the sound environment does not have. With --wheels, uv installs
-from this folder instead of a network. The exit code is 1 if a fault is left.
+The first form needs a GPU. Before and after the repair the same proof runs on it: a probe of `envdoctor verify`, or a
+Python program. It must fail before and succeed after. With --wheels, uv installs from this folder instead of a network.
+The second form plants other faults in copies of a training environment, and `fix` runs the quick probes in each.
+A fault counts as repaired if `check` then reports no error or warning that the sound environment does not have. The
+exit code is 1 if a fault is left.
 """
 
 # ruff: noqa: E402  the imported modules are in the parent folder
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,7 @@ from support.command import COMMAND, environment
 from support.release_index import serve
 from support.wheel_folder import WheelFolder
 
+from envdoctor.install.environment_copy import copy_environment
 from envdoctor.locking.uv import find_uv
 
 NMS = """
@@ -70,6 +74,21 @@ FAULTS = {
     "TRL that does not support vLLM": Fault(TRAINING, "trl==0.23.1", "trl_grpo"),
     "Triton of another torch": Fault("torch==2.11.0 numpy", "triton==2.3.1", "torch_compile"),
 }  # fmt: skip
+# Changes of a training environment that need no GPU; "-NAME" removes a package.
+CHANGES = {
+    "transformers too old": "transformers==4.57.6",
+    "transformers too old, a requirement is missing": "transformers==4.57.6 -accelerate",
+    "TRL too old": "trl==0.23.1",
+    "TRL much too old": "trl==0.11.0",
+    "PEFT too old": "peft==0.12.0",
+    "accelerate too old": "accelerate==0.34.2",
+    "datasets too old": "datasets==2.14.7",
+    "safetensors too old": "safetensors==0.3.3",
+    "tokenizers outside the range": "tokenizers==0.21.4",
+    "huggingface-hub outside the range": "huggingface-hub==0.30.2",
+    "NumPy outside the range": "numpy==1.23.5",
+    "a requirement is missing": "-safetensors",
+}
 
 
 class Bench:
@@ -145,12 +164,54 @@ def repair(bench: Bench, fault: Fault, python: str) -> bool:
     return works and not worked and not left
 
 
+def repair_copy(bench: Bench, venv: Path, change: str) -> tuple[bool, float]:
+    """Plant a change in a copy of an environment and repair it. Whether it is repaired, and the seconds."""
+    copy_environment(venv, bench.venv)
+    sound = bench.problems(bench.venv)
+    for word in change.split():
+        if word.startswith("-"):
+            bench.uv("pip", "uninstall", "-q", "--python", str(bench.venv), word[1:])
+        else:
+            bench.install("--no-deps", word)
+    planted = sorted(set(bench.problems(bench.venv)) - set(sound))
+    started = time.monotonic()
+    data = bench.envdoctor("fix", str(bench.venv), "--yes")
+    seconds = time.monotonic() - started
+    passed = sum(each["outcome"] == "passed" for each in data["probes"])
+    print(f"    {', '.join(planted)}; {'; '.join(data['changes'])}; {passed} of {len(data['probes'])} probes passed "
+          f"{data['failure']}", flush=True)  # fmt: skip
+    left = set(bench.problems(bench.venv.with_name("venv-fixed"))) - set(sound) if data["applied"] else set(planted)
+    return bool(planted and data["applied"] and not left), seconds
+
+
+def repair_copies(venv: Path, only: str) -> int:
+    """Print the repair of each change; return how many are left."""
+    repaired = []
+    changes = {name: change for name, change in CHANGES.items() if only in name}
+    for name, change in changes.items():
+        with tempfile.TemporaryDirectory(prefix="envdoctor-fix-") as folder:
+            done, seconds = repair_copy(Bench(Path(folder), {"UV_CACHE_DIR": uv_cache()}), venv, change)
+        print(f"{name}: {'repaired' if done else 'LEFT'}, {seconds:.1f} s", flush=True)
+        repaired += [seconds] if done else []
+    median = f", median {statistics.median(repaired):.1f} s" if repaired else ""
+    print(f"{len(repaired)} of {len(changes)} repaired{median}")
+    return len(changes) - len(repaired)
+
+
+def uv_cache() -> str:
+    """The cache of the user, so that packages are read from it and not from the network."""
+    return subprocess.run([find_uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="TEXT", help="run faults whose name contains TEXT")
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="install from these wheels")
     parser.add_argument("--python", default=sys.executable, metavar="PATH", help="Python of the environments")
+    parser.add_argument("--copy", type=Path, metavar="VENV", help="plant faults in copies of this environment")
     options = parser.parse_args()
+    if options.copy:
+        return 1 if repair_copies(options.copy, options.only) else 0
     left = 0
     for name, fault in FAULTS.items():
         if options.only not in name:
