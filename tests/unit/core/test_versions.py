@@ -55,4 +55,5 @@ def test_versions_compare_like_packaging() -> None:
     ],
 )
 def test_requirement_lines(line: str, expected: tuple[str, str] | None) -> None:
-    assert parse_requirement(line) == expected
+    found = parse_requirement(line)
+    assert (found and (found.name, found.specifier)) == expected
