@@ -3,11 +3,11 @@
     python tests/campaigns/fix_real_faults.py [--only TEXT] [--python PATH] [--wheels FOLDER]
     python tests/campaigns/fix_real_faults.py --copy VENV [--only TEXT]
 
-The first form needs a GPU. Before and after the repair the same proof runs on it: a probe of `envdoctor verify`, or a
-Python program. It must fail before and succeed after. With --wheels, uv installs from this folder instead of a network.
-The second form plants other faults in copies of a training environment, and `fix` runs the quick probes in each.
-A fault counts as repaired if `check` then reports no error or warning that the sound environment does not have. The
-exit code is 1 if a fault is left.
+The first form needs a GPU. Before and after the repair the same proof runs on it: a probe of `envdoctor verify`, or
+a Python program. It must fail before and succeed after. With --wheels, uv installs from this folder instead of a
+network. The second form plants other faults in copies of a training environment, and `fix` runs the quick probes in
+each. A fault counts as repaired if `check` then reports no error or warning that the sound environment does not have.
+The exit code is 1 if a fault is left.
 """
 
 # ruff: noqa: E402  the imported modules are in the parent folder
