@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import (
 )
 from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import (
     bitsandbytes_release,
     companion_release,
@@ -55,6 +55,8 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
     if not row or satisfies(public_part(torch), row.torch) is not False:
         return
+    if any(satisfies(torchao, specifier) is False for specifier in specifiers_for(stack, "torchao").values()):
+        return  # PKG002 names the release that another package requires
     compatible = next((other for other in reversed(rows) if satisfies(public_part(torch), other.torch)), None)
     wanted = compatible.versions if compatible else ""
     yield Problem(

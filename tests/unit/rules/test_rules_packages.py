@@ -67,6 +67,7 @@ WORKING = {
         bitsandbytes 0.50.2""",
     "H200 with vLLM 0.26": """torch 2.11.0+cu130, triton 3.6.0, vllm 0.26.0, trl 1.16.0, transformers 5.17.0,
         accelerate 1.15.0, peft 0.21.0, liger-kernel 0.8.5, bitsandbytes 0.50.2""",
+    "SGLang 0.5.9": "torch 2.9.1+cu128, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.9, torchao 0.9.0, transformers 4.57.1",
 }
 
 
@@ -78,6 +79,13 @@ def test_working_sets_have_no_problems(name: str) -> None:
         for each in findings_by_id(make_machine([H100]), stack).values()
         if each.status != "info"
     } == {}
+
+
+def test_a_torchao_that_another_package_does_not_accept_is_reported_once() -> None:
+    stack = stack_of("torch 2.9.1+cu128, sglang 0.5.9, torchao 0.17.0")
+    found = findings_by_id(make_machine([H100]), stack)
+    assert "torchao==0.9.0" in found["PKG002"].message
+    assert "PKG010" not in found
 
 
 # A set with the rule id and status that must be reported; all other packages in it are compatible.
