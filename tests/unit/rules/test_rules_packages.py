@@ -67,7 +67,8 @@ WORKING = {
         bitsandbytes 0.50.2""",
     "H200 with vLLM 0.26": """torch 2.11.0+cu130, triton 3.6.0, vllm 0.26.0, trl 1.16.0, transformers 5.17.0,
         accelerate 1.15.0, peft 0.21.0, liger-kernel 0.8.5, bitsandbytes 0.50.2""",
-    "SGLang 0.5.9": "torch 2.9.1+cu128, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.9, torchao 0.9.0, transformers 4.57.1",
+    "SGLang 0.5.9": """torch 2.9.1+cu128, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.9, torchao 0.9.0,
+        transformers 4.57.1""",
 }
 
 
