@@ -6,7 +6,8 @@
 The first form needs a GPU. Before and after the repair the same proof runs on it: a probe of `envdoctor verify`, or
 a Python program. It must fail before and succeed after. With --wheels, uv installs from this folder instead of a
 network. The second form plants other faults in copies of a training environment, and `fix` runs the quick probes in
-each. A fault counts as repaired if `check` then reports no error or warning that the sound environment does not have.
+each. A fault counts as repaired if `check` then reports no error or warning that the sound environment does not have,
+and no probe fails.
 The exit code is 1 if a fault is left.
 """
 
@@ -181,7 +182,7 @@ def repair_copy(bench: Bench, venv: Path, change: str) -> tuple[bool, float]:
     print(f"    {', '.join(planted)}; {'; '.join(data['changes'])}; {passed} of {len(data['probes'])} probes passed "
           f"{data['failure']}", flush=True)  # fmt: skip
     left = set(bench.problems(bench.venv.with_name("venv-fixed"))) - set(sound) if data["applied"] else set(planted)
-    return bool(planted and data["applied"] and not left), seconds
+    return bool(planted and data["applied"] and not left and passed == len(data["probes"])), seconds
 
 
 def repair_copies(venv: Path, only: str) -> int:
