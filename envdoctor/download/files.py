@@ -330,7 +330,7 @@ def _hash_mismatch(name: str, source: str, observed: str, sha256: str) -> HashMi
 def _interrupted(partial: PartialFile) -> Interrupted:
     size = "an unknown number" if partial.length is None else str(partial.length)
     return Interrupted(
-        f"interrupted: {partial.present} of {size} bytes of {partial.target.name} are kept in {partial.path}",
+        f"interrupted: {partial.kept} of {size} bytes of {partial.target.name} are kept in {partial.path}",
         expected="the complete file",
         hint=RERUN,
     )

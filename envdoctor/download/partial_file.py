@@ -150,6 +150,11 @@ class PartialFile:
         """The SHA-256 of the content so far."""
         return self._digest.hexdigest()
 
+    @property
+    def kept(self) -> int:
+        """The bytes in the file. They exceed `present` where Ctrl-C arrived right after a write."""
+        return os.fstat(self._file).st_size
+
     def write_identity(self, etag: str) -> None:
         """Record the file that the part belongs to, before its first byte is written."""
         with disk_errors(self.target, self.length):
@@ -192,7 +197,7 @@ class PartialFile:
     def close(self) -> None:
         """Close the file, and delete it if it is empty."""
         if self._file >= 0:
-            if not self.present and self.path.exists() and _is_at(self.path, self._file):
+            if not self.kept and self.path.exists() and _is_at(self.path, self._file):
                 self.delete()
             os.close(self._file)
             self._file = -1

@@ -32,7 +32,7 @@ from envdoctor.install.environment_copy import copy_environment, retarget
 from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.fix_records import Fix, FixResult, NotApplied, Trial, TrialFailed
 from envdoctor.install.fix_search import Search
-from envdoctor.install.fix_trial import compare_probes, run_command, run_probes
+from envdoctor.install.fix_trial import compare_probes, notes_on_failures, run_command, run_probes
 from envdoctor.install.fix_uv import run_steps
 from envdoctor.install.journal import INSTALL, Journal
 from envdoctor.install.remedy_plan import (
@@ -248,7 +248,7 @@ def _probe(fix: Fix, trial: Trial) -> Trial:
     trial = trial._replace(verification=outcome, stage="probes")
     if failure := compare_probes(outcome, fix.source, fix.machine, record, fix.reporter):
         raise TrialFailed(trial._replace(failure=failure))
-    return trial
+    return trial._replace(notes=(*trial.notes, *notes_on_failures(outcome.results)))
 
 
 def _accept(fix: Fix, choices: Sequence[tuple[Fixable, int]], trial: Trial, journal: Journal) -> FixResult:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.processes import run
 from envdoctor.core.record import Record
-from envdoctor.core.records import Machine, Verification
+from envdoctor.core.records import Machine, ProbeResult, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import InstallRecord
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
@@ -89,6 +89,15 @@ def compare_probes(
     worse = [each for name, each in failed.items() if before.get(name) == "passed"]
     texts = [f"{each.probe} {each.outcome}: {each.message}" for each in worse]
     return f"probes that passed before do not pass: {'; '.join(texts)}" if texts else ""
+
+
+def notes_on_failures(results: Sequence[ProbeResult]) -> tuple[str, ...]:
+    """Notes on probes that fail in the copy, and did not pass in the original either."""
+    return tuple(
+        f"{each.probe} did not pass in the original environment and does not pass now: {each.outcome}, {each.message}"
+        for each in results
+        if each.outcome not in ("passed", "unavailable")
+    )
 
 
 def _verify(

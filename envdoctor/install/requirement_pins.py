@@ -115,7 +115,7 @@ class Pins:
         if requirement.url:
             raise self._refusal(
                 line, number, f"a version of {change.name}, which changes to {change.after or 'none'}",
-                "change this line by hand",
+                "change this line yourself",
             )  # fmt: skip
         if not change.after:
             return ""
@@ -143,7 +143,7 @@ class Pins:
             if label != new and (label != old or not new):
                 raise self._refusal(
                     lines[number - 1], number, f"the index of the new build, torch {torch.after}",
-                    "change this line by hand",
+                    "change this line yourself",
                 )  # fmt: skip
         if new and not indexes:
             self.notes.append(f"torch {torch.after} is not on PyPI: install the file with --torch-backend={new}")

@@ -36,7 +36,7 @@ def _nothing(data: FixResult, manual: list[FixedFinding]) -> Text:
     if manual:
         return Text.assemble(("! ", "warning"), f"no remedy for {data.venv} that envdoctor can apply")
     if data.remaining:
-        return Text.assemble(("! ", "warning"), f"nothing of this to fix in {data.venv}")
+        return Text.assemble(("! ", "warning"), f"none of these problems was found in {data.venv}")
     return Text.assemble(("✓ ", "ok"), f"nothing to fix in {data.venv}")
 
 

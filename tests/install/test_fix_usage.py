@@ -16,9 +16,10 @@ from support.install_place import Place
 from support.local_packages import PYTHON
 from test_fix import broken, fix, fixed, new_place, states, uv
 
+from envdoctor.core.records import ProbeResult
 from envdoctor.install.environment_copy import copy_environment
 from envdoctor.install.fix import _copy_error
-from envdoctor.install.fix_trial import run_command
+from envdoctor.install.fix_trial import notes_on_failures, run_command
 from envdoctor.install.running_processes import processes_in
 from envdoctor.locking.uv import find_uv
 
@@ -166,3 +167,15 @@ def test_a_file_that_cannot_be_copied_is_named() -> None:
     errors = [("/a/b", "/c/b", "[Errno 13] Permission denied: '/a/b'"), ("/a/c", "/c/c", "x")]
     assert _copy_error(shutil.Error(errors)) == "/a/b: Permission denied, and 1 more"
     assert _copy_error(OSError(13, "Permission denied")) == ""
+
+
+def test_a_probe_that_still_fails_is_named() -> None:
+    results = [
+        ProbeResult("torch_matmul", "passed", "right", 1.0),
+        ProbeResult("cuda_matmul", "unavailable", "no GPU", 1.0),
+        ProbeResult("trl_grpo", "error", "No module named 'weave'", 1.0),
+    ]
+    (note,) = notes_on_failures(results)
+    assert note.startswith(
+        "trl_grpo did not pass in the original environment and does not pass now: error, No module"
+    )

@@ -19,7 +19,7 @@ from support.command import environment, interpreter
 from support.paths import ROOT
 from support.wheel_server import Files, make_certificate, serving
 
-from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted
 from envdoctor.download import files as downloads
 from envdoctor.download.files import DownloadFailed, HashMismatch, download, local_path
 from envdoctor.download.partial_file import path_in_folder
@@ -461,6 +461,25 @@ def test_killed_download_is_resumed(files: Files, number: signal.Signals) -> Non
     if number is signal.SIGINT:
         assert process.returncode == 130
         assert output.startswith(f"interrupted: {kept} of 3000000 bytes of {NAME} are kept in")
+
+
+def test_interruption_right_after_a_write_reports_the_bytes_of_the_file(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def write_and_interrupt(file: int, data: bytes) -> int:
+        write(file, data)
+        raise KeyboardInterrupt
+
+    with serving(files):
+        monkeypatch.setattr(os, "write", write_and_interrupt)
+        with pytest.raises(Interrupted) as caught:
+            get(files)
+        monkeypatch.undo()
+        kept = (files.folder.parent / "here" / f"{NAME}.part").stat().st_size
+        assert 0 < kept < len(DATA)
+        assert caught.value.message.startswith(f"interrupted: {kept} of 3000000 bytes")
 
 
 def test_full_disk_is_reported_in_bytes_and_the_download_resumed(files: Files) -> None:

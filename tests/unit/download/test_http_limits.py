@@ -1,4 +1,4 @@
-"""The size limits of answers from package sources."""
+"""The size limits of responses from package sources."""
 
 from __future__ import annotations
 
