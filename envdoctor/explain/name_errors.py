@@ -20,9 +20,14 @@ ARGUMENT = re.compile(
 )
 ATTRIBUTE = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
 TYPE_ATTRIBUTE = re.compile(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
+NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
 NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)")
 MODULE = re.compile(r"module '(?P<package>\w+)[\w.]*' has no attribute '(?P<member>\w+)'")
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
+# Callables that receive the keywords of a function of a table: vLLM's serve_http passes its own to uvicorn.Config.
+RECEIVES_KEYWORDS_OF = {"Config": "serve_http"}
+STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
+RELEASE_PAGES = {"vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo"}
 WEIGHT = 89  # of 100 texts, if the direction is known
 
 
@@ -38,14 +43,14 @@ def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dic
     """A symptom for each error whose direction the tables of releases show."""
     found: dict[Symptom, Hit] = {}
     for hit in hits:
-        verdict = _verdict(hit.text, versions)
+        verdict = _verdict(hit, versions)
         if verdict:
             found[_symptom(verdict)] = hit
     return found
 
 
-def _verdict(text: str, versions: Mapping[str, str]) -> Verdict | None:
-    for member, span in _members(text):
+def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
+    for member, span in _members(hit.text, hit.groups.get("caller", "")):
         number = NUMBER.match(versions.get(span.package, ""))  # 5.0.0.dev0 has the names of 5.0.0
         installed = number[0] if number else ""
         if installed and span.can_be_in(installed):
@@ -62,14 +67,9 @@ def _reaches(version: str, release: str) -> bool:
     return satisfies(version, f">={release}") is True
 
 
-def _members(text: str) -> Iterator[tuple[str, Span]]:
+def _members(text: str, caller: str) -> Iterator[tuple[str, Span]]:
     """The members that an error line names, with the releases that have them."""
-    for match in ARGUMENT.finditer(text):
-        method = match["method"] or ""
-        member = match["member"] if method in ("", "__init__") else f"{method}.{match['member']}"
-        if span := find_member("arguments", match["owner"], member):
-            call = match["owner"] if method in ("", "__init__") else f"{match['owner']}.{method}"
-            yield f"{call}({match['member']}=...)", span
+    yield from _arguments(text, caller)
     for pattern in (ATTRIBUTE, TYPE_ATTRIBUTE):
         for match in pattern.finditer(text):
             if span := find_member("attributes", match["owner"], match["member"]):
@@ -78,6 +78,20 @@ def _members(text: str) -> Iterator[tuple[str, Span]]:
         for match in pattern.finditer(text):
             if span := find_name(match["package"], match["member"]):
                 yield f"{match['package']}.{match['member']}", span
+
+
+def _arguments(text: str, caller: str) -> Iterator[tuple[str, Span]]:
+    """`caller` is what the line before the error calls: Python 3.9 and msgspec do not name the class."""
+    for match in ARGUMENT.finditer(text):
+        method = match["method"] or ""
+        is_class = method in ("", "__init__")
+        owner = RECEIVES_KEYWORDS_OF.get(match["owner"], match["owner"])
+        member = match["member"] if is_class else f"{method}.{match['member']}"
+        if span := find_member("arguments", owner, member):
+            yield f"{owner if is_class else f'{owner}.{method}'}({match['member']}=...)", span
+    for match in NO_OWNER.finditer(text):
+        spans = {owner: find_member("arguments", owner, match["member"]) for owner in (caller, STRUCT) if owner}
+        yield from ((f"{owner}({match['member']}=...)", span) for owner, span in spans.items() if span)
 
 
 def _symptom(verdict: Verdict) -> Symptom:
@@ -96,6 +110,7 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
+    shown = " ".join(dict.fromkeys((package.replace("_", "-"), "transformers")))
     return Symptom(
         id=f"releases-of-{package}",
         cause=cause,
@@ -103,6 +118,6 @@ def _symptom(verdict: Verdict) -> Symptom:
         weight=WEIGHT,
         sample="",
         fix=fix,
-        remedies=(("uv pip show " + " ".join(dict.fromkeys((package, "transformers"))), "uv pip check"),),
-        url=f"https://github.com/huggingface/{package}/releases",
+        remedies=((f"uv pip show {shown}", "uv pip check"),),
+        url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
     )

@@ -33,8 +33,9 @@ PREFIX = re.compile(
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
 UNKNOWN_MEMBER = (
-    r"got an unexpected keyword argument '\w+'|' object has no attribute '\w+'|annot import name '\w+' from"
-    r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
+    r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
+    r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
+    r"|annot import name '\w+' from|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
