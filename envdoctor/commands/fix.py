@@ -289,7 +289,7 @@ def _same_command(request: FixRequest, source: Path) -> str:
 
 
 def _exit_code(result: FixResult) -> int:
-    """1 if an error of the selected findings is left."""
+    """1 if an error of the selected findings is left, or a probe fails in the repaired environment."""
     left = any(each.status == "error" and each.state not in ("fixed", "written") for each in result.findings)
     failed = (bool(result.failure) and not result.applied) or any(each.failure for each in result.files)
-    return EXIT_NO if left or failed else EXIT_OK
+    return EXIT_NO if left or failed or result.failing_probes else EXIT_OK

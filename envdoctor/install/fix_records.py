@@ -10,7 +10,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ProbeResult, Stack, Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import EnvironmentPaths
-from envdoctor.install.fix_trial import CommandRun
+from envdoctor.install.fix_trial import CommandRun, failures
 from envdoctor.install.remedy_plan import Fixable, FixedFinding
 from envdoctor.install.written_files import FileEdit
 
@@ -35,6 +35,11 @@ class FixResult(Record, frozen=True, kw_only=True):
     previous: str = ""  # the replaced environment, kept for rollback
     log: str = ""
     seconds: float = 0.0
+
+    @property
+    def failing_probes(self) -> tuple[str, ...]:
+        """The probes that do not pass in the repaired environment, except those without their library or device."""
+        return tuple(each.probe for each in failures(self.probes))
 
 
 class Fix(NamedTuple):

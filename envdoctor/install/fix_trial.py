@@ -91,12 +91,16 @@ def compare_probes(
     return f"probes that passed before do not pass: {'; '.join(texts)}" if texts else ""
 
 
+def failures(results: Sequence[ProbeResult]) -> list[ProbeResult]:
+    """The probes that did not pass, except those without their library or device."""
+    return [each for each in results if each.outcome not in ("passed", "unavailable")]
+
+
 def notes_on_failures(results: Sequence[ProbeResult]) -> tuple[str, ...]:
     """Notes on probes that fail in the copy, and did not pass in the original either."""
     return tuple(
         f"{each.probe} did not pass in the original environment and does not pass now: {each.outcome}, {each.message}"
-        for each in results
-        if each.outcome not in ("passed", "unavailable")
+        for each in failures(results)
     )
 
 

@@ -45,7 +45,10 @@ def _title(data: FixResult, count: int) -> Text:
     if data.dry_run:
         return Text.assemble(("plan", "title"), f" for {problems} of {data.venv}")
     if data.applied:
-        return Text.assemble(("✓ ", "ok"), (data.target, "title"), f"  {problems} fixed in {data.seconds:.1f} s")
+        failing = ", ".join(data.failing_probes)
+        mark = ("! ", "warning") if failing else ("✓ ", "ok")
+        but = f", but a probe does not pass: {failing}" if failing else ""
+        return Text.assemble(mark, (data.target, "title"), f"  {problems} fixed in {data.seconds:.1f} s{but}")
     if not data.failure:
         return Text.assemble(("✓ ", "ok"), f"a new shell sets the variables for {problems} of {data.venv}")
     return Text.assemble(("✗ ", "error"), (data.venv, "title"), f"  not changed: {data.failure}")

@@ -10,18 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.command import envelope
 from support.install_place import Place
 from support.local_packages import PYTHON
 from test_fix import broken, fix, fixed, new_place, states, uv
 
+from envdoctor.commands.fix import _exit_code
 from envdoctor.core.records import ProbeResult
 from envdoctor.install.environment_copy import copy_environment
 from envdoctor.install.fix import _copy_error
+from envdoctor.install.fix_records import FixResult
 from envdoctor.install.fix_trial import notes_on_failures, run_command
+from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.install.running_processes import processes_in
 from envdoctor.locking.uv import find_uv
+from envdoctor.output.fix import render_fix
+from envdoctor.output.text import Text
 
 __all__ = ["broken"]  # a fixture
 
@@ -169,13 +175,29 @@ def test_a_file_that_cannot_be_copied_is_named() -> None:
     assert _copy_error(OSError(13, "Permission denied")) == ""
 
 
+def title_of(result: FixResult) -> str:
+    """The first line of the human output."""
+    first = render_fix(result)[0]
+    assert isinstance(first, Text)
+    return first.plain
+
+
 def test_a_probe_that_still_fails_is_named() -> None:
-    results = [
+    """In a note and in the first line, which has no check mark then; the exit code is 1."""
+    results = (
         ProbeResult("torch_matmul", "passed", "right", 1.0),
         ProbeResult("cuda_matmul", "unavailable", "no GPU", 1.0),
         ProbeResult("trl_grpo", "error", "No module named 'weave'", 1.0),
-    ]
+    )
     (note,) = notes_on_failures(results)
     assert note.startswith(
         "trl_grpo did not pass in the original environment and does not pass now: error, No module"
     )
+    finding = FixedFinding(finding="HF001", cause="c", status="error", problem="p", state="fixed")
+    result = FixResult(venv="/v", target="/v", applied=True, findings=(finding,), probes=results, notes=(note,))
+    title = title_of(result)
+    assert title == "! /v  1 problem fixed in 0.0 s, but a probe does not pass: trl_grpo"
+    assert _exit_code(result) == 1
+    sound = msgspec.structs.replace(result, probes=results[:2])
+    assert title_of(sound) == "✓ /v  1 problem fixed in 0.0 s"
+    assert _exit_code(sound) == 0
