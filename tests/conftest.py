@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.fakenvml.fixture import fake_nvml  # noqa: F401  a fixture is found by its name
+from support.forking import SESSION
 from support.fuzzing import EXAMPLES
 from support.install_place import place  # noqa: F401
 from support.quickstart import Quickstart, run_once, start_in_background
 from support.slurm_cluster import cluster  # noqa: F401
-from support.stacks import SESSION
 
 MAX_WORKERS = 8  # a worker with a loaded training stack needs 1 GB
 

@@ -291,7 +291,7 @@ def parent_of(pid: str) -> int:
 
 def test_a_shared_server_ends_with_its_last_user(tmp_path: Path) -> None:
     def share() -> AbstractContextManager[Path]:
-        return shared_forking_interpreter(tmp_path / "server", Path(sys.executable), ["json"], VARIABLES, [])
+        return shared_forking_interpreter(tmp_path / "server", Path(sys.executable), ["json"], VARIABLES)
 
     def server(program: Path) -> int:
         return int(run(program, "-c", "import os; print(os.getppid())").stdout)

@@ -61,17 +61,6 @@ def test_a_second_install_changes_nothing(quickstart: Quickstart) -> None:
     assert quickstart.python.parent.stat().st_mtime_ns == before
 
 
-@pytest.mark.early
-def test_training_in_the_verified_environment_needs_no_option(quickstart: Quickstart) -> None:
-    few = ["--set", "steps=2", "--set", "warmup_steps=2", "--set", "eval_every=2", "--set", "save_every=2"]
-    done = envdoctor("train", "sort", *few, "--run", "short", "--format", "json", home=quickstart.home)
-    assert done.returncode == 0, done.stderr
-    assert envelope(done)["data"]["result"]["steps"] == 2
-    again = envdoctor("train", "sort", "--run", "short", home=quickstart.home)
-    assert again.returncode == 2
-    assert "not empty" in again.stderr
-
-
 def test_a_changed_environment_is_no_longer_verified(quickstart: Quickstart) -> None:
     marker = quickstart.python.parent.parent / "envdoctor.json"
     original = marker.read_text()
@@ -85,7 +74,8 @@ def test_a_changed_environment_is_no_longer_verified(quickstart: Quickstart) -> 
 
 
 @pytest.mark.early
-def test_an_interrupted_run_can_be_resumed(quickstart: Quickstart) -> None:
+def test_an_interrupted_run_in_the_verified_environment_can_be_resumed(quickstart: Quickstart) -> None:
+    """Training needs no option for the environment that quickstart verified."""
     settings = ["--set", "warmup_steps=2", "--set", "eval_every=0", "--set", "save_every=1000", "--set", "steps=2000"]
     command = [sys.executable, "-m", "envdoctor", "train", "sort", *settings, "--run", "stopped"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -106,4 +96,8 @@ def test_an_interrupted_run_can_be_resumed(quickstart: Quickstart) -> None:
     resume = ["train", "sort", "--run", "stopped", "--resume", "latest", "--format", "json"]
     again = envdoctor(*resume, home=quickstart.home)
     assert again.returncode == 0, again.stderr
-    assert envelope(again)["data"]["result"]["resumed_from"] == done
+    result = envelope(again)["data"]["result"]
+    assert (result["resumed_from"], result["steps"]) == (done, done + 2)
+    third = envdoctor("train", "sort", "--run", "stopped", home=quickstart.home)
+    assert third.returncode == 2
+    assert "not empty" in third.stderr

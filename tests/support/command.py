@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.forking import forking_interpreter
+from support.forking import session_interpreter
 from support.paths import PACKAGE, ROOT, TESTS, TRAIN
 
 from envdoctor.core.processes import REMOVED_VARIABLES
@@ -37,7 +37,7 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
 
 @cache
 def interpreter() -> str:
-    """The program that runs envdoctor's commands: a forking interpreter, which ends with this process.
+    """The program that runs envdoctor's commands: a forking interpreter, which all workers share.
 
     The trainer's checks that these commands run are forks of another interpreter.
     """
@@ -51,9 +51,9 @@ def interpreter() -> str:
     python = Path(sys.executable)
     resources = ExitStack()
     atexit.register(resources.close)
-    checks = forking_interpreter(python, ["grpo", "plan", "verl_run"], cleaned, folders=[TRAIN])
+    checks = session_interpreter("checks", python, ["grpo", "plan", "verl_run"], cleaned, folders=[TRAIN])
     variables["ENVDOCTOR_CHECK_INTERPRETER"] = str(resources.enter_context(checks))
-    commands = forking_interpreter(python, [*modules, "support.preload"], variables, folders=[TESTS])
+    commands = session_interpreter("commands", python, [*modules, "support.preload"], variables, folders=[TESTS])
     return str(resources.enter_context(commands))
 
 

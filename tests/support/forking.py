@@ -9,12 +9,13 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from support.compiler import compile_c
 
 HERE = Path(__file__).parent
+SESSION: dict[str, Path] = {}  # "folder": the temporary folder that all workers share, set by tests/conftest.py
 
 
 @contextmanager
@@ -52,8 +53,9 @@ def forking_interpreter(
 
 @contextmanager
 def shared_forking_interpreter(
-    folder: Path, python: Path, modules: Sequence[str], environment: Mapping[str, str], read_at_import: Sequence[str]
-) -> Iterator[Path]:
+    folder: Path, python: Path, modules: Sequence[str], environment: Mapping[str, str], *,
+    read_at_import: Sequence[str] = (), folders: Sequence[Path] = (),
+) -> Iterator[Path]:  # fmt: skip
     """A `forking_interpreter` of all processes that give the same folder: it ends with the last of them."""
     folder.mkdir(exist_ok=True)
     users = folder / "users"  # a FIFO, the standard input of the server: it is closed when no user has it open
@@ -67,13 +69,24 @@ def shared_forking_interpreter(
             (folder / "socket").unlink(missing_ok=True)
             reader = os.open(users, os.O_RDONLY | os.O_NONBLOCK)
             server = _start(
-                folder, python, modules, environment, read_at_import=read_at_import, folders=(), stdin=reader
+                folder, python, modules, environment, read_at_import=read_at_import, folders=folders, stdin=reader
             )
             os.close(reader)
             user = os.open(users, os.O_WRONLY | os.O_NONBLOCK)
             STARTED.append(server)
     yield folder / "python"
     os.close(user)
+
+
+def session_interpreter(
+    name: str, python: Path, modules: Sequence[str], environment: Mapping[str, str], *,
+    read_at_import: Sequence[str] = (), folders: Sequence[Path] = (),
+) -> AbstractContextManager[Path]:  # fmt: skip
+    """A `forking_interpreter` that all workers of a test session share by name; without a session, an own one."""
+    options = {"read_at_import": read_at_import, "folders": folders}
+    if "folder" not in SESSION:
+        return forking_interpreter(python, modules, environment, **options)
+    return shared_forking_interpreter(SESSION["folder"] / name, python, modules, environment, **options)
 
 
 STARTED: list[subprocess.Popen[bytes]] = []  # servers that may outlive this process

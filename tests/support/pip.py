@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from support.forking import forking_interpreter
+from support.forking import session_interpreter
 
 # Modules that pip imports for a command.
 MODULES = (
@@ -28,7 +28,7 @@ def pip() -> tuple[str, ...]:
     resources = ExitStack()
     atexit.register(resources.close)
     variables = {"PATH": os.environ["PATH"], "HOME": os.devnull}
-    program = resources.enter_context(forking_interpreter(Path(sys.executable), MODULES, variables))
+    program = resources.enter_context(session_interpreter("pip", Path(sys.executable), MODULES, variables))
     return str(program), "-m", "pip"
 
 

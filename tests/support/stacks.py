@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.forking import forking_interpreter, shared_forking_interpreter
+from support.forking import forking_interpreter, session_interpreter
 from support.paths import TESTS, TRAIN
 
 
@@ -72,9 +72,6 @@ def stack_environment(home: Path | str) -> dict[str, str]:
     }  # fmt: skip
 
 
-SESSION: dict[str, Path] = {}  # "folder": the temporary folder that all workers share, set by tests/conftest.py
-
-
 @cache
 def isolated_forking(python: Path) -> Path:
     """A program that becomes `forking(python)` with the variables of `stack_environment`, whatever else is set.
@@ -114,11 +111,11 @@ def forking(python: Path, *changed: tuple[str, str]) -> Path:
     resources = ExitStack()
     atexit.register(resources.close)
     variables = stack_environment("/") | dict(changed)
-    if "folder" in SESSION and not changed:
-        folder = SESSION["folder"] / f"stack{zlib.crc32(bytes(python))}"
-        interpreter = shared_forking_interpreter(folder, python, MODULES, variables, READ_AT_IMPORT)
-    else:
+    if changed:
         interpreter = forking_interpreter(python, MODULES, variables, read_at_import=READ_AT_IMPORT)
+    else:
+        name = f"stack{zlib.crc32(bytes(python))}"
+        interpreter = session_interpreter(name, python, MODULES, variables, read_at_import=READ_AT_IMPORT)
     return resources.enter_context(interpreter)
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.stack
 def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", steps=5)
     before = (run / "run.json").read_bytes()
-    status, output = finish(start(stack_python, run, cold=True))  # every import of a run
+    status, output = finish(start(stack_python, run))
     assert status == 0, output
     assert (run / "run.json").read_bytes() == before
     result = json.loads((run / "result.json").read_text())

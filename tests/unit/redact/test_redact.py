@@ -310,12 +310,12 @@ LOG = (
 )
 
 
-def test_ten_megabytes_are_redacted_in_limited_time() -> None:
-    """Measured: 1.6 to 1.9 s on a virtual machine with 2 cores. The limit allows for slower machines."""
-    text = LOG * (10_000_000 // len(LOG))
+def test_three_megabytes_are_redacted_in_limited_time() -> None:
+    """Measured: 0.5 to 0.6 s on a virtual machine with 2 cores. The limit allows for slower machines."""
+    text = LOG * (3_000_000 // len(LOG))
     started = time.process_time()  # CPU time, so that other processes do not matter
     redacted = redact(text)
-    assert time.process_time() - started < 20
+    assert time.process_time() - started < 6
     assert "alice9" not in redacted
 
 

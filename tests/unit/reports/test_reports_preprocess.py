@@ -182,8 +182,8 @@ def test_unusual_values_raise_no_exception(key: str, separator: str, value: str)
     assert_parses(f"{key}{separator}{value}\nCollecting environment information...\n")
 
 
-MEGABYTES = 4 << 20
-REPEATED = 128 << 10
+MEGABYTES = 2 << 20
+REPEATED = 64 << 10
 ADVERSARIAL_UNITS = {
     "blank lines": "\n",
     "short lines": "a\n",
@@ -222,22 +222,22 @@ ADVERSARIAL_UNITS = {
 
 @each_case("name", ADVERSARIAL_UNITS)
 def test_repeated_text_takes_seconds_at_most(name: str) -> None:
-    """A pattern with backtracking would take minutes for these 128 KiB."""
+    """A pattern with backtracking would take minutes for these 64 KiB."""
     unit = ADVERSARIAL_UNITS[name]
     text = (unit * (REPEATED // len(unit) + 1))[:REPEATED]
     start_time = time.process_time()
     parse_report(text)
-    assert time.process_time() - start_time < 10.0
+    assert time.process_time() - start_time < 5.0
 
 
-def test_four_megabytes_of_random_characters_or_reports_take_seconds() -> None:
+def test_two_megabytes_of_random_characters_or_reports_take_seconds() -> None:
     for text in (
         "".join(random.Random(1).choices(string.printable, k=MEGABYTES)),
         (ALL_SAMPLES * (MEGABYTES // len(ALL_SAMPLES))),
     ):
         start_time = time.process_time()
         parse_report(text)
-        assert time.process_time() - start_time < 30.0
+        assert time.process_time() - start_time < 15.0
 
 
 @each_case(
