@@ -87,6 +87,7 @@ def major_minor(text: str) -> MajorMinor:
     return int(major), int(rest.partition(".")[0] or 0)
 
 
+@cache
 def dotted_numbers(text: str) -> tuple[int, ...]:
     """`570.124.06` as (570, 124, 6); parts that are not numbers are left out."""
     return tuple(int(part) for part in text.split(".") if part.isdigit())
