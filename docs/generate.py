@@ -18,8 +18,10 @@ from typing import Any
 from msgspec.structs import fields
 
 from envdoctor import __version__
+from envdoctor.cli.application import Command, build
 from envdoctor.cli.common import CommonOptions
-from envdoctor.cli.root import app
+from envdoctor.cli.parameters import HELP, Parameter
+from envdoctor.commands.registry import GROUPS, child_names, summary_of
 from envdoctor.completion.scripts import SCRIPTS
 from envdoctor.core.config import KEYS, PREFIX
 from envdoctor.core.distribution import DISTRIBUTION
@@ -36,7 +38,7 @@ from envdoctor.verify.probe_scripts import bundled_probes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-COMMON = {"help"} | {field.name for field in fields(CommonOptions)}  # parameters of every command
+COMMON = {field.name for field in fields(CommonOptions)}  # parameters of every command
 
 
 def rules_page() -> str:
@@ -53,50 +55,41 @@ def commands_page() -> str:
         "",
         "## Options of every command",
         "",
-        *_table(next(iter(_commands()))[1].params, names=COMMON),
+        *_table(next(_commands()).parameters, names=COMMON),
     ]
-    for name, command in _commands():
-        summary, _, rest = (command.help or "").partition("\n\n")
-        lines += ["", f"## {name}", "", " ".join(summary.split())]
+    for command in _commands():
+        summary, _, rest = command.details.partition("\n\n")
+        lines += ["", f"## {command.path}", "", " ".join(summary.split())]
         examples = re.findall(r"Example: (.*)", rest)
         if details := "\n\n".join(part for part in rest.split("\n\n") if part and not part.startswith("Example:")):
             lines += ["", " ".join(details.split())]
         if examples:
             lines += ["", "```console", *(f"$ {example.strip()}" for example in examples), "```"]
-        own = {each.name for each in command.params} - COMMON
+        own = {each.name for each in command.parameters} - COMMON
         if own:
-            lines += ["", *_table(command.params, names=own)]
+            lines += ["", *_table(command.parameters, names=own)]
     return "\n".join(lines) + "\n"
 
 
-def _table(parameters: Iterable[Any], *, names: set[str]) -> list[str]:
+def _table(parameters: Iterable[Parameter], *, names: set[str]) -> list[str]:
     """The table of the parameters with these names."""
     rows = [_parameter_row(each) for each in parameters if each.name in names]
     return ["| argument or option | default | meaning |", "|---|---|---|", *rows]
 
 
-def _commands() -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, groups before their commands."""
-
-    def walk(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
-        for name, command in group.commands.items():
-            full = f"{prefix} {name}"
-            if not hasattr(command, "commands") or command.callback:
-                yield full, command
-            if hasattr(command, "commands"):
-                yield from walk(full, command)
-
-    yield from walk("envdoctor", app.build_all())
+def _commands(prefix: str = "") -> Iterator[Command]:
+    """Every command, groups before their commands."""
+    for child in child_names(prefix):
+        yield build(prefix + child)
+        if child in GROUPS:
+            yield from _commands(f"{child} ")
 
 
-def _parameter_row(parameter: Any) -> str:
-    names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name.upper()]
-    metavar = f" {parameter.metavar}" if parameter.param_type_name == "option" and parameter.metavar else ""
-    default = parameter.default
-    shown = "" if default in (None, "", False, ()) or callable(default) else f"`{getattr(default, 'value', default)}`"
-    return (
-        f"| {', '.join(f'`{_cell(name + metavar)}`' for name in names)} | {shown} | {_cell(parameter.help or '')} |"
-    )
+def _parameter_row(parameter: Parameter) -> str:
+    value = f" {parameter.metavar}" if parameter.takes_value else ""
+    names = [f"{flag}{value}" for flag in parameter.flags] or [parameter.metavar]
+    shown = f"`{parameter.shown_default}`" if parameter.shown_default else ""
+    return f"| {', '.join(f'`{_cell(name)}`' for name in names)} | {shown} | {_cell(parameter.help)} |"
 
 
 def settings_page(file: str, title: str) -> str:
@@ -327,7 +320,7 @@ def completion_words() -> str:
         engine: {setting.name: _completed_setting(setting) for setting in read_settings(engine)}
         for engine in ("grpo", "verl")
     }
-    root = _completed_command(app.build_all())
+    root = _completed_command("")
     words = {"commands": root, "values": values, "recipes": recipes, "settings": settings}
     return json.dumps(words, indent=0, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -343,33 +336,34 @@ def _completed_setting(setting: Setting) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value}
 
 
-def _completed_command(command: Any) -> dict[str, Any]:
+def _completed_command(name: str) -> dict[str, Any]:
     """A command or a group: its options, and what its arguments are."""
-    options: dict[str, Any] = {"--help": {"help": "Show this message and exit.", "values": None}}
+    command = build(name)
+    options: dict[str, Any] = {}
     arguments = []
     repeats = False
-    for parameter in command.params:
-        if parameter.param_type_name == "option":
-            flag = parameter.is_flag or parameter.count
-            entry = {"help": parameter.help or "", "values": None if flag else _completed_values(command, parameter)}
-            options |= dict.fromkeys((name for name in parameter.opts if name.startswith("--")), entry)
+    for parameter in (HELP, *command.parameters):
+        if parameter.flags:
+            values = _completed_values(name, parameter) if parameter.takes_value else None
+            entry = {"help": parameter.help, "values": values}
+            options |= dict.fromkeys((flag for flag in parameter.flags if flag.startswith("--")), entry)
         else:
-            arguments.append(_completed_values(command, parameter))
-            repeats = parameter.nargs == -1
+            arguments.append(_completed_values(name, parameter))
+            repeats = parameter.repeats
+    prefix = f"{name} ".lstrip()
+    children = child_names(prefix) if command.is_group else ()
     subcommands = {
-        name: {"help": each.short_help, **_completed_command(each)}
-        for name, each in getattr(command, "commands", {}).items()
+        child: {"help": summary_of(prefix + child), **_completed_command(prefix + child)} for child in children
     }
     entry = {"options": options, "arguments": arguments, "repeats": repeats, "commands": subcommands}
     return {key: value for key, value in entry.items() if value}
 
 
-def _completed_values(command: Any, parameter: Any) -> str | list[str]:
-    if choices := getattr(parameter.type, "choices", None):
-        return [getattr(choice, "value", choice) for choice in choices]
-    metavar = (parameter.metavar or "").strip("[].")
-    name = command.name if command.name == "schema" else parameter.opts[0]
-    return COMPLETED_VALUES.get(name, COMPLETED_VALUES.get(metavar, "files"))
+def _completed_values(command: str, parameter: Parameter) -> str | list[str]:
+    if parameter.choices:
+        return parameter.choices
+    name = command if command == "schema" else parameter.label
+    return COMPLETED_VALUES.get(name, COMPLETED_VALUES.get(parameter.metavar.strip("[]."), "files"))
 
 
 def config_keys_part() -> str:

@@ -13,7 +13,7 @@ def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends without a traceback."""
     gc.set_threshold(GC_THRESHOLD)
     try:
-        if "_ENVDOCTOR_COMPLETE" in os.environ:  # the shell asks for completions; Typer is not imported
+        if "_ENVDOCTOR_COMPLETE" in os.environ:  # the shell requests completions; no command is imported
             from envdoctor.completion import main as complete
 
             return complete()

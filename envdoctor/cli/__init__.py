@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from envdoctor.commands.registry import GROUPS
-from envdoctor.core.errors import EXIT_FAILED, EXIT_OK, BadInput, EnvdoctorError, as_envdoctor_error
+from envdoctor.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput, EnvdoctorError, as_envdoctor_error
 
 __all__ = ["main"]
 
@@ -47,29 +47,18 @@ def main() -> None:
 
 def _run(words: list[str]) -> int:
     """Run a command line and return its exit code."""
-    if words in (["-h"], ["--help"]):  # this page does not need Typer, whose import takes most of the time
+    if words in (["-h"], ["--help"]):  # this page needs neither msgspec nor a command
         from envdoctor.cli.help import application_help
 
         print(application_help())
         return EXIT_OK
-    _import_msgspec()
-    from envdoctor.cli.root import app
+    from envdoctor.cli.application import run
 
-    return app(words, prog_name="envdoctor", standalone_mode=False)  # type: ignore[no-any-return]
-
-
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions: it takes 3 ms, and `typing` of Python 3.11 has what msgspec uses."""
-    name = "typing_extensions"
-    if name in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # its import fails, and msgspec imports `typing` instead
     try:
-        import msgspec  # noqa: F401
-    except ImportError:  # a msgspec that needs it
-        pass
-    finally:
-        del sys.modules[name]
+        return run(words)
+    except KeyboardInterrupt:  # before the work of the command begins
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def _print_usage_error(words: list[str], error: EnvdoctorError) -> None:

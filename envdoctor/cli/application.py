@@ -1,194 +1,250 @@
-"""The application with its commands, built from the registry of commands and their request records.
+"""The commands and groups of the registry: they parse their words, print their help and run.
 
-Only the invoked command is built: `envdoctor --help` imports no module of a command.
+Only the invoked command is built: `envdoctor --help` imports no module of a command. The words are parsed as those of
+most programs: `--name VALUE`, `--name=VALUE`, `-n VALUE`, `-nVALUE`, `-qv` for two flags, options and arguments in
+any order, and only arguments after `--`. The import of a library for this took a quarter of the time of `check`.
 """
 
 from __future__ import annotations
 
-import inspect
+import re
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, get_args
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+from envdoctor.cli.common import CommonOptions, ProgressOptions
+from envdoctor.cli.parameters import HELP, Parameter, make_request, record_parameters
+from envdoctor.cli.usage import check_format, present_spelling, setting_of
+from envdoctor.commands.registry import BY_NAME, GROUPS, child_names, load_run, request_type, summary_of
+from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, closest_match, unknown_name
 
-from envdoctor.commands.registry import (
-    BY_NAME,
-    GROUPS,
-    child_names,
-    load_run,
-    request_type,
-    summary_of,
+if TYPE_CHECKING:
+    from envdoctor.core.results import CommandResult
+    from envdoctor.output.reporter import LazyReporter
+
+VERSION = Parameter(
+    name="version", help="Print the version and the date of the tables.", flags=("--version",), kind=bool
 )
-from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, BadInput, unknown_name
-
-# Typer's own click is private; BadParameter is the only class of its usage errors that Typer exports.
-UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-class Command(TyperCommand):
-    """A command that rejects empty values, as in `--venv "$VENV"` with VENV not set, and earlier spellings."""
+class Words(NamedTuple):
+    """The words of a command line: each option with its value, and the arguments."""
 
-    full_name = ""
-    rest_option = ""  # the option whose values are the words after `--`
+    options: list[tuple[Parameter, str]]
+    arguments: list[str]
 
-    def get_help(self, ctx: Any) -> str:
-        """The page of --help."""
-        from envdoctor.cli.help import help_page
-
-        return help_page(self, ctx)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises BadInput."""
-        _reject_old_spelling(self.full_name, args)
-        if self.rest_option and "--" in args:
-            end = args.index("--")
-            args = [*args[:end], *(f"{self.rest_option}={word}" for word in args[end + 1 :])]
-        with _usage_errors(ctx):
-            rest = super().parse_args(ctx, list(args))
-            self._reject_empty_values(ctx)
-        if not ctx.resilient_parsing:
-            from envdoctor.cli.defaults import apply_config
-
-            apply_config(self.full_name, self, ctx)
-        return rest
-
-    def _reject_empty_values(self, ctx: Any) -> None:
-        """An empty value is valid only for an option whose default is not empty, as --hub."""
-        for parameter in self.params:
-            value = ctx.params.get(parameter.name)
-            empty = value == "" or (isinstance(value, list | tuple) and "" in value)
-            given = ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"
-            if empty and given and not parameter.default:
-                raise typer.BadParameter("it is empty; leave it out, or give a value", ctx=ctx, param=parameter)
+    def has(self, option: Parameter) -> bool:
+        """Whether an option was given."""
+        return any(given is option for given, _ in self.options)
 
 
-class Group(TyperGroup):
-    """A group of commands. It lists their names and summaries, and builds only the invoked one."""
+class Command:
+    """A command, or a group of commands, which may be a command as well."""
 
-    prefix = ""  # of the full names of its commands
+    def __init__(self, name: str, parameters: Sequence[Parameter], run: Callable[..., Any] | None = None):
+        self.name = name  # the full name, as `fleet check`; empty for envdoctor itself
+        self.parameters = tuple(parameters)
+        self.run = run  # None: a group that is no command
+        self.is_group = not name or name in GROUPS
+        self.path = f"envdoctor {name}".rstrip()
 
-    def get_help(self, ctx: Any) -> str:
-        """The page of --help, with the summaries of the commands."""
-        from envdoctor.cli.help import application_help, help_page
+    @property
+    def details(self) -> str:
+        """The description in the help."""
+        if self.run is None:
+            return f"{summary_of(self.name)}.\n\nExample: {GROUPS[self.name].example}"
+        from inspect import cleandoc
 
-        return help_page(self, ctx, self.prefix) if self.prefix else application_help()
+        text = cleandoc(request_type(self.run).__doc__ or "")
+        return text if self.is_group else f"{summary_of(self.name)}.\n\n{text}"
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments before the command. Raises BadInput. Without arguments, a group prints its help."""
-        if not args and self.no_args_is_help:
-            typer.echo(ctx.get_help(), err=True)
-            raise typer.Exit(EXIT_BAD_INPUT)
-        with _usage_errors(ctx):
-            return super().parse_args(ctx, args)
+    @property
+    def usage(self) -> str:
+        """The words that the command accepts."""
+        arguments = [each.usage for each in self.parameters if not each.flags]
+        return " ".join(["[OPTIONS]", *arguments, *(["COMMAND", "[ARGS]..."] if self.is_group else [])])
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Build the command that the arguments name."""
-        if args[0] not in self.commands:
-            hint = f"{ctx.command_path} --help"
-            raise unknown_name("command", args[0], list(self.commands), hint=hint)
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, build(self.prefix + name) if name else command, rest
+    def bad_input(self, message: str, expected: str = "", hint: str = "") -> BadInput:
+        """A usage error of this command."""
+        return BadInput(
+            message, expected=expected.rstrip(".") or f"{self.path} {self.usage}", hint=hint or f"{self.path} --help"
+        )
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command. Ctrl-C before its work begins ends it as it does later."""
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """The values of the parameters that were given, by name; only `help` with --help. Raises BadInput."""
+        self._reject_old_spelling(list(words))
+        options, arguments = given = self.split(self._with_rest_option(list(words)))
+        if given.has(HELP):
+            return {HELP.name: True}
+        found: dict[str, list[str]] = {}
+        for option, word in options:
+            found.setdefault(option.name, []).append(word)
+        for parameter in self.parameters:
+            if not parameter.flags and arguments:
+                count = len(arguments) if parameter.repeats else 1
+                found[parameter.name], arguments = arguments[:count], arguments[count:]
+        known = {parameter.name: parameter for parameter in self.parameters}
+        values = {name: self._convert(known[name], each) for name, each in found.items()}
+        for parameter in self.parameters:
+            if parameter.required and parameter.name not in values:
+                example = re.search(r"Example: (.+)", self.details)
+                raise self.bad_input(f"{parameter.label} is missing", parameter.help, example[1] if example else "")
+        if arguments:
+            raise self.bad_input(f"unexpected argument: {' '.join(arguments)}")
+        return values
+
+    def split(self, words: Sequence[str]) -> Words:
+        """Split the words into options and arguments. A group's options end at the name of its command."""
+        flags = {flag: each for each in (*self.parameters, HELP) for flag in each.flags}
+        found = Words([], [])
+        rest = deque(words)
+        while rest:
+            word = rest.popleft()
+            if word == "--":
+                break
+            if word != "-" and word.startswith("-"):
+                found.options.append(self._read_option(word, rest, flags))
+                continue
+            found.arguments.append(word)
+            if self.is_group:
+                break
+        found.arguments.extend(rest)
+        return found
+
+    def _read_option(self, word: str, rest: deque[str], flags: Mapping[str, Parameter]) -> tuple[Parameter, str]:
+        """The option of a word and its value, which may be the first word of the rest. Of `-qv`, `-v` is put back."""
+        is_long = word.startswith("--")
+        name, has_value, value = word.partition("=") if is_long else (word[:2], word[2:], word[2:])
+        option = flags.get(name)
+        if option is None:
+            raise self._unknown_option(name, flags)
+        if option.takes_value:
+            if not has_value and not rest:
+                raise self.bad_input(f"option '{name}' requires an argument")
+            return option, value if has_value else rest.popleft()
+        if has_value and is_long:
+            raise self.bad_input(f"option '{name}' does not take a value")
+        if value.startswith("-"):
+            raise self._unknown_option("--", flags)
+        if value:
+            rest.appendleft(f"-{value}")
+        return option, ""
+
+    def _convert(self, parameter: Parameter, words: list[str]) -> Any:
+        if not parameter.takes_value:
+            return True
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            return tuple(map(parameter.convert, words)) if parameter.repeats else parameter.convert(words[-1])
+        except ValueError as error:
+            raise self.bad_input(f"{parameter.label}: {error}", parameter.help) from None
 
-    def build_all(self) -> Group:
-        """Build every command, for a program that lists all commands with their options."""
-        for name in self.commands:
-            command = build(self.prefix + name)
-            self.commands[name] = command.build_all() if isinstance(command, Group) else command
-        return self
+    def _with_rest_option(self, words: list[str]) -> list[str]:
+        """The words after `--` as values of the option that takes them, if there is one."""
+        flag = next((each.label for each in self.parameters if each.rest), "")
+        if not flag or "--" not in words:
+            return words
+        end = words.index("--")
+        return [*words[:end], *(f"{flag}={word}" for word in words[end + 1 :])]
 
+    def _unknown_option(self, name: str, flags: Iterable[str]) -> BadInput:
+        if setting := setting_of(self.name, name):
+            hint = f"{self.path} RECIPE --set {setting}=VALUE"
+            return self.bad_input(f"unknown option '{name}'; {setting} is a setting", hint=hint)
+        close = closest_match(name, [flag for flag in flags if flag.startswith("--")], cutoff=0.7)
+        return self.bad_input(f"unknown option '{name}'" + (f"; did you mean '{close}'?" if close else ""))
 
-@contextmanager
-def _usage_errors(ctx: Any) -> Iterator[None]:
-    """Raise BadInput for an error of the parser."""
-    try:
-        yield
-    except UsageError as error:
-        from envdoctor.cli.usage import as_bad_input
-
-        raise as_bad_input(error, ctx) from None
-
-
-def _reject_old_spelling(name: str, words: list[str]) -> None:
-    """Raise BadInput with the present command line if an option has the spelling of an earlier version."""
-    from envdoctor.cli.usage import present_spelling
-
-    present, new = present_spelling(name, words)
-    if (present, new) == (name, words):
-        return
-    try:
-        build(present).make_context(present, list(new))
-    except BadInput:  # an option that the new command does not have
-        new = []
-    raise BadInput(
-        f"envdoctor {name} {shlex.join(words)}: spelling of an earlier version",
-        expected=f"the present spelling, see envdoctor {present} --help",
-        hint=shlex.join(["envdoctor", *present.split(), *new]),
-    )
+    def _reject_old_spelling(self, words: list[str]) -> None:
+        """Raise BadInput with the present command line if an option has the spelling of an earlier version."""
+        present, new = present_spelling(self.name, words)
+        if (present, new) == (self.name, words):
+            return
+        try:
+            build(present).parse(new)
+        except BadInput:  # an option that the new command does not have
+            new = []
+        raise BadInput(
+            f"envdoctor {self.name} {shlex.join(words)}: spelling of an earlier version",
+            expected=f"the present spelling, see envdoctor {present} --help",
+            hint=shlex.join(["envdoctor", *present.split(), *new]),
+        )
 
 
-def build(name: str) -> Command | Group:
-    """Build the command or the group with this full name. A command's module is imported."""
-    if name in GROUPS:
-        return _build_registered_group(name)
-    from envdoctor.cli.callback import command_callback
-
-    run = load_run(name)
-    application = typer.Typer(rich_markup_mode=None, add_completion=False)
-    summary = summary_of(name)
-    details = f"{summary}.\n\n{_details(run)}"
-    register = application.command(name.rpartition(" ")[2], cls=Command, help=details, short_help=summary)
-    register(command_callback(name, run))
-    command = get_command(application)
-    assert isinstance(command, Command)
-    command.full_name = name
-    command.rest_option = _rest_option(run)
-    return command
-
-
-def _rest_option(run: Callable[..., Any]) -> str:
-    from envdoctor.core.options import record_fields
-
-    declarations = [get_args(field.type)[1] for field in record_fields(request_type(run)) if get_args(field.type)]
-    return next((each.flag for each in declarations if getattr(each, "rest", False)), "")
+def run(words: Sequence[str], name: str = "") -> int:
+    """Run a command line, or the words of the command with this name. Returns its exit code. Raises BadInput."""
+    command = build(name)
+    if not command.is_group:
+        return _run_command(command, words)
+    given = command.split(words)
+    if given.has(HELP):
+        return _print_help(command)
+    if given.has(VERSION):
+        return _print_version()
+    if given.arguments:
+        child, *rest = given.arguments
+        names = child_names(f"{name} ".lstrip())
+        if child not in names:
+            raise unknown_name("command", child, list(names), hint=f"{command.path} --help")
+        return run(rest, f"{name} {child}".lstrip())
+    if command.run:
+        return _run_command(command, words)
+    _print_help(command, sys.stderr)
+    return EXIT_BAD_INPUT
 
 
-def build_group(name: str, callback: Callable[..., None], prefix: str = "", **options: Any) -> Group:
-    """Build a group whose commands are only names and summaries. `callback` declares the options of the group."""
-    # Plain help instead of Rich's starts 90 ms sooner and suits a pipe.
-    application = typer.Typer(name=name, cls=Group, rich_markup_mode=None, add_completion=False, **options)
-    application.callback()(callback)
-    group = get_command(application)
-    assert isinstance(group, Group)
-    group.prefix = prefix
-    for child in child_names(prefix):
-        group.add_command(TyperCommand(child, short_help=summary_of(prefix + child)))
-    return group
+def _print_help(command: Command, stream: Any = None) -> int:
+    from envdoctor.cli.help import application_help, help_page
+
+    if command.name:
+        parameters = (*command.parameters, HELP)
+        text = help_page(command.path, command.usage, command.details, parameters, command.is_group)
+    else:
+        text = application_help()
+    print(text, file=stream)
+    return EXIT_OK
 
 
-def _build_registered_group(name: str) -> Group:
-    """Build a group of the registry. Without a subcommand it runs the command of the same name, if there is one."""
-    summary = summary_of(name)
+def _print_version() -> int:
+    from envdoctor import __version__
+    from envdoctor.knowledge.tables import tables_date
+
+    print(f"envdoctor {__version__} (compatibility tables of {tables_date()})")
+    return EXIT_OK
+
+
+def _run_command(command: Command, words: Sequence[str]) -> int:
+    from envdoctor.cli.defaults import config_values
+    from envdoctor.cli.finish import finish
+
+    values = command.parse(words)
+    if HELP.name in values:
+        return _print_help(command)
+    values |= config_values(command.name, command.parameters, values)
+    options = make_request(CommonOptions, values)
+    check_format(command.name, options.output_format, sys.argv[1:])
+    function = command.run
+    assert function
+    takes_reporter = _takes_reporter(function)
+
+    def work(reporter: LazyReporter) -> CommandResult:
+        arguments = [reporter] if takes_reporter else []
+        return function(make_request(request_type(function), values), *arguments)  # type: ignore[no-any-return]
+
+    return finish(command.name, options, work, make_request(ProgressOptions, values))
+
+
+def build(name: str) -> Command:
+    """Build the command or the group with this full name; envdoctor itself without one."""
+    if not name:
+        return Command("", [VERSION])
     if name not in BY_NAME:
-        details = f"{summary}.\n\nExample: {GROUPS[name].example}"
-        return build_group(name, lambda: None, f"{name} ", short_help=summary, help=details, no_args_is_help=True)
-    from envdoctor.cli.callback import group_callback
-
-    run = load_run(name)
-    callback, details = group_callback(name, run), _details(run)
-    return build_group(name, callback, f"{name} ", short_help=summary, help=details, invoke_without_command=True)
+        return Command(name, [])
+    function = load_run(name)
+    records = (request_type(function), *([ProgressOptions] if _takes_reporter(function) else []), CommonOptions)
+    parameters = [each for record in records for each in record_parameters(record)]
+    return Command(name, parameters, function)
 
 
-def _details(run: Callable[..., Any]) -> str:
-    return inspect.getdoc(request_type(run)) or ""
+def _takes_reporter(function: Callable[..., Any]) -> bool:
+    return "reporter" in function.__annotations__

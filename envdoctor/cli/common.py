@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 from envdoctor.core.options import Option
 from envdoctor.core.record import Record
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """Format of the result on stdout."""
 
     human = "human"
@@ -18,14 +18,14 @@ class Format(str, Enum):
     sarif = "sarif"
 
 
-class ProgressFormat(str, Enum):
+class ProgressFormat(StrEnum):
     """Format of the progress on stderr."""
 
     auto = "auto"
     json = "json"
 
 
-class Color(str, Enum):
+class Color(StrEnum):
     """When to use colours."""
 
     auto = "auto"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from envdoctor.cli.parameters import Parameter
 from envdoctor.commands.registry import BY_NAME
 from envdoctor.core.config import Setting, read_config
 from envdoctor.core.errors import BadInput
@@ -30,26 +32,23 @@ CREATING = ("install", "quickstart")
 SELECTS_ENVIRONMENT = {"venv", "venv_argument", "python", "target", "target_argument", "machine", "from_report"}
 
 
-def apply_config(name: str, command: Any, context: Any) -> None:
-    """Set the parameters of a command that are not on the command line from the configuration. Raises BadInput."""
-    given = {
-        parameter.name
-        for parameter in command.params
-        if context.get_parameter_source(parameter.name).name == "COMMANDLINE"
-    }
+def config_values(name: str, parameters: Sequence[Parameter], given: Collection[str]) -> dict[str, Any]:
+    """The values of the configuration for the parameters of a command that are not given. Raises BadInput."""
+    given, values = set(given), {}
     for setting in read_config(Path.cwd()).values():
         field, commands = FIELDS[setting.key]
-        parameter = next((each for each in command.params if each.name == field), None)
+        parameter = next((each for each in parameters if each.name == field), None)
         if parameter and not given & {field, f"{field}_argument"} and name in (commands or (name,)):
             if setting.key in ("venv", "python") and not _may_select(name, parameter, given):
                 continue
             if setting.value in ("github", "sarif") and not BY_NAME[name].has_findings:
                 continue  # formats of findings, which this command does not report
             _report(name, setting)
-            context.params[field] = _convert(parameter, context, setting)
+            values[field] = parameter.kind(setting.value) if parameter.choices else setting.value
+    return values
 
 
-def _may_select(name: str, parameter: Any, given: set[str]) -> bool:
+def _may_select(name: str, parameter: Parameter, given: set[str]) -> bool:
     """Whether the environment may come from the configuration. `--python 3.12` is a version, no interpreter."""
     return name not in REMOVING and parameter.metavar == "PATH" and not given & SELECTS_ENVIRONMENT
 
@@ -69,8 +68,3 @@ def _report(name: str, setting: Setting) -> None:
             expected="the directory of an environment",
             hint=shlex.join(["envdoctor", "install", "--venv", str(setting.value)]),
         )
-
-
-def _convert(parameter: Any, context: Any, setting: Setting) -> Any:
-    value = list(setting.value) if isinstance(setting.value, tuple) else setting.value
-    return parameter.type_cast_value(context, value)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import typer
 
 from envdoctor.cli.common import CommonOptions, Format, ProgressFormat, ProgressOptions
 from envdoctor.core.errors import EXIT_INTERRUPTED
@@ -21,8 +20,8 @@ def finish(
     options: CommonOptions,
     work: Callable[[LazyReporter], CommandResult],
     progress: ProgressOptions = ProgressOptions(),  # noqa: B008  immutable
-) -> None:
-    """Run a command, print its result or its error, and exit with its exit code."""
+) -> int:
+    """Run a command and print its result or its error. Returns its exit code."""
     from envdoctor.core.errors import as_envdoctor_error
     from envdoctor.core.processes import sigterm_as_interrupt
     from envdoctor.output.display import Display, set_display
@@ -43,14 +42,14 @@ def finish(
         if error is None:
             raise
         print_error(command, options.output_format, error)
-        raise typer.Exit(error.exit_code) from None
+        return error.exit_code
     except KeyboardInterrupt:
         reporter.close()
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     reporter.close()
     _print_result(command, options.output_format, result)
-    raise typer.Exit(result.exit_code)
+    return result.exit_code
 
 
 def _print_result(command: str, form: Format, result: CommandResult) -> None:
@@ -74,7 +73,9 @@ def print_error(command: str, form: Format, error: EnvdoctorError) -> None:
 
 def _print_utf8(text: str) -> None:
     """Print output for programs: always in UTF-8, independent of the encoding of the terminal."""
-    typer.echo(text.encode("utf-8", "replace"), nl=bool(text))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{text}\n".encode("utf-8", "replace") if text else b"")
+    sys.stdout.buffer.flush()
 
 
 def _formatter(form: Format) -> Callable[[str, CommandResult | None, EnvdoctorError | None], str]:

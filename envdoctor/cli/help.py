@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envdoctor.commands.registry import help_sections, summary_of
 from envdoctor.output.console import out
 from envdoctor.output.text import Column, Part, Rows, Text, indent
+
+if TYPE_CHECKING:  # msgspec, which the first page does not need
+    from envdoctor.cli.parameters import Parameter
 
 Row = tuple[str, str]
 DESCRIPTION = """Diagnose, install, verify and train in GPU environments.
@@ -26,15 +29,27 @@ def application_help() -> str:
     return _page("envdoctor", "[OPTIONS] COMMAND [ARGS]...", DESCRIPTION, _commands(""), options)
 
 
-def help_page(command: Any, context: Any, group: str = "") -> str:
+def help_page(path: str, usage: str, description: str, parameters: Sequence[Parameter], is_group: bool) -> str:
     """The help of a command or a group: usage, description, commands of the group, arguments and options."""
-    usage = " ".join(command.collect_usage_pieces(context))
-    records = [(each, each.get_help_record(context)) for each in command.get_params(context)]
-    parameters = {
-        title: [row for each, row in records if row and each.param_type_name == kind]
-        for title, kind in (("Arguments", "argument"), ("Options", "option"))
+    sections = _commands(f"{path.partition(' ')[2]} ") if is_group else {}
+    rows = {
+        "Arguments": [(each.metavar, _meaning(each)) for each in parameters if not each.flags],
+        "Options": [(_names(each), _meaning(each)) for each in parameters if each.flags],
     }
-    return _page(context.command_path, usage, command.help or "", _commands(group) if group else {}, parameters)
+    return _page(path, usage, description, sections, rows)
+
+
+def _names(option: Parameter) -> str:
+    """The short name, the long name, and the value."""
+    names = ", ".join(sorted(option.flags, key=lambda flag: flag.startswith("--")))
+    return f"{names} {option.metavar}" if option.takes_value else names
+
+
+def _meaning(parameter: Parameter) -> str:
+    notes = [f"default: {parameter.shown_default}" if parameter.shown_default else "", parameter.range]
+    notes += ["required"] if parameter.required else []
+    shown = "; ".join(filter(None, notes))
+    return f"{parameter.help}  [{shown}]" if shown else parameter.help
 
 
 def _commands(group: str) -> dict[str, list[Row]]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from envdoctor.cli.common import CommonOptions, Format
 from envdoctor.commands.registry import BY_NAME, GROUPS, child_names
 from envdoctor.core.config import read_config
-from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.errors import BadInput
 from envdoctor.core.options import record_fields
 from envdoctor.core.record import Record
 
@@ -99,7 +99,7 @@ def requested_format(words: Sequence[str]) -> Format:
 def _configured_format() -> Format:
     with suppress(BadInput, OSError, RuntimeError):  # the error to print may be that of the configuration
         if setting := read_config(Path.cwd()).get("format"):
-            return Format(setting.value)
+            return Format(str(setting.value))
     return Format.human
 
 
@@ -118,7 +118,7 @@ def _supports(command: str, form: Format) -> bool:
     return form in (Format.human, Format.json) or command not in BY_NAME or BY_NAME[command].has_findings
 
 
-def _setting_of(command: str, option: str) -> str:
+def setting_of(command: str, option: str) -> str:
     """The setting of the trainer that has the name of an unknown option; empty if there is none."""
     if command not in ("train", "plan"):
         return ""
@@ -126,31 +126,3 @@ def _setting_of(command: str, option: str) -> str:
 
     name = option.strip("-").replace("-", "_")
     return next((each.name for each in read_settings() if name in (each.name, each.name.removesuffix("s"))), "")
-
-
-def as_bad_input(error: Any, context: Any) -> BadInput:
-    """The error of the command line's parser, with the parts of envdoctor's errors."""
-    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
-    hint = f"{context.command_path} --help"
-    parameter = getattr(error, "param", None)
-    text = error.message.rstrip(".")
-    if text.startswith("No such option"):
-        if setting := _setting_of(context.info_name, error.option_name):
-            return BadInput(
-                f"unknown option '{error.option_name}'; {setting} is a setting",
-                expected=usage,
-                hint=f"{context.command_path} RECIPE --set {setting}=VALUE",
-            )
-        names = [name for each in context.command.params for name in each.opts if name.startswith("--")]
-        close = closest_match(error.option_name, names, cutoff=0.7)
-        suggestion = f"; did you mean '{close}'?" if close else ""
-        return BadInput(f"unknown option '{error.option_name}'{suggestion}", expected=usage, hint=hint)
-    if extra := re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)$", text):
-        return BadInput(f"unexpected argument: {extra[1]}", expected=usage, hint=hint)
-    if parameter is None:
-        return BadInput(text[:1].lower() + text[1:], expected=usage, hint=hint)
-    if not text and (example := re.search(r"Example: (.+)", context.command.help or "")):
-        hint = example[1]
-    name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.make_metavar(context)
-    expected = (parameter.help or usage).rstrip(".")
-    return BadInput(f"{name}: {text}" if text else f"{name} is missing", expected=expected, hint=hint)

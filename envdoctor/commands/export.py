@@ -31,7 +31,9 @@ class ExportRequest(Record, frozen=True, kw_only=True):
         Option("--as", "requirements, pylock, dockerfile, apptainer, conda, script or uv-project.", "KIND"),
     ] = "requirements"
     python: PythonVersionOption = ""
-    architecture: Annotated[str, Option("--arch", "x86_64 or aarch64; default: the first one of the profile.")] = ""
+    architecture: Annotated[
+        str, Option("--arch", "x86_64 or aarch64; default: the first one of the profile.", "NAME")
+    ] = ""
     output: OutputOption = ""
 
 

@@ -89,7 +89,7 @@ class FetchRequest(Record, frozen=True, kw_only=True):
     dest: Annotated[str, Option("--dest", "The directory to fill.", "DIR")]
     python: PythonVersionOption = ""
     architecture: Annotated[
-        str, Option("--arch", "x86_64 or aarch64; default: this machine's, if the profile supports it.")
+        str, Option("--arch", "x86_64 or aarch64; default: this machine's, if the profile supports it.", "NAME")
     ] = ""
     glibc: Annotated[
         str, Option("--glibc", "glibc of the target machine; default: the profile's oldest.", "2.NN")

@@ -26,7 +26,7 @@ class ProfilesNewRequest(Record, frozen=True, kw_only=True):
     """
 
     venv: VenvArgument
-    name: Annotated[str, Option("--name", "The profile's id; default: the directory's name.")] = ""
+    name: Annotated[str, Option("--name", "The profile's id; default: the directory's name.", "NAME")] = ""
     output: OutputOption = ""
 
 

@@ -1,7 +1,7 @@
 """Replies to the shell when the user presses Tab.
 
-Typer's own completion imports Typer and the module of the command, which takes over 100 ms. This reads `words.json`,
-which `docs/generate.py` writes from the same declarations, and the names of the user's profiles.
+The import of a command's module takes up to 100 ms. This reads `words.json`, which
+`docs/generate.py` writes from the same declarations, and the names of the user's profiles.
 
 A shell's script (`scripts`) sets two variables: _ENVDOCTOR_COMPLETE is the shell, _ENVDOCTOR_LINE the command line up
 to the cursor.

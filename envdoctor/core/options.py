@@ -38,7 +38,7 @@ class Argument(Record, frozen=True):
     """A positional argument."""
 
     help: str
-    metavar: str | None = None  # default: the field's name
+    metavar: str
 
 
 MachineOption = Annotated[str, Option("--machine", "Use a recorded machine instead of this one.", "FILE|NAME")]

@@ -53,7 +53,7 @@ class CollectiveRequest(Record, frozen=True, kw_only=True):
         int, Option("--gpus", "Processes per node; default: the number of GPUs of this machine.", "N")
     ] = 0
     python: Annotated[str, Option("--python", "An interpreter with torch, on every node.", "PATH")] = ""
-    backend: Annotated[str, Option("--backend", "nccl, gloo, or auto: nccl if there is a GPU.")] = "auto"
+    backend: Annotated[str, Option("--backend", "nccl, gloo, or auto: nccl if there is a GPU.", "NAME")] = "auto"
     interface: Annotated[
         str, Option("--interface", "Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.", "NAME")
     ] = ""

@@ -37,7 +37,7 @@ class SchemaRequest(Record, frozen=True):
     Example: envdoctor schema machine
     """
 
-    name: Annotated[str, Argument("A command, envelope, machine or stack.")] = "envelope"
+    name: Annotated[str, Argument("A command, envelope, machine or stack.", "NAME")] = "envelope"
 
 
 def run(request: SchemaRequest) -> CommandResult:

@@ -84,7 +84,7 @@ def test_no_module_of_a_command_is_imported(tmp_path: Path) -> None:
     variables = environment(tmp_path, _ENVDOCTOR_COMPLETE="bash", _ENVDOCTOR_LINE="envdoctor train sort --set ")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert not {"typer", "msgspec", "pathlib", "envdoctor.cli", "envdoctor.core.records"} & loaded
+    assert not {"msgspec", "pathlib", "envdoctor.cli", "envdoctor.core.records"} & loaded
 
 
 def test_scripts_are_printed_and_installed(tmp_path: Path) -> None:

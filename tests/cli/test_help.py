@@ -9,8 +9,9 @@ from support.cases import each_case
 from support.command import envdoctor
 from support.paths import ROOT
 
+from envdoctor.cli.application import build
 from envdoctor.cli.help import OPTIONS, application_help
-from envdoctor.cli.root import app
+from envdoctor.cli.parameters import HELP
 from envdoctor.commands.help import HelpPage, HelpRequest, run
 from envdoctor.commands.registry import COMMANDS
 from envdoctor.core.errors import BadInput
@@ -47,10 +48,10 @@ def test_every_command_is_a_topic(command: str) -> None:
 
 
 def test_the_first_page_has_the_options_that_the_command_line_accepts(tmp_path: Path) -> None:
-    context = app.make_context("envdoctor", ["check"])  # the page is printed without Typer
-    assert list(OPTIONS.items()) == [each.get_help_record(context) for each in app.get_params(context)]
-    usage = " ".join(["Usage: envdoctor", *app.collect_usage_pieces(context)])
-    assert application_help().splitlines()[0] == usage
+    command = build("")  # the page is printed without it
+    accepted = {", ".join(reversed(each.flags)): each.help for each in (*command.parameters, HELP)}
+    assert accepted == OPTIONS
+    assert application_help().splitlines()[0] == f"Usage: envdoctor {command.usage}"
     for option in ("--help", "-h"):
         assert envdoctor(option, home=tmp_path).stdout == f"{application_help()}\n"
 

@@ -153,10 +153,6 @@ def test_pure_packages_start_no_process() -> None:
     assert modules_that_import(pure, STARTS_THINGS) == []
 
 
-def test_only_the_command_line_imports_typer() -> None:
-    assert modules_that_import([path for path in modules() if layer_of(path) != "cli"], {"typer"}) == []
-
-
 @each_case("folder", ["probes", "../train"])
 def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
     files = list((PACKAGE / folder).rglob("*.py"))
@@ -168,11 +164,11 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
 @each_case(
     ("arguments", "heavy"),
     [
-        (["--help"], {"typer", "inspect", "pathlib", "subprocess", "msgspec", "packaging", "pynvml", "torch"}),
+        (["--help"], {"inspect", "pathlib", "subprocess", "msgspec", "packaging", "pynvml", "torch"}),
         (
             ["check", "--format", "json", "--machine", "cpu-2core"],
             {
-                *("rich", "asyncio", "http", "ssl", "torch", "pydantic", "hashlib", "typing_extensions"),
+                *("asyncio", "http", "ssl", "torch", "pydantic", "hashlib"),
                 *("packaging.requirements", "packaging.specifiers", "packaging.utils"),
                 *("envdoctor.environment.inspect", "envdoctor.explain", "envdoctor.manifests", "envdoctor.reports"),
             },

@@ -14,12 +14,12 @@ from support.cases import each_case
 from support.recorded_results import assert_as_recorded
 
 from envdoctor.cli.application import build
-from envdoctor.cli.callback import make_request
-from envdoctor.cli.root import app
+from envdoctor.cli.parameters import make_request
 from envdoctor.commands.registry import (
     COMMANDS,
     GROUPS,
     Command,
+    child_names,
     load,
     load_run,
     renderer_name,
@@ -44,15 +44,18 @@ def declarations(record: type[Record]) -> Iterator[tuple[str, Any]]:
             yield field.name, getattr(field.type, "__metadata__", (None,))[0]
 
 
-def test_the_complete_application_has_every_command_of_the_registry() -> None:
-    summaries = {}
-    for name, command in app.build_all().commands.items():
-        subcommands = getattr(command, "commands", {})
-        if not subcommands or command.invoke_without_command:  # type: ignore[attr-defined]
-            summaries[name] = command.short_help
-        summaries |= {f"{name} {sub}": each.short_help for sub, each in subcommands.items()}
-    expected = {command.name: command.summary for command in COMMANDS}
-    assert summaries == expected | {name: GROUPS[name].summary for name in GROUPS if name in expected}
+def test_every_command_can_be_reached() -> None:
+    found = [f"{group} {name}".strip() for group in ("", *GROUPS) for name in child_names(f"{group} ".lstrip())]
+    assert set(found) == {command.name for command in COMMANDS} | set(GROUPS)
+
+
+@every_command
+def test_an_argument_that_repeats_is_the_last(command: Command) -> None:
+    """The parser gives it all words that are left. Values of options and arguments have a name in the help."""
+    parameters = build(command.name).parameters
+    arguments = [each for each in parameters if not each.flags]
+    assert [each.name for each in arguments[:-1] if each.repeats] == []
+    assert [each.name for each in parameters if each.takes_value and not each.metavar] == []
 
 
 @every_command
@@ -81,8 +84,7 @@ def test_a_command_accepts_its_examples(command: Command) -> None:
         name, arguments = words[0], words[1:]
         if name in GROUPS:
             name, arguments = f"{name} {words[1]}", words[2:]
-        built: Any = build(name)
-        built.make_context(name, arguments)
+        build(name).parse(arguments)
 
 
 @each_case("summary", [entry.summary for entry in (*COMMANDS, *GROUPS.values())])
@@ -111,8 +113,7 @@ def test_an_option_with_an_argument_is_both() -> None:
 
 def parsed(words: list[str]) -> Any:
     """The request record of a command line."""
-    context = build(words[0]).make_context(words[0], words[1:])
-    return make_request(request_type(load_run(words[0])), context.params)
+    return make_request(request_type(load_run(words[0])), build(words[0]).parse(words[1:]))
 
 
 def test_commands_are_as_recorded() -> None:

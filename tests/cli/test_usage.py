@@ -10,8 +10,9 @@ from support.cases import each_case
 from support.command import envdoctor, envelope
 
 from envdoctor.cli.application import build
+from envdoctor.cli.parameters import make_request
 from envdoctor.cli.usage import OLD_SPELLINGS, command_of, common_options_last
-from envdoctor.commands.registry import COMMANDS, Command
+from envdoctor.commands.registry import COMMANDS, Command, load_run, request_type
 from envdoctor.core.errors import BadInput
 
 SPELLINGS = {
@@ -31,7 +32,7 @@ SPELLINGS = {
 def parse(words: list[str]) -> None:
     """Parse the words of a command line; raises BadInput."""
     name = command_of(words)
-    build(name).make_context(name, words[len(name.split()) :])
+    make_request(request_type(load_run(name)), build(name).parse(words[len(name.split()) :]))
 
 
 @each_case("old", list(SPELLINGS))

@@ -62,8 +62,8 @@ def test_wheel_contains_profiles_machines_and_recipes(installed: Path, tmp_path:
     recipes = json.loads(run(installed, "recipes", "--format", "json", cwd=tmp_path).stdout)
     assert sorted(recipe["name"] for recipe in recipes["data"]["recipes"]) == recipe_names()
     code = (
-        "import sys; from envdoctor.cli.root import app\n"
-        "for name in sys.argv[1:]: print('ENDED', name, app(['check', '--machine', name], standalone_mode=False))"
+        "import sys; from envdoctor.cli.application import run\n"
+        "for name in sys.argv[1:]: print('ENDED', name, run(['check', '--machine', name]))"
     )
     done = run(installed.with_name("python"), "-c", code, *machine_names(), cwd=tmp_path)
     ended = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ENDED")]

@@ -36,9 +36,9 @@ OTHER_PYTHONS = sorted(path for path in Path.home().glob(".pyenv/versions/3.*/bi
 MEASURE_MEMORY = """
 import sys
 from pathlib import Path
-from envdoctor.cli.root import app
+from envdoctor.cli.application import run
 try:
-    app(sys.argv[1:])
+    sys.exit(run(sys.argv[1:]))
 finally:  # VmHWM covers only this program; getrusage includes the process that forked it
     lines = Path("/proc/self/status").read_text().splitlines()
     print(next(line for line in lines if "VmHWM" in line), file=sys.stderr)

@@ -64,16 +64,13 @@ def test_hidden_gpus_are_reported(value: str, fake_nvml: FakeNvml, tmp_path: Pat
 
 COUNT_STARTS = """
 import json, os, sys
-from envdoctor.cli.root import app
+from envdoctor.cli.application import run
 started = []
 def record(event, arguments):
     if event == "subprocess.Popen":
         started.append(os.path.basename(arguments[0]))
 sys.addaudithook(record)
-try:
-    app(["check", "--format", "json"])
-except SystemExit:
-    pass
+run(["check", "--format", "json"])
 print(json.dumps(started), file=sys.stderr)
 """
 

@@ -299,7 +299,7 @@ def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (250 << 20, 250 << 20))\n"
         "from envdoctor.commands import pack; pack.ZIP64_FROM = 100 << 20\n"
-        "from envdoctor.cli.root import app; app(sys.argv[1:])"
+        "from envdoctor.cli.application import run; sys.exit(run(sys.argv[1:]))"
     )
     target = run.parent.parent / "large.zip"
     done = subprocess.run(
@@ -318,7 +318,7 @@ def test_failed_write_keeps_the_earlier_zip(run: Path) -> None:
     before = target.read_bytes()
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
-        "from envdoctor.cli.root import app; app(sys.argv[1:])"
+        "from envdoctor.cli.application import run; sys.exit(run(sys.argv[1:]))"
     )
     done = subprocess.run(
         [interpreter(), "-c", code, "pack", str(run), "-o", str(target)], env=environment(run), capture_output=True,
