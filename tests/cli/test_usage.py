@@ -64,6 +64,12 @@ ERRORS = {
     "chek": ("", "unknown command 'chek'; did you mean 'check'?"),
     "fleet chek": ("", "unknown command 'chek'; did you mean 'check'?"),
     "check --foo": ("check", "unknown option '--foo'"),
+    "check --hlep": ("check", "unknown option '--hlep'; did you mean '--help'?"),
+    "check -qZ": ("check", "unknown option '-Z'"),
+    "check -q-": ("check", "unknown option '--'"),
+    "check --quiet=yes": ("check", "option '--quiet' does not take a value"),
+    "check --color blue": ("check", "--color: 'blue' is not one of 'auto', 'always', 'never'"),
+    "train --nodes -1": ("train", "--nodes: -1 is not in the range 0<=x<=100000"),
     "check a b": ("check", "unexpected argument: b"),
     "check --fact": ("check", "option '--fact' requires an argument"),
     "plan --gpus many": ("plan", "--gpus: 'many' is not a valid int"),
@@ -131,3 +137,27 @@ def test_common_options_may_precede_the_command() -> None:
 def test_common_options_may_follow_a_group(tmp_path: Path) -> None:
     done = envdoctor("profiles", "--format", "json", "show", "cpu", home=tmp_path)
     assert envelope(done)["data"]["profile"]["id"] == "cpu"
+
+
+def test_words_are_parsed_as_by_other_programs() -> None:
+    def values(name: str, *words: str) -> dict[str, object]:
+        return build(name).parse(words)
+
+    short = values("report", "-qvo", "a.html", "venv")
+    assert short == values("report", "venv", "-voa.html", "--quiet") | {"quiet": True}
+    assert short == {"quiet": True, "verbose": True, "output": "a.html", "venv_argument": "venv"}
+    assert values("check", "--machine=a=b", "--machine", "-") == {"machine": "-"}
+    assert values("check", "--", "--venv") == {"venv_argument": "--venv"}
+    assert values("check", "-", "--help", "--fact", "a") == {"help": True}
+    assert values("fix", "venv", "A1", "--", "a", "--", "-b")["command"] == ("a", "--", "-b")
+
+
+@pytest.mark.parametrize("line", ["", "--", "fleet", "fleet --"])
+def test_a_group_without_a_command_prints_its_help(line: str, tmp_path: Path) -> None:
+    done = envdoctor(*line.split(), home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: envdoctor")
+
+
+def test_the_configuration_applies_to_a_group_that_is_a_command(tmp_path: Path) -> None:
+    assert envelope(envdoctor("profiles", home=tmp_path, ENVDOCTOR_FORMAT="json"))["command"] == "profiles"
