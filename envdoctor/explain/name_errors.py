@@ -21,12 +21,13 @@ ARGUMENT = re.compile(
 ATTRIBUTE = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
 TYPE_ATTRIBUTE = re.compile(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
 NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
-NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)")
-MODULE = re.compile(r"module '(?P<package>\w+)[\w.]*' has no attribute '(?P<member>\w+)'")
+NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
+MODULE = re.compile(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # Callables that receive the keywords of a function of a table: vLLM's serve_http passes its own to uvicorn.Config.
 RECEIVES_KEYWORDS_OF = {"Config": "serve_http"}
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
+NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in another one of the same release
 RELEASE_PAGES = {"vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo"}
 WEIGHT = 89  # of 100 texts, if the direction is known
 
@@ -76,7 +77,8 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, Span]]:
                 yield f"{match['owner']}.{match['member']}", span
     for pattern in (NAME, MODULE):
         for match in pattern.finditer(text):
-            if span := find_name(match["package"], match["member"]):
+            span = find_name(match["package"], match["member"])
+            if span and (span.last or not match["module"] or match["package"] not in NAMES_MOVE_IN):
                 yield f"{match['package']}.{match['member']}", span
 
 

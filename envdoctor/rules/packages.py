@@ -40,7 +40,7 @@ def cause_of(violation: Violation, versions: dict[str, str]) -> str:
     name = violation.name
     if name == "torch":
         return _cause_of_torch(violation, versions)
-    if name in COMPANIONS:
+    if name in COMPANIONS and name != "torchao":  # torchao runs with other releases of torch, without its kernels
         return "torch-companion-mismatch"
     if name.startswith("nvidia-nccl"):
         return "nccl-lib-mismatch"

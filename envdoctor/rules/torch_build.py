@@ -12,7 +12,7 @@ from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
-from envdoctor.knowledge.versions import dotted_numbers, major_minor
+from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
 from envdoctor.rules.driver_remedies import upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
@@ -26,6 +26,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver_of_gpus, is_windows, platform_of
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
@@ -310,3 +311,29 @@ def _forward_advice(machine: Machine, cuda: str) -> str:
         return ""
     package = f"cuda-compat-{cuda.replace('.', '-')}"
     return f" On these data-centre GPUs {package} (libcuda of {driver_of_cuda(cuda)}) is an alternative."
+
+
+@rule("TORCH010", kind="environment", severity="warning", cause="cublas-known-fault")
+def cublas_divides_by_zero_on_h20(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """torch uses cuBLAS 12.1 on an H20.
+
+    cuBLAS before 12.3.4.1 divides by zero on this GPU for some matrix sizes, often in the first training step:
+    `Signal 8 (SIGFPE)`, `Floating point exception (core dumped)`, exit code -8. The cu121 builds include 12.1.3.1.
+
+    Fix: install a newer cuBLAS for CUDA 12 next to torch, or a torch for CUDA 12.4 or newer.
+
+    References:
+    https://github.com/pytorch/pytorch/issues/152017
+    https://github.com/vllm-project/vllm/issues/4392
+    """
+    gpus = [gpu for gpu in gpus_of(machine) if re.search(r"\bH20\b", gpu.name.value or "")]
+    cublas = versions_of(stack).get("nvidia-cublas-cu12", "")
+    if gpus and torch_cuda(stack) == "12.1" and satisfies(cublas, ">=12.3.4.1") is not True:
+        yield Problem(
+            "warning",
+            f"torch {torch_version(stack)} uses cuBLAS {cublas or '12.1'}, which divides by zero for some sizes of "
+            f"matrices on {gpu_labels(gpus)}",
+            version_evidence(stack, "torch", "nvidia-cublas-cu12"),
+            "Install cuBLAS 12.4, or a torch for CUDA 12.4 or newer.",
+            steps("uv pip install --no-deps nvidia-cublas-cu12==12.4.5.8"),
+        )

@@ -20,10 +20,26 @@ from pathlib import Path
 from envdoctor.knowledge.versions import version_key
 
 FOLDER = Path(__file__).resolve().parents[2] / "envdoctor/knowledge/names"
-WITHOUT_MEMBERS = ("models/", "tests/", "commands/", "cli/", "experimental/")  # their classes change with each model
+WITHOUT_MEMBERS = (
+    "models/", "tests/", "commands/", "cli/", "experimental/",  # their classes change with each model
+    "model_executor/", "third_party/", "benchmarks/", "kernels/", "vllm_flash_attn/", "parser/", "tool_parsers/",
+    "reasoning/", "distributed/", "v1/attention/", "attention/", "compilation/", "temporary_patches/",
+    "mlx/", "_vendored/", "speculative/", "fused_losses/", "diffusion_studio/", "flex_attention/", "stubs/",
+)  # fmt: skip
+# Classes and functions that other projects call although `__init__.py` does not export them.
+ALSO_PUBLIC = {
+    "vllm": {
+        "serve_http", "OpenAIServing", "OpenAIServingChat", "OpenAIServingCompletion", "OpenAIServingModels",
+        "OpenAIServingEmbedding", "Worker", "WorkerBase", "GPUModelRunner", "ModelConfig", "LoRARequest",
+        "StructuredOutputsParams", "GuidedDecodingParams", "AsyncLLM",
+    },
+}  # fmt: skip
 QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
+WITHOUT_PRIVATE_NAMES = ("vllm",)  # thousands, which only vLLM itself imports
+NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only those of `__init__.py` are written
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 # Definitions of model files: parsing thousands of them takes minutes. All TensorFlow and Flax classes were removed.
-DEFINITION = re.compile(r"^(?:class|def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:class|(?:async )?def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
 
 
 class Release:
@@ -45,12 +61,15 @@ class Release:
                 self.model_names |= set(DEFINITION.findall(text))
             else:
                 tree = ast.parse(text)
-                self.names |= set(_module_names(tree))
+                self.names |= set(_module_names(tree, package.name))
                 if path.name == "__init__.py":
                     self.names |= set(QUOTED.findall(text))
                 if path.parent == package and path.name == "__init__.py":
                     self.exported = set(re.findall(r"\w+", text))
                 self._add_members(tree)
+        if package.name in WITHOUT_PRIVATE_NAMES:
+            self.names = {name for name in self.names if not name.startswith("_")}
+            self.model_names = {name for name in self.model_names if not name.startswith("_")}
         for name in self._classes:
             self.arguments |= {f"{name}.{argument}" for argument in self._inherited(name, _arguments_of_class)}
             self.attributes |= {f"{name}.{attribute}" for attribute in self._inherited(name, _attributes_of_class)}
@@ -60,7 +79,7 @@ class Release:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 self._classes[node.name] = node
                 self.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            elif isinstance(node, FUNCTION) and not node.name.startswith("_"):
                 self.arguments |= {f"{node.name}.{argument}" for argument in _arguments(node)}
 
     def _inherited(self, name: str, members: object, seen: tuple[str, ...] = ()) -> set[str]:
@@ -73,20 +92,20 @@ class Release:
         return found
 
 
-def _module_names(tree: ast.Module | ast.If | ast.Try) -> Iterator[str]:
-    """What a module defines or imports outside of functions and classes."""
+def _module_names(tree: ast.Module | ast.If | ast.Try, package: str) -> Iterator[str]:
+    """What a module defines, or imports from its package, outside of functions and classes."""
     for node in (*tree.body, *getattr(tree, "orelse", ()), *(h for h in getattr(tree, "handlers", ()))):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.ClassDef | FUNCTION):
             yield node.name
         elif isinstance(node, ast.Assign):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.ImportFrom | ast.Import):
+        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == package):
             yield from (name for alias in node.names if (name := alias.asname or alias.name).isidentifier())
         elif isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
-            yield from _module_names(node)  # type: ignore[arg-type]
+            yield from _module_names(node, package)  # type: ignore[arg-type]
 
 
-def _arguments(function: ast.FunctionDef) -> list[str]:
+def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
     renamed = [
         each.value
@@ -100,7 +119,7 @@ def _arguments(function: ast.FunctionDef) -> list[str]:
 def _arguments_of_class(node: ast.ClassDef) -> Iterator[str]:
     """Of `__init__` or the fields of a dataclass, and `method.argument` of each public method."""
     for each in node.body:
-        if isinstance(each, ast.FunctionDef):
+        if isinstance(each, FUNCTION):
             if each.name == "__init__":
                 yield from _arguments(each)
             elif not each.name.startswith("__"):
@@ -112,7 +131,7 @@ def _arguments_of_class(node: ast.ClassDef) -> Iterator[str]:
 def _attributes_of_class(node: ast.ClassDef) -> Iterator[str]:
     """Methods, fields, and what methods assign to `self`."""
     for each in node.body:
-        if isinstance(each, ast.FunctionDef):
+        if isinstance(each, FUNCTION):
             yield each.name
         elif isinstance(each, ast.AnnAssign | ast.Assign):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
@@ -163,6 +182,7 @@ def main() -> None:
     bases: dict[str, list[str]] = {}
     for each in read:
         bases |= {name: found for name, found in each.bases.items() if found}
+    exported |= ALSO_PUBLIC.get(package, set())
     public = exported | {base for name in exported for base in bases.get(name, ())}
     parts = [
         "# Written by tests/campaigns/library_names.py: what differs between releases, as `NAME FIRST..LAST`.",
@@ -175,7 +195,8 @@ def main() -> None:
         "names": [
             line
             for line in changes(releases, models, owners)
-            if line.partition(" ")[0] in lasting or not line.endswith("..")
+            if not line.endswith("..")
+            or line.partition(" ")[0] in (exported if package in NAMES_MOVE_IN else lasting)
         ],
         "arguments": own(changes(releases, [each.arguments for each in read], owners), bases, public),
         "attributes": own(changes(releases, [each.attributes for each in read], owners), bases, public),

@@ -41,6 +41,21 @@ def keyword(owner: str, argument: str) -> str:
         ("ImportError: cannot import name 'prepare_model_for_int8_training' from 'peft'", {}, ["library-too-new"]),
         (keyword("Trainer.__init__", "processing_class"), {}, ["library-too-old"]),
         (keyword("Trainer.__init__", "tokenizer"), {"transformers": "5.0.0"}, ["transformers-too-new"]),
+        (keyword("EngineArgs.__init__", "ray_workers_use_nsight"), {"vllm": "0.3.3"}, ["library-too-old"]),
+        (keyword("AsyncEngineArgs.__init__", "disable_log_requests"), {}, ["library-too-new"]),
+        (keyword("Config.__init__", "enable_ssl_refresh"), {}, ["library-too-old"]),  # uvicorn's, from serve_http
+        ("TypeError: Unexpected keyword argument 'use_beam_search'", {}, ["library-too-new"]),
+        (
+            "ImportError: cannot import name 'GuidedDecodingParams' from 'vllm.sampling_params'",
+            {"vllm": "0.12.0"},
+            ["library-too-new"],
+        ),
+        ("ImportError: cannot import name 'FlexibleArgumentParser' from 'vllm.utils'", {}, []),  # it moved
+        (
+            "ImportError: cannot import name '_unsloth_get_batch_samples' from 'unsloth_zoo.loss_utils'",
+            {},
+            ["library-too-old"],
+        ),
         (keyword("Foo.__init__", "top_p"), {}, []),
         (keyword("GRPOConfig.__init__", "a_typo_of_the_user"), {}, []),
         ("AttributeError: 'NoneType' object has no attribute 'shape'", {}, []),
@@ -50,6 +65,16 @@ def keyword(owner: str, argument: str) -> str:
 )
 def test_direction(text: str, versions: dict[str, str], causes: list[str]) -> None:
     assert causes_of(text, versions) == causes
+
+
+def test_the_line_before_names_the_class() -> None:
+    text = b"""
+    self.model = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(**engine_args))
+TypeError: __init__() got an unexpected keyword argument 'limit_mm_per_prompt'
+"""
+    first = explain(io.BytesIO(text)).causes[0]
+    assert first.cause == "library-too-old"
+    assert "AsyncEngineArgs(limit_mm_per_prompt=...) is in vllm 0.5.5" in first.fix
 
 
 def test_the_environment_decides() -> None:

@@ -82,10 +82,25 @@ def test_working_sets_have_no_problems(name: str) -> None:
     } == {}
 
 
+@each_case(
+    ("gpu", "text", "reported"),
+    [
+        ("NVIDIA H20", "torch 2.4.0+cu121", True),
+        ("NVIDIA H20", "torch 2.4.0+cu121, nvidia-cublas-cu12 12.1.3.1", True),
+        ("NVIDIA H20", "torch 2.4.0+cu121, nvidia-cublas-cu12 12.4.5.8", False),
+        ("NVIDIA H20", "torch 2.4.0+cu124", False),
+        ("NVIDIA H200", "torch 2.4.0+cu121", False),
+    ],
+)
+def test_cublas_fault_of_an_h20(gpu: str, text: str, reported: bool) -> None:
+    findings = evaluate(make_machine([gpu]), stack_of(text))
+    assert ("TORCH010" in {each.id for each in findings}) == reported
+
+
 def test_a_torchao_that_another_package_does_not_accept_is_reported_once() -> None:
     stack = stack_of("torch 2.9.1+cu128, sglang 0.5.9, torchao 0.17.0")
     found = findings_by_id(make_machine([H100]), stack)
-    assert "torchao==0.9.0" in found["PKG002"].message
+    assert "torchao==0.9.0" in found["PKG001"].message
     assert "PKG010" not in found
 
 
@@ -138,6 +153,7 @@ BROKEN = [
     ("torch 2.2.0+cu121, transformers 5.5.0", "PKG008", "error"),
     ("accelerate 0.20.3, transformers 4.51.3", "PKG008", "error"),
     ("accelerate 1.0.1, transformers 4.53.0", "HF006", "error"),
+    ("accelerate 0.21.0, transformers 4.41.2", "HF017", "error"),
     ("peft 0.17.1, transformers 5.2.0", "HF004", "error"),
     ("peft 0.19.1, torchao 0.10.0", "HF007", "error"),
     ("torch 2.8.0+cu128, transformers 5.2.0, bitsandbytes 0.45.0", "HF009", "error"),
