@@ -53,8 +53,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         return None
     if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
         return 0
-    # More than the cores: many tests wait for a process.
-    return min(len(os.sched_getaffinity(0)) + 3, MAX_WORKERS)
+    # More than the cores: many tests wait for a process. Each worker costs 5 s of imports and collection.
+    return min(len(os.sched_getaffinity(0)) + 2, MAX_WORKERS)
 
 
 @pytest.hookimpl(tryfirst=True)

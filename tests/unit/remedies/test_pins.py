@@ -113,6 +113,7 @@ FAULTS = [
     ("PKG006", OLD, "torch 2.5.1+cu121, torchvision 0.20.1, triton 3.1.0, xformers 0.0.29.post3"),
     ("PKG008", V5, "torch 2.2.0+cu121, torchvision 0.17.0, triton 2.2.0, bitsandbytes 0.48.1, numpy 1.26.4"),
     ("PKG008", V4, "accelerate 0.20.3"),
+    ("HF017", OLD, "transformers 4.40.1, tokenizers 0.19.1, accelerate 0.25.0"),
     ("PKG012", V4, "flashinfer-python 0.5.3, flashinfer-cubin 0.5.2"),
     ("PKG013", V4, "pytorch-triton 3.4.0+gitae848267"),
     ("VLLM001", V4, f"vllm 0.10.2, {T29}"),
