@@ -85,6 +85,8 @@ FAULTS = [
     ("HF013", OLD, "transformers 4.52.4, tokenizers 0.21.4, huggingface-hub 0.34.4, accelerate 1.3.0"),
     ("HF015", V5, "transformers 5.10.2, torch 2.6.0+cu124, torchvision 0.21.0, triton 3.2.0, bitsandbytes 0.48.1"),
     ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),
+    ("HF019", V5, "trl 0.22.2, transformers 5.2.0, tokenizers 0.22.2"),
+    ("HF018", V5, "trl 0.26.2, transformers 5.2.0, tokenizers 0.22.2"),
     ("HF020", V4, "kernels 0.13.0"),
     ("HF020", V5, "kernels 0.12.0"),
     ("BNB003", V4, "torch 2.6.0+cu124, torchvision 0.21.0, torchaudio 2.6.0, triton 3.2.0, bitsandbytes 0.44.1"),
@@ -170,6 +172,8 @@ H100_STACK = """torch 2.11.0+cu130, torchvision 0.26.0, torchaudio 2.11.0, trito
 SECOND_PROBLEMS = [
     (V5, "bitsandbytes 0.43.1", "BNB003", ["bitsandbytes==0.48.2"]),  # transformers 5 requires 0.46.1, CUDA 13 0.48
     (V4, "accelerate 0.20.3", "PKG008", ["accelerate==1.4.0"]),  # transformers 4.57 passes an argument of 1.3
+    (V5, "trl 0.23.1", "HF001", ["trl==0.29.1"]),  # not TRL 0.28, whose GRPO trainer does not import either
+    (V5, "trl 0.11.0", "HF016", ["trl==0.29.1"]),
     (H100_STACK, "torch 2.4.1+cu121", "HF013", ["torch==2.11.0"]),  # not the oldest one that HF013 accepts
     (H100_STACK, "torch 2.10.0+cu128", "VLLM003", ["torch==2.11.0"]),  # not 2.10 for CUDA 13, which vLLM rejects
     (H100_STACK, "trl 0.11.0", "HF016", ["trl==1.16.0"]),  # not TRL 0.12, which needs transformers 4

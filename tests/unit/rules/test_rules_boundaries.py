@@ -285,6 +285,12 @@ def package_pairs() -> Iterator[Case]:
     machine = make_machine([H100], driver="580.95.05")
     for rule, status, sees, misses in (
         ("CUDNN001", "info", "torch 2.9.1, nvidia-cudnn-cu12 9.10.2.21, vllm 0.12.0", "nvidia-cudnn-cu12 9.16.0.29"),
+        ("HF001", "error", "trl 0.28.0, transformers 5.3.0", "trl 0.29.0"),
+        ("HF001", "error", "trl 0.11.0, transformers 5.23.0", "transformers 5.2.0"),
+        ("HF018", "error", "trl 0.27.1, transformers 5.2.0", "trl 0.27.2"),
+        ("HF018", "error", "trl 0.13.0, transformers 5.1.0", "transformers 5.0.0"),
+        ("HF019", "warning", "trl 0.22.2, transformers 5.2.0", "trl 0.23.0"),
+        ("HF019", "warning", "trl 0.9.6, transformers 5.0.0", "transformers 4.57.6"),
         ("HF005", "warning", "liger-kernel 0.6.4, transformers 5.2.0", "liger-kernel 0.6.5"),
         ("HF008", "error", "peft 0.15.2, torchao 0.3.1", "peft 0.13.2"),
         ("HF011", "error", "diffusers 0.25.1, huggingface-hub 0.26.0", "huggingface-hub 0.25.2"),

@@ -122,6 +122,8 @@ BROKEN = [
     ("torch 2.9.0+cu128, vllm 0.12.0, transformers 5.3.0", "PKG004", "error"),
     ("torch 2.7.0+cu126, vllm 0.9.2, transformers 4.57.1", "HF003", "error"),
     ("torch 2.8.0+cu128, trl 0.23.1, transformers 5.23.0", "HF001", "error"),
+    ("torch 2.8.0+cu128, trl 0.22.2, transformers 5.2.0", "HF019", "warning"),
+    ("torch 2.8.0+cu128, trl 0.26.2, transformers 5.2.0", "HF018", "error"),
     ("torch 2.9.0+cu129, trl 0.25.0, vllm 0.12.0", "TRL001", "error"),
     ("torch 2.9.0+cu129, trl 0.23.1, vllm 0.12.0", "TRL001", "error"),
     ("torch 2.10.0+cu128, trl 0.28.0, vllm 0.17.0", "TRL001", "warning"),
