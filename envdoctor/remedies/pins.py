@@ -143,6 +143,14 @@ class _Search:
                 break
         return best
 
+    def drops_requirement(self, finding: Finding, name: str, version: str) -> bool:
+        """Whether an older release cures only because it does not declare a requirement of the installed one."""
+        installed = public_part(versions_of(self.whole).get(name, ""))
+        return not _is_at_most(installed, version) and any(
+            required_specifier(name, installed, item.fact) and not required_specifier(name, version, item.fact)
+            for item in finding.evidence
+        )
+
     def cure(self, finding: Finding, remedy: Remedy) -> Cure | None:
         """A remedy with exact versions; None if it is no cure."""
         installs = _installs(remedy)
@@ -164,7 +172,14 @@ class _Search:
         """The first versions in these ranges for which the finding is gone and no rule reports another problem."""
         self.trials, self.second_best = 0, None
         lists = [
-            _sample(list(self.candidates(name, specifier)), MAX_VERSIONS // len(ranges))
+            _sample(
+                [
+                    each
+                    for each in self.candidates(name, specifier)
+                    if not self.drops_requirement(finding, name, each)
+                ],
+                MAX_VERSIONS // len(ranges),
+            )
             for name, specifier in ranges.items()
         ]
         combinations = sorted(product(*map(range, map(len, lists))), key=sum)[:MAX_VERSIONS]

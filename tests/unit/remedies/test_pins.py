@@ -106,6 +106,7 @@ FAULTS = [
     ("PKG001", V4, "huggingface-hub 1.31.0"),
     ("PKG001", V4, "numba 0.61.2, numpy 2.3.1"),
     ("PKG001", V4, "vllm 0.10.2, xgrammar 0.1.10"),
+    ("PKG001", V4, "torch 2.9.1+cu128, torchvision 0.24.1, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.5.post3"),
     ("PKG002", V4, "torchvision 0.24.0"),
     ("PKG002", V4, "torch 2.9.0+cu128, triton 3.5.0"),
     ("PKG003", OLD, "vllm 0.6.3, torch 2.4.0+cu121, torchvision 0.19.0, numpy 2.0.2"),
@@ -148,6 +149,14 @@ def test_commands_are_as_recorded() -> None:
         for rule, environment, changes in FAULTS
     }
     assert_as_recorded("pinned_remedies", results)
+
+
+def test_an_older_release_without_the_requirement_is_no_remedy() -> None:
+    """sglang 0.4.10 names torch only in an extra: its metadata accepts any torch, its code does not."""
+    changes = "torch 2.9.1+cu128, torchvision 0.24.1, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.5.post3"
+    commands = commands_of(pinned(stack_of(V4, changes), "PKG001"))
+    assert any("torch==2.8.0" in command for command in commands)
+    assert not any("sglang==0.4" in command for command in commands)
 
 
 def test_every_known_break_is_applied() -> None:
