@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -304,3 +305,19 @@ def test_a_shared_server_ends_with_its_last_user(tmp_path: Path) -> None:
     wait_until(lambda: not is_running(first))
     with share() as program:
         assert server(program) != first
+
+
+def test_the_server_survives_clients_that_end_at_any_moment(forking: Path) -> None:
+    """A client killed before its request, and clients killed together with their processes."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(forking.parent / "socket"))
+    for _ in range(20):
+        with subprocess.Popen(
+            [forking, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"],
+            env=VARIABLES, stdout=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout
+            pid = int(process.stdout.readline())
+            os.kill(pid, signal.SIGKILL)
+            process.kill()
+    assert run(forking, "-c", "print(1)").stdout == "1\n"

@@ -42,6 +42,8 @@ class Request:
 
     def __init__(self, connection: socket.socket) -> None:
         head, self.descriptors, _, _ = socket.recv_fds(connection, 4, 4)
+        if len(head) < 4:
+            self._fail()
         (size,) = struct.unpack("=I", head)
         data = b""
         while len(data) < size:
@@ -231,7 +233,9 @@ class Server:
             connection.close()
 
     def kill(self, connection: socket.socket) -> None:
-        """Kill the process of a client that was killed."""
+        """Kill the process of a client that was killed, unless it ended at the same time and was reported."""
+        if connection.fileno() < 0:
+            return
         self.selector.unregister(connection)
         for each, pid in self.connections.values():
             if each is connection:
