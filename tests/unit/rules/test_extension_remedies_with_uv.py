@@ -58,8 +58,13 @@ def function_of(torch: str) -> str:
     return f"_ZN3c10{len(name)}{name}Ev"
 
 
+def new_file(name: str) -> Path:
+    """A path of its own for each compilation: the index makes wheels in several threads."""
+    return Path(tempfile.mkdtemp(dir=FOLDER), name)
+
+
 def library(code: str, *options: str) -> bytes:
-    return compile_library(FOLDER / "library.so", code, "-nostdlib", *options).read_bytes()
+    return compile_library(new_file("library.so"), code, "-nostdlib", *options).read_bytes()
 
 
 def caller(function: str) -> bytes:
@@ -69,13 +74,13 @@ def caller(function: str) -> bytes:
 
 def linked(name: str) -> bytes:
     """A library that needs another one."""
-    compile_library(FOLDER / name, "void needed(void) {}", "-nostdlib", f"-Wl,-soname,{name}")
-    return library("extern void needed(void); void f(void) { needed(); }", f"-L{FOLDER}", f"-l:{name}")
+    needed = compile_library(new_file(name), "void needed(void) {}", "-nostdlib", f"-Wl,-soname,{name}")
+    return library("extern void needed(void); void f(void) { needed(); }", f"-L{needed.parent}", f"-l:{name}")
 
 
 def kernels(architecture: int) -> bytes:
     entry = fatbin_entry(CUBIN, architecture)
-    return compile_with_fatbin(FOLDER / "kernels.so", fatbin_container(entry)).read_bytes()
+    return compile_with_fatbin(new_file("kernels.so"), fatbin_container(entry)).read_bytes()
 
 
 def torch_files(release: Release) -> dict[str, bytes]:
