@@ -62,7 +62,7 @@ class Parameter(Record, frozen=True, kw_only=True):
 
     @property
     def shown_default(self) -> str:
-        """The default in the help; empty for none, and for 0, which stands for what the help text says."""
+        """The default in the help; empty for none, and for 0, whose meaning is in the help text."""
         return str(getattr(self.default, "value", self.default)) if self.default else ""
 
     def convert(self, word: str) -> Any:
