@@ -47,9 +47,9 @@ class Transfer:
         for file in sorted(self.files, key=lambda file: -(file.size or 0)):  # largest first
             work.put(file)
         threads = [Thread(target=self._work, args=(work,), daemon=True) for _ in range(min(THREADS, len(self.files)))]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:  # in here, since Ctrl-C may arrive when the first thread has received something
+                thread.start()
             while any(thread.is_alive() for thread in threads):
                 on_progress(self.progress())
                 if not self._failures.empty():
@@ -60,7 +60,8 @@ class Transfer:
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(JOIN_SECONDS)
+                if thread.is_alive():
+                    thread.join(JOIN_SECONDS)
         on_progress(self.progress())
         if not self._failures.empty():
             raise self._failures.get()

@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,10 +26,11 @@ from support.wheel_server import Files, make_certificate, serving
 
 from envdoctor.commands.fetch import FetchRequest, FetchResult
 from envdoctor.commands.fetch import run as fetch
-from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
+from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted, Refused
 from envdoctor.core.reporter import DownloadProgress, ResolveAttempt
 from envdoctor.download import files as downloads
 from envdoctor.download.sources import uv_arguments, uv_environment
+from envdoctor.install import transfer
 from envdoctor.install.wheelhouse import MANIFEST, read_wheelhouse
 from envdoctor.locking.lock import Lock, Package
 from envdoctor.locking.lock_files import lock_path, write_lock
@@ -255,6 +257,20 @@ def test_a_killed_fetch_resumes(place: Place, number: signal.Signals) -> None:
     total = sum(w.stat().st_size for w in place.files.folder.iterdir())
     assert sum(place.files.sent().values()) == total - kept
     assert not list(place.dest.glob("*.part*"))
+
+
+def test_ctrl_c_while_the_downloads_start_says_what_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    class InterruptedStart(Thread):
+        def start(self) -> None:
+            super().start()
+            place.wait_for_part("alpha", 1_200_000)
+            raise KeyboardInterrupt
+
+    place.lock()
+    place.files.stall = [1_200_000] * 4
+    monkeypatch.setattr(transfer, "Thread", InterruptedStart)
+    with pytest.raises(Interrupted, match="bytes are kept in"):
+        place.fetch()
 
 
 def test_a_wrong_hash_is_an_error_without_a_manifest(place: Place) -> None:
