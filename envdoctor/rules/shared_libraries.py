@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
@@ -132,8 +132,16 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
     names = [name for name in ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13") if name in versions]
     if not names or "torch" not in versions:
         return
-    major = torch_cuda(stack).partition(".")[0]
-    right = f"nvidia-nccl-cu{major}" if major else names[-1]
+    right = _nccl_of_torch(stack, names)
+    if not right:
+        yield Problem(
+            "warning",
+            f"{' and '.join(f'{name} {versions[name]}' for name in names)} install the same libnccl.so.2",
+            version_evidence(stack, "torch", *names),
+            "Find out the CUDA version of torch, uninstall the other package, and reinstall the right one.",
+            steps("python -c 'import torch; print(torch.version.cuda)'"),
+        )
+        return
     pin = pin_of_torch(stack, right)
     wrong = [name for name in names if name != right]
     fix = f"{right}=={pin}" if pin else right
@@ -154,6 +162,15 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"Install the NCCL that torch requires: {pin}.",
             steps(install_library(stack, right, "2")),
         )
+
+
+def _nccl_of_torch(stack: Stack, names: Sequence[str]) -> str:
+    """The package of NCCL that torch requires. If its CUDA version is unknown: the only one, or its pin."""
+    if cuda := torch_cuda(stack):
+        return f"nvidia-nccl-cu{cuda.partition('.')[0]}"
+    versions = versions_of(stack)
+    pinned = [name for name in names if len(names) == 1 or pin_of_torch(stack, name) == versions[name]]
+    return pinned[0] if len(pinned) == 1 else ""
 
 
 def _older(version: str, pin: str) -> bool:

@@ -40,7 +40,8 @@ def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
     if value is None or not gpus:
         return
     first = value.split(",")[0].strip()
-    past = first.isdigit() and int(first) >= len(gpus)
+    is_counted = "handwritten" not in machine.gpus.source  # `GPU: RTX A6000` of a list does not state their number
+    past = is_counted and first.isdigit() and int(first) >= len(gpus)
     if first in ("", "-1") or past:
         yield Problem(
             "error",

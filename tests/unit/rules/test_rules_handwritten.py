@@ -60,10 +60,24 @@ def test_problem_of_a_handwritten_list(text: str, rule: str, cause: str) -> None
         "OS: Ubuntu 24.04 (glibc 2.39)\nwheel: vllm-0.20.0-cp38-abi3-manylinux_2_35_x86_64.whl\n",
         "python: 3.11\nCUDA_VISIBLE_DEVICES: 0\nGPU: RTX 3090\n",
         "trl: 0.12.0\ntransformers: 4.46.0\ntorch: 2.4.1\n",
+        "GPU: NVIDIA RTX A6000\nPyTorch: 2.6.0+cu124\nCUDA_VISIBLE_DEVICES: 1\n",  # one of several
     ],
 )
 def test_healthy_handwritten_list_has_no_problems(text: str) -> None:
     assert problem_causes(text) == {}
+
+
+@each_case(
+    ("torch", "removed"),
+    [("2.9.1", ""), ("2.9.1+cu128", "nvidia-nccl-cu13"), ("2.9.1+cu130", "nvidia-nccl-cu12")],
+)
+def test_nccl_of_another_cuda_is_removed_only_where_the_cuda_of_torch_is_known(torch: str, removed: str) -> None:
+    nccl = "nvidia-nccl-cu12: 2.27.4\nnvidia-nccl-cu13: 2.28.9\n"
+    findings = diagnose_report(parse_report(f"torch: {torch}\nPython: 3.12\n{nccl}"))
+    commands = [str(f.remedies) for f in findings if f.id == "NCCL001"]
+    assert len(commands) == 1
+    assert ("uninstall" in commands[0]) is bool(removed)
+    assert f"uninstall {removed}" in commands[0] or not removed
 
 
 @each_case(

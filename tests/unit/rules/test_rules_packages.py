@@ -140,6 +140,8 @@ BROKEN = [
     ("pytorch 2.2.2, mkl 2024.2.0", "MKL001", "error"),
     ("torch 2.12.0+cu130, nvidia-nccl-cu12 2.29.3, nvidia-nccl-cu13 2.29.7", "NCCL001", "warning"),
     ("torch 2.8.0+cu128, nvidia-nccl-cu12 2.19.3", "NCCL001", "warning"),
+    ("torch 2.9.1, nvidia-nccl-cu12 2.27.5, nvidia-nccl-cu13 2.28.9", "NCCL001", "warning"),
+    ("torch 1.9.0+cu102, torchvision 0.7.0", "PKG002", "error"),
     ("torch 2.8.0+cu128, vllm 0.10.2, pynvml 11.5.0, nvidia-ml-py 12.575.51", "NVML001", "warning"),
     ("torch 2.7.0+cu128, bitsandbytes 0.44.1", "BNB001", "error"),
     ("torch 2.9.0+cu130, bitsandbytes 0.47.0", "BNB001", "error"),
