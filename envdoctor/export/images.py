@@ -28,8 +28,7 @@ from envdoctor.export.stack import (
     uv_sync_command,
 )
 from envdoctor.export.text import docker_value, export_line
-from envdoctor.knowledge.guides import system_of_image
-from envdoctor.knowledge.images import image_tables
+from envdoctor.knowledge.images import image_tables, system_of_image
 
 ROOT = "/opt/stack"
 PYTHON = f"{ROOT}/venv/bin/python"

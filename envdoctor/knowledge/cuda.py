@@ -20,6 +20,8 @@ CUDA_11_DRIVERS = {
 # The first release whose package cuda-compat supports a driver branch; other branches have none:
 # docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html, read 2026-11-21.
 FIRST_COMPAT = {535: "12.3", 570: "12.9", 580: "13.1"}
+# R470 had packages at least from 12.0 to 12.4: docs.nvidia.com, release notes 23.01 (TensorFlow) and 24.05 (MXNet).
+LEGACY_COMPAT_BRANCH = 470
 
 
 class CudaRelease(Record, frozen=True):
@@ -69,6 +71,8 @@ def cuda_of_driver(driver: str) -> str:
 
 def accepts_compat(driver: str, cuda: str) -> bool:
     """Whether the forward-compatibility package of a CUDA release supports a driver, on a data-centre GPU."""
+    if dotted_numbers(driver)[0] == LEGACY_COMPAT_BRANCH:
+        return (12, 0) <= major_minor(cuda) <= (12, 4)
     first = FIRST_COMPAT.get(dotted_numbers(driver)[0], "")
     return bool(first) and major_minor(cuda) >= major_minor(first)
 

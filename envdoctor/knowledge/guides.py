@@ -18,30 +18,6 @@ class PypiTorch(TableRow, frozen=True, kw_only=True):
     aarch64: str
 
 
-class NgcContainer(TableRow, frozen=True, kw_only=True):
-    """A release of NVIDIA's PyTorch container."""
-
-    tag: str
-    cuda: str
-    torch: str
-    python: str
-
-
-class FirstNgcContainer(TableRow, frozen=True, kw_only=True):
-    """The first of these containers with a CUDA release."""
-
-    cuda: str
-    tag: str
-
-
-class ImageSystem(Record, frozen=True, kw_only=True):
-    """An operating system of images, with its glibc and Python."""
-
-    name: str
-    glibc: str
-    python: str
-
-
 class UbuntuCuda(TableRow, frozen=True, kw_only=True):
     """The CUDA version of Ubuntu's own toolkit package."""
 
@@ -86,9 +62,6 @@ class GuideTables(Record, frozen=True, kw_only=True):
     """The tables of guides.toml."""
 
     pypi_torch: tuple[PypiTorch, ...]
-    ngc: tuple[NgcContainer, ...]
-    ngc_first: tuple[FirstNgcContainer, ...]
-    system: tuple[ImageSystem, ...]
     ubuntu_cuda: tuple[UbuntuCuda, ...]
     argument: tuple[TrlArgument, ...]
     loss: tuple[LossType, ...]
@@ -111,9 +84,3 @@ def cuda_on_pypi(torch: str, platform: str) -> str:
     """The CUDA version of a torch release's wheel on PyPI: "12.8", "cpu", or empty if unknown."""
     row = cuda_row(guide_tables().pypi_torch, torch)
     return (row.aarch64 if platform == "aarch64" else row.x86_64) if row else ""
-
-
-def system_of_image(text: str) -> ImageSystem | None:
-    """The operating system in an image's name and tag: `12.8.0-devel-ubuntu22.04`, `ubuntu:20.04`."""
-    plain = text.replace(":", "").replace("-slim", "").replace("/", "")
-    return next((row for row in guide_tables().system if row.name in plain), None)

@@ -6,7 +6,8 @@ import re
 from typing import Any, NamedTuple
 
 from envdoctor.core.records import Machine
-from envdoctor.knowledge.guides import guide_tables, system_of_image
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import (
@@ -281,30 +282,22 @@ def _newly_named(
 def image_state(action: UseImage) -> EnvironmentState:
     """The initial state of a container, as far as the name and tag of its image determine it."""
     image = f"{action.name}:{action.tag}"
-    system = system_of_image(image)
+    contents = image_contents(action.name, action.tag)
+    system = contents.system
     state = EnvironmentState(image, "image", image=image, image_line=action.line, in_dockerfile=action.in_dockerfile)
+    # Images on systems with an older Python contain another Python, whose version is not known.
+    python = system.python if system and satisfies(system.python, ">=3.10") else ""
+    if python or contents.python:
+        state = state._replace(python=contents.python or python, python_line=action.line)
     if system:
-        # Images on systems with an older Python contain another Python, whose version is not known.
-        python = system.python if satisfies(system.python, ">=3.10") else ""
-        state = state._replace(system=system.name, glibc=system.glibc, python=python, python_line=action.line)
+        state = state._replace(system=system.name, glibc=system.glibc)
     match = re.search(r"cuda-?(\d{2})\.(\d)", image)
-    if not match and action.name.endswith("cuda"):
-        match = re.match(r"(\d{2})\.(\d)", action.tag)
-    cuda = f"{match[1]}.{match[2]}" if match else ""
-    name, version = "torch", ""
-    if action.name.endswith("nvidia/pytorch"):
-        row = next((row for row in guide_tables().ngc if action.tag.startswith(row.tag)), None)
-        cuda = ".".join(row.cuda.split(".")[:2]) if row else ""
-        version = f"{row.torch}+nv{row.tag}" if row else ""
-        state = state._replace(python=row.python if row else "", python_line=action.line)
-    elif action.name.endswith("pytorch/pytorch") and (release := re.match(r"\d+\.\d+\.\d+", action.tag)):
-        version = release[0]
-    elif action.name.endswith("vllm-openai") and (release := re.match(r"v?(\d+\.\d+\.\d+\S*)", action.tag)):
-        name, version = "vllm", release[1]
-    package_cuda = cuda if name == "torch" else ""
-    resolved = ResolvedPackage(name, version, action.line, image, True, package_cuda, IMAGE_ORIGIN)
-    packages = {name: resolved} if version else {}
-    has_nvcc = "devel" in action.tag or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
+    cuda = f"{match[1]}.{match[2]}" if match else ".".join(contents.cuda.split(".")[:2])
+    packages = {
+        name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
+        for name, version in contents.versions.items()
+    }
+    has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
     toolkit = cuda or "?" if has_nvcc else ""
     return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.records import Filesystem
+from envdoctor.knowledge.images import TAGS, image_contents, public_repository
 from envdoctor.reports.section import Line, Section
 
 IMAGE = re.compile(
@@ -18,21 +19,6 @@ COMMAND = re.compile(
 SMOKE_TESTS = ("nvidia-smi", "nvidia-smi -L", "nvcc --version")  # in an image that has nothing to do with the report
 FIELDS = ("image", "docker image", "container image", "base image", "from", "container")
 KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
-FACTS = {
-    "nvcc": "cuda.nvcc_version", "torch": "stack.torch.version", "cuda": "stack.torch.cuda",
-    "python": "stack.python_version",
-}  # fmt: skip
-RELEASE = r"\d\.\d{1,2}\.\d{1,2}(?:\.?(?:post|rc)\d{1,2})?"
-# Repository -> the facts in its tags, as named groups.
-KNOWN_REPOSITORIES = {
-    "nvidia/cuda": r"(?P<nvcc>\d{1,2}\.\d{1,2}(?:\.\d{1,2})?)-(?:cudnn\d?-)?devel",
-    "pytorch/pytorch": r"(?P<torch>\d\.\d{1,2}\.\d)-cuda(?P<cuda>\d{1,2}\.\d{1,2})-",
-    "vllm/vllm-openai": rf"v?(?P<vllm>{RELEASE})(?![\w.])",
-    "lmsysorg/sglang": rf"v?(?P<sglang>{RELEASE})(?![\w.])",
-    "python": r"(?P<python>3\.\d{1,2}(?:\.\d{1,2})?)(?:-|$)",
-}
-UBUNTU_GLIBC = {"20.04": "2.31", "22.04": "2.35", "24.04": "2.39"}
-UBUNTU = re.compile(r"ubuntu-?(\d\d\.?04)")
 
 
 def parse_container_images(lines: list[Line]) -> Section | None:
@@ -70,21 +56,23 @@ def _record_shm(section: Section, size: int) -> None:
 
 def _record_image(section: Section, name: str, tag: str) -> bool:
     """Record the facts of one image. Returns False if its publisher is not known."""
-    repository = name.removeprefix("docker.io/").removeprefix("nvcr.io/")
-    if not repository.startswith(KNOWN_PUBLISHERS) and repository not in KNOWN_REPOSITORIES:
+    repository = public_repository(name)
+    if repository not in TAGS and not repository.startswith(KNOWN_PUBLISHERS):
         return False
+    note = f"of the image {name}:{tag}"[:90]
     if repository.startswith("rocm/"):
         section.set_absent("gpus", f"no NVIDIA GPU, but ROCm (image {name}:{tag}"[:90] + ")")
-    elif pattern := KNOWN_REPOSITORIES.get(repository):
-        match = re.match(pattern, tag)
-        for path, value in match.groupdict().items() if match else ():
-            if path in ("vllm", "sglang"):
-                section.add_distribution(path, value)
-            else:
-                section.set_fact(FACTS[path], value, f"of the image {name}:{tag}"[:90])
-    if match := UBUNTU.search(tag):
-        release = f"{match[1][:2]}.{match[1][-2:]}"
-        section.set_fact("system.os", f"Ubuntu {release}")
-        section.set_fact("system.glibc", UBUNTU_GLIBC.get(release))
+    contents = image_contents(name, tag)
+    torch = contents.versions.get("torch")
+    section.set_fact("stack.torch.version", torch, note)
+    section.set_fact("stack.torch.cuda", ".".join(contents.cuda.split(".")[:2]) if torch else "", note)
+    section.set_fact("cuda.nvcc_version", contents.cuda if contents.has_nvcc else "", note)
+    section.set_fact("stack.python_version", contents.python, note)
+    for package in ("vllm", "sglang"):
+        if package in contents.versions:
+            section.add_distribution(package, contents.versions[package])
+    if contents.system:
+        section.set_fact("system.os", contents.system.name.replace("ubuntu", "Ubuntu "))
+        section.set_fact("system.glibc", contents.system.glibc)
     section.set_fact("system.container", "docker", f"image {name}:{tag}"[:90])
     return True

@@ -10,10 +10,11 @@ import msgspec
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
-from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver, toolkit
+from envdoctor.knowledge.images import ngc_image_of, ngc_images
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
-from envdoctor.rules.driver_remedies import upgrade_driver
+from envdoctor.rules.driver_remedies import supports_compat, upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -143,16 +144,19 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         return
     minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
-    if stack.cuda_available.value:
+    container = ngc_image_of(torch_version(stack))
+    compatible = container and stack.cuda_available.state != "known" and supports_compat(machine, cuda)
+    if stack.cuda_available.value or compatible:
+        works = "NVIDIA's container has libraries for" if compatible else "CUDA works by"
         yield Problem(
             "info",
-            f"driver {driver} is older than CUDA {cuda} requires ({minimum}); CUDA works by forward compatibility",
+            f"driver {driver} is older than CUDA {cuda} requires ({minimum}); {works} forward compatibility",
             shown,
             "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
             steps("ls /usr/local/cuda/compat"),
         )
         return
-    advice = best_torch(machine, stack)
+    advice = None if container else best_torch(machine, stack)
     upgrade, remedies = upgrade_driver(
         machine, ".".join(f"{part:02}" for part in max(needed, driver_of_gpus(machine)))
     )
@@ -161,7 +165,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
         (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
-        + _forward_advice(machine, cuda),
+        + (_older_container(machine, driver) if container else _forward_advice(machine, cuda)),
         (*(steps(*advice.steps) if advice else ()), *remedies),
     )
 
@@ -303,6 +307,17 @@ def _without_build(machine: Machine, stack: Stack, gpus: str) -> tuple[str, tupl
     fix = f"Driver {machine.driver.version.value} is too old for every build of torch with code for {gpus}. {upgrade}"
     then = after.steps if after else ()
     return fix + (f" Then install {after}." if after else ""), either(*((*row.commands, *then) for row in remedies))
+
+
+def _older_container(machine: Machine, driver: str) -> str:
+    """The newest of NVIDIA's containers whose CUDA version the driver and the GPUs support, as a sentence."""
+    capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
+    for row in reversed(ngc_images()):
+        kit, oldest = toolkit(major_minor(row.cuda)), oldest_driver(row.cuda)
+        has_code = kit and all(c and OLDEST_ALWAYS_SUPPORTED <= c <= major_minor(kit.newest) for c in capabilities)
+        if has_code and capabilities and oldest and dotted_numbers(driver) >= oldest:
+            return f" Or use nvcr.io/nvidia/pytorch:{row.tag}-py3, whose CUDA version is {row.cuda}."
+    return ""
 
 
 def _forward_advice(machine: Machine, cuda: str) -> str:

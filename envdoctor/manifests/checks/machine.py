@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -82,21 +83,23 @@ def _texts_about_cuda(context: GuideContext, line: int) -> list[str]:
 
 def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated: set[str]) -> Problem | None:
     tag = action.tag.partition("-")[0]
-    row = next((row for row in guide_tables().ngc if row.tag == tag), None)
+    row = next((row for row in ngc_images() if row.tag == tag), None)
     if row:
         mismatches = [cuda for cuda in stated if major_minor(cuda) != major_minor(row.cuda)]
         if not mismatches or len(mismatches) < len(stated):
             return None
-        contents = f"contains CUDA {row.cuda}, torch {row.torch}, Python {row.python}"
+        system = system_of_image(row.system)
+        contents = f"contains CUDA {row.cuda}, torch {row.torch}" + (f", Python {system.python}" if system else "")
         source, day = row.source, row.date
     else:
-        rows = (row for row in guide_tables().ngc_first if row.cuda in stated)
-        first = next((row for row in rows if dotted_numbers(tag) < dotted_numbers(row.tag)), None)
+        rows = {cuda: first_ngc_image(cuda) for cuda in sorted(stated)}
+        later = ((cuda, row) for cuda, row in rows.items() if row and dotted_numbers(tag) < dotted_numbers(row.tag))
+        mismatch, first = next(later, ("", None))
         if not first or not re.fullmatch(r"\d\d\.\d\d", tag):
             return None
-        mismatches, source, day = [first.cuda], first.source, first.date
-        contents = f"is older than {first.tag}, the first release with CUDA {first.cuda}"
-    replacement = next((row.tag for row in guide_tables().ngc_first if row.cuda in mismatches), "")
+        mismatches, source, day = [mismatch], first.source, first.date
+        contents = f"is older than {first.tag}, the first release with CUDA {mismatch}"
+    replacement = next((row.tag for cuda in mismatches if (row := first_ngc_image(cuda))), "")
     return Problem(
         "error",
         f"{action.name}:{action.tag} {contents}; the guide states CUDA {', '.join(mismatches)}",

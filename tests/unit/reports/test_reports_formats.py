@@ -154,6 +154,16 @@ def test_docker_inspect() -> None:
             "stack.torch.version": "2.4.0", "stack.torch.cuda": "12.1", "system.container": "docker",
         }),
         ("    Image:          python:3.11-slim", {"stack.python_version": "3.11"}),
+        ("docker run --gpus all --rm -it nvcr.io/nvidia/pytorch:25.08-py3", {
+            "stack.torch.version": "2.8.0a0+34c6371d24.nv25.08", "stack.torch.cuda": "13.0",
+            "stack.python_version": "3.12", "cuda.nvcc_version": "13.0.0", "system.glibc": "2.39",
+        }),
+        ("    image: nvcr.io/nvidia/pytorch:24.10-py3", {"stack.torch.cuda": "12.6", "system.os": "Ubuntu 22.04"}),
+        ('"Image": "nvcr.io/nvidia/pytorch:26.09-py3",', {"stack.torch.cuda": "13.4", "system.glibc": "2.39"}),
+        ("    Image:         nvcr.io/nvidia/pytorch:99.01-py3", {
+            "stack.torch": "unreadable", "system.container": "docker",
+        }),
+        ("FROM nvidia/cuda:12.8.1-devel-rockylinux8", {"cuda.nvcc_version": "12.8.1", "system.glibc": "2.28"}),
         ("docker run --rm --gpus all nvidia/cuda:11.8.0-base-ubuntu20.04 nvidia-smi", {"system.glibc": "unreadable"}),
         ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent"}),
         ("image: registry.example.com/team/pytorch:2.4.0-cuda12.1-mine", {"stack.torch": "unreadable"}),

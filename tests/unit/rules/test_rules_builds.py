@@ -218,6 +218,20 @@ def test_forward_compatibility_is_suggested_for_data_centre_gpus_only() -> None:
     assert finding(make_machine([H100], driver="570.133.20"), works, "TORCH004")[0] == "info"
 
 
+def test_containers_of_nvidia_have_forward_compatibility_libraries() -> None:
+    stack = make_stack("2.8.0a0+34c6371d24.nv25.08", cuda="13.0", available=None)
+    assert finding(make_machine([H100], driver="535.183.01"), stack, "TORCH004")[0] == "info"
+    for gpu, driver in ((RTX4090, "535.183.01"), (H100, "550.54.15")):  # no such library: not data-centre, no branch
+        status, _, fix = finding(make_machine([gpu], driver=driver), stack, "TORCH004")
+        assert status == "error"
+        assert "pytorch:25.06-py3" in fix
+    older = make_stack("2.4.0a0+07cecf4168.nv24.05", cuda="12.4", available=None)
+    assert finding(make_machine([H100], driver="470.57.02"), older, "TORCH004")[0] == "info"
+    fails = make_stack("2.8.0a0+34c6371d24.nv25.08", cuda="13.0", available=False)
+    assert finding(make_machine([H100], driver="535.183.01"), fails, "TORCH004")[0] == "error"
+    assert error_causes(make_machine([H100], driver="580.82.07"), stack) == set()
+
+
 def test_minor_version_compatibility_is_information() -> None:
     machine, stack = HEALTHY["eight H100, driver 550, cu128, no vLLM"]
     assert finding(machine, stack, "TORCH006")[0] == "info"
