@@ -121,7 +121,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     )
 
 
-@rule("TORCH004", kind="environment", severity=("error", "info"), cause="driver-too-old")
+@rule("TORCH004", kind="environment", severity=("error", "warning", "info"), cause="driver-too-old")
 def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The driver is older than the CUDA major version of torch requires.
 
@@ -145,7 +145,8 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
     container = ngc_image_of(torch_version(stack))
-    compatible = container and stack.cuda_available.state != "known" and supports_compat(machine, cuda)
+    untested = bool(container) and stack.cuda_available.state != "known"
+    compatible = untested and supports_compat(machine, cuda)
     if stack.cuda_available.value or compatible:
         works = "NVIDIA's container has libraries for" if compatible else "CUDA works by"
         yield Problem(
@@ -160,8 +161,10 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     upgrade, remedies = upgrade_driver(
         machine, ".".join(f"{part:02}" for part in max(needed, driver_of_gpus(machine)))
     )
+    # NVIDIA's table has only the driver branches that are still supported; the container may work with others.
+    may_work = untested and {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))} == {"data-centre"}
     yield Problem(
-        "error",
+        "warning" if may_work else "error",
         f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
         (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)

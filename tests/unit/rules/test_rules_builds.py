@@ -221,9 +221,10 @@ def test_forward_compatibility_is_suggested_for_data_centre_gpus_only() -> None:
 def test_containers_of_nvidia_have_forward_compatibility_libraries() -> None:
     stack = make_stack("2.8.0a0+34c6371d24.nv25.08", cuda="13.0", available=None)
     assert finding(make_machine([H100], driver="535.183.01"), stack, "TORCH004")[0] == "info"
-    for gpu, driver in ((RTX4090, "535.183.01"), (H100, "550.54.15")):  # no such library: not data-centre, no branch
+    # Not for GeForce; NVIDIA's table has no row of driver 550.
+    for gpu, driver, expected in ((RTX4090, "535.183.01", "error"), (H100, "550.54.15", "warning")):
         status, _, fix = finding(make_machine([gpu], driver=driver), stack, "TORCH004")
-        assert status == "error"
+        assert status == expected
         assert "pytorch:25.06-py3" in fix
     older = make_stack("2.4.0a0+07cecf4168.nv24.05", cuda="12.4", available=None)
     assert finding(make_machine([H100], driver="470.57.02"), older, "TORCH004")[0] == "info"
