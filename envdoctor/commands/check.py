@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 UNNAMED_REPORT = "text"  # facts in a text that is the output of no known command
 MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
-# Minimum confidence of a cause found in the lines of a report, by the status of the finding.
-ERROR_CONFIDENCE, WARNING_CONFIDENCE = 0.6, 0.3
-NEAR_CERTAIN = 0.8  # from this confidence on, lines that are mere warnings are not downgraded to info
+# Minimum score of a cause found in the lines of a report, by the status of the finding.
+ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
+NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
 FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
@@ -306,9 +306,7 @@ def diagnose_report(report: Report) -> list[Finding]:
             url=cause.url,
         )
         for cause in causes
-        if cause.lines
-        and cause.confidence >= WARNING_CONFIDENCE
-        and not _is_covered_by_rules(cause.cause, rule_causes, report)
+        if cause.lines and cause.score >= WARNING_SCORE and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
 
@@ -328,15 +326,15 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """The status of a cause that only the lines of a report show.
 
     Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
-    confidence is near certain. A deprecated feature still works.
+    score is near certain. A deprecated feature still works.
     """
     from envdoctor.explain.rank import WARNING_LINE
 
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     deprecated = all("deprecated" in line for line in cause.lines)
-    if quiet and (deprecated or cause.confidence < NEAR_CERTAIN):
+    if quiet and (deprecated or cause.score < NEAR_CERTAIN):
         return "info"
-    return "error" if cause.confidence >= ERROR_CONFIDENCE else "warning"
+    return "error" if cause.score >= ERROR_SCORE else "warning"
 
 
 def _save(machine: Machine, path: Path) -> None:

@@ -12,7 +12,7 @@ from envdoctor.core.records import Machine, Stack
 from envdoctor.environment.select import select_stack
 from envdoctor.explain.rank import Cause, Explanation, explain
 
-MIN_CONFIDENCE = 0.5  # a cause below this confidence is not shown with an error
+MIN_SCORE = 0.5  # a cause below this score is not shown with an error
 
 
 @contextmanager
@@ -45,5 +45,5 @@ def _causes_in_log(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
 
 
 def _likely(explained: Explanation) -> tuple[Cause, ...]:
-    found = sorted((*explained.causes, *explained.program_errors), key=lambda cause: -cause.confidence)
-    return tuple(cause for cause in found if cause.lines and cause.confidence >= MIN_CONFIDENCE)[:2]
+    found = sorted((*explained.causes, *explained.program_errors), key=lambda cause: -cause.score)
+    return tuple(cause for cause in found if cause.lines and cause.score >= MIN_SCORE)[:2]

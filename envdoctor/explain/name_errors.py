@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from envdoctor.core.record import Record
 from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.names import Span, find_member, find_name
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
@@ -38,6 +39,7 @@ class Verdict(Record, frozen=True):
     member: str  # as the error names it: "SFTTrainer(tokenizer=)"
     span: Span
     is_newer: bool  # the library is newer than its caller
+    installed: str  # version; empty if unknown
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
@@ -58,9 +60,9 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
             continue  # the reason is another one
         if span.last and (not span.first or installed):
             is_newer = not installed or not span.first or _reaches(installed, span.next)
-            return Verdict(member, span, is_newer)
+            return Verdict(member, span, is_newer=is_newer, installed=installed)
         if span.first and not span.last:
-            return Verdict(member, span, is_newer=False)
+            return Verdict(member, span, is_newer=False, installed=installed)
     return None
 
 
@@ -113,6 +115,11 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
     shown = " ".join(dict.fromkeys((package.replace("_", "-"), "transformers")))
+    undecided = verdict.is_newer and not verdict.installed
+    question = Question(
+        f"uv pip show {shown}",
+        f"{package} {span.next} or newer: it no longer has the name. {span.last} or older: another copy is imported",
+    )
     return Symptom(
         id=f"releases-of-{package}",
         cause=cause,
@@ -122,4 +129,6 @@ def _symptom(verdict: Verdict) -> Symptom:
         fix=fix,
         remedies=((f"uv pip show {shown}", "uv pip check"),),
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
+        undecided=undecided,
+        find_out=(question,) if undecided else (),
     )

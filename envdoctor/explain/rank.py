@@ -11,6 +11,7 @@ import msgspec
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
+from envdoctor.explain.calibration import UNDECIDED, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.placeholders import (
     bounded_requirements,
@@ -22,7 +23,7 @@ from envdoctor.explain.placeholders import (
 )
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
-from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.causes import Question, causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 
 # Findings on a machine and an environment, with exact versions in their remedies.
@@ -34,8 +35,8 @@ WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
 WARNING_FACTOR = 0.85  # for symptoms that occur only in warnings
 CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
 REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
-FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added confidence of a finding for its cause
-MAX_CONFIDENCE = 0.99
+FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added score of a finding for its cause
+MAX_SCORE = 0.99
 
 
 class Cause(Record, frozen=True, kw_only=True):
@@ -43,7 +44,9 @@ class Cause(Record, frozen=True, kw_only=True):
 
     cause: str  # a slug
     title: str
-    confidence: float  # 0 to 1
+    score: float  # 0 to 1, ranks the causes
+    confidence: float  # 0 to 1: lower limit of the measured share that was right
+    undecided: bool = False  # its lines occur with other causes too
     lines: tuple[str, ...]  # lines of the text that indicate it
     line_numbers: tuple[int, ...]
     findings: tuple[str, ...]  # findings on the machine or the environment with this cause
@@ -52,6 +55,7 @@ class Cause(Record, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...]  # several are alternatives
     check: str  # a command that verifies it
     url: str
+    find_out: tuple[Question, ...] = ()  # what decides, if the text does not
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -69,7 +73,7 @@ def explain(
 ) -> Explanation:
     """Read a text to its end and rank its causes. `pin` selects exact versions for the remedies of findings.
 
-    The facts of the machine and the environment change the confidence. If they are not given, they are read from a
+    The facts of the machine and the environment change the score. If they are not given, they are read from a
     report in the text. Only facts that were given can contradict a cause.
     """
     from envdoctor.reports import parse_report
@@ -111,7 +115,7 @@ def explain(
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
-    ranked = sorted(found, key=lambda cause: -cause.confidence)
+    ranked = _with_confidence(sorted(found, key=lambda cause: -cause.score))
     return Explanation(
         causes=tuple(cause for cause in ranked if not causes()[cause.cause].program_error),
         program_errors=tuple(cause for cause in ranked if causes()[cause.cause].program_error),
@@ -182,7 +186,9 @@ def _cause(
     return Cause(
         cause=slug,
         title=text.title,
-        confidence=round(_confidence(matching, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
+        score=round(_score(matching, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
+        confidence=0.0,
+        undecided=not agreeing and all(symptom.undecided for symptom in matching),
         lines=tuple(hit.text for hit in shown),
         line_numbers=tuple(hit.line for hit in shown),
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
@@ -191,10 +197,22 @@ def _cause(
         remedies=for_environment(remedies, python),
         check=fill_placeholders((best.check if best else "") or text.check, known),
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
+        find_out=tuple(dict.fromkeys(each for symptom in matching for each in symptom.find_out)) or text.find_out,
     )
 
 
-def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outranked: bool) -> float:
+def _with_confidence(ranked: list[Cause]) -> list[Cause]:
+    """The causes with their confidence, which falls with the rank. Questions are for an undecided first one."""
+    found: list[Cause] = []
+    for number, cause in enumerate(ranked):
+        confidence = confidence_of(cause.score, "further" if number else "undecided" if cause.undecided else "first")
+        confidence = min([confidence, *(each.confidence for each in found)])
+        find_out = cause.find_out if number == 0 and confidence < UNDECIDED else ()
+        found.append(msgspec.structs.replace(cause, confidence=confidence, find_out=find_out))
+    return found
+
+
+def _score(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outranked: bool) -> float:
     """The probability that at least one symptom or finding is right; lower if the cause is only a consequence."""
     doubt = 1.0
     for symptom in symptoms:
@@ -202,7 +220,7 @@ def _confidence(symptoms: list[Symptom], findings: list[Finding], scanned: Scan,
         doubt *= 1 - symptom.weight / 100 * (WARNING_FACTOR if only_warnings else 1)
     if findings:
         doubt *= 1 - max(FINDING_WEIGHTS[finding.status] for finding in findings)
-    return min(1 - doubt, MAX_CONFIDENCE) * (CONSEQUENCE_FACTOR if outranked else 1)
+    return min(1 - doubt, MAX_SCORE) * (CONSEQUENCE_FACTOR if outranked else 1)
 
 
 def _groups(hits: list[Hit]) -> dict[str, str]:

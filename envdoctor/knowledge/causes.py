@@ -9,6 +9,13 @@ from envdoctor.core.remedies import Notation
 from envdoctor.knowledge.tables import load_table
 
 
+class Question(Record, frozen=True):
+    """A command whose output decides between the causes of a text. Words in capitals are placeholders."""
+
+    command: str
+    shows: str  # what its output means
+
+
 class CauseText(Record, frozen=True, kw_only=True):
     """One cause: its definition, and the fix if no rule or symptom has a more exact one.
 
@@ -23,6 +30,7 @@ class CauseText(Record, frozen=True, kw_only=True):
     remedies: Notation
     check: str
     url: str
+    find_out: tuple[Question, ...] = ()  # if the text alone does not decide, and no symptom has its own
     program_error: bool = False  # in the program, its data or its settings: no change of the environment fixes it
 
 

@@ -55,6 +55,11 @@ def _cause(number: int, cause: Cause) -> list[Part]:
     parts += [indent(Text(finding, style="dim")) for finding in cause.findings]
     if cause.against:
         parts.append(indent(Text(f"contradicted by: {cause.against}", style="warning")))
+    if cause.find_out:
+        parts.append(indent(Text("This text does not decide the cause. Find out:", style="warning")))
+        for question in cause.find_out:
+            parts.append(indent(Text(f"$ {question.command}", style="command", wrap=False)))
+            parts.append(indent(Text(question.shows), 6))
     parts.append(indent(Text(cause.fix)))
     if number == 1:
         parts += remedy_lines(cause.remedies)

@@ -7,6 +7,7 @@ from functools import cache
 
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Notation
+from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.tables import FOLDER, load_table
 
 MINIMUM_LITERAL = 4  # characters; shorter texts are in every block of a log
@@ -26,8 +27,9 @@ class Symptom(Record, frozen=True, kw_only=True):
     """A line that indicates a cause.
 
     `weight`: the percentage of texts with this line (and `when`, and none of `unless`) that have this cause.
-    `outranks`: causes that are only consequences if this line is present. Named groups of the pattern fill `fix` and
-    `remedies`; without them, those of the cause apply.
+    `outranks`: causes that are only consequences if this line is present. `undecided`: texts with this line have
+    different causes that the line does not distinguish; `find_out` has the commands that do. Named groups of the
+    pattern fill `fix` and `remedies`; without them, those of the cause apply.
     """
 
     id: str
@@ -42,6 +44,8 @@ class Symptom(Record, frozen=True, kw_only=True):
     remedies: Notation | None = None
     check: str = ""
     url: str = ""
+    undecided: bool = False
+    find_out: tuple[Question, ...] = ()
 
 
 class SymptomTable(Record, frozen=True):

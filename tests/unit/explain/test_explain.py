@@ -90,12 +90,12 @@ def test_binary_data_has_no_cause() -> None:
     assert explain(io.BytesIO(b"")).causes == ()
 
 
-def test_facts_of_the_machine_lower_the_confidence() -> None:
+def test_facts_of_the_machine_lower_the_score() -> None:
     text = b"RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
-    alone = {cause.cause: cause.confidence for cause in explain(io.BytesIO(text)).causes}
+    alone = {cause.cause: cause.score for cause in explain(io.BytesIO(text)).causes}
     here = {cause.cause: cause for cause in explain(io.BytesIO(text), read_recorded("h200")).causes}
     slug = next(iter(alone))
-    assert here[slug].confidence < alone[slug]
+    assert here[slug].score < alone[slug]
     assert "GPUs are available" in here[slug].against
 
 

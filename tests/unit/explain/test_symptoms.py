@@ -88,7 +88,7 @@ def test_real_error_texts_are_explained_as_recorded(path: Path) -> None:
             assert not [each.cause for each in ranked if each.confidence >= 0.4], case["id"]
             ranked = explanation.program_errors
         first = [[each.lines, each.findings, commands_of(each), each.check] for each in ranked[:1]]
-        others = [[each.cause, each.confidence, each.line_numbers, each.against] for each in ranked]
+        others = [[each.cause, each.score, each.line_numbers, each.against] for each in ranked]
         found[str(case["id"])] = [first, others, explanation.facts]
         if not case["cause"]:
             assert not [each.cause for each in ranked if each.confidence > 0.5], case["id"]
@@ -124,7 +124,7 @@ def test_explanations_of_samples_are_as_recorded() -> None:
     for symptom in {symptom.cause: symptom for symptom in TABLE.symptoms}.values():
         explanation = explain(io.BytesIO(symptom.sample.encode()), machine, stack)
         found[symptom.id] = [
-            [each.confidence, each.line_numbers, each.against, each.fix, commands_of(each), each.check]
+            [each.score, each.line_numbers, each.against, each.fix, commands_of(each), each.check]
             for each in (*explanation.causes, *explanation.program_errors)
             if each.cause == symptom.cause
         ]

@@ -136,6 +136,7 @@ def cause(slug: str, confidence: float) -> Cause:
     return Cause(
         cause=slug,
         title=slug,
+        score=confidence,
         confidence=confidence,
         lines=("CUDA error 803",),
         line_numbers=(3,),
