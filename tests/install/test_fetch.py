@@ -259,7 +259,7 @@ def test_a_killed_fetch_resumes(place: Place, number: signal.Signals) -> None:
     assert not list(place.dest.glob("*.part*"))
 
 
-def test_ctrl_c_while_the_downloads_start_says_what_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_downloads_start_names_the_kept_bytes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     class InterruptedStart(Thread):
         def start(self) -> None:
             super().start()
