@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envdoctor.cli.common import CommonOptions, ProgressOptions
-from envdoctor.cli.parameters import HELP, Parameter, make_request, record_parameters
+from envdoctor.cli.parameters import HELP, POSITIONAL, Parameter, make_request, record_parameters
 from envdoctor.cli.usage import check_format, present_spelling, setting_of
 from envdoctor.commands.registry import BY_NAME, GROUPS, child_names, load_run, request_type, summary_of
 from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, closest_match, unknown_name
@@ -92,7 +92,9 @@ class Command:
                 example = re.search(r"Example: (.+)", self.details)
                 raise self.bad_input(f"{parameter.label} is missing", parameter.help, example[1] if example else "")
         if arguments:
-            raise self.bad_input(f"unexpected argument: {' '.join(arguments)}")
+            raise self.bad_input(
+                f"unexpected argument: {' '.join(arguments)}", hint=self._with_venv_option(words, arguments)
+            )
         return values
 
     def split(self, words: Sequence[str]) -> Words:
@@ -138,7 +140,15 @@ class Command:
         try:
             return tuple(map(parameter.convert, words)) if parameter.repeats else parameter.convert(words[-1])
         except ValueError as error:
-            raise self.bad_input(f"{parameter.label}: {error}", parameter.help) from None
+            raise self.bad_input(f"{parameter.label}: {error}", parameter.valid_values) from None
+
+    def _with_venv_option(self, words: Sequence[str], arguments: list[str]) -> str:
+        """The command line with its unexpected argument as --venv; empty if an environment is an argument anyway."""
+        names = {each.name: each for each in self.parameters}
+        if len(arguments) > 1 or f"venv{POSITIONAL}" in names or "venv" not in names or "--venv" in words:
+            return ""
+        others = [word for word in words if word != arguments[0]]
+        return shlex.join(["envdoctor", *self.name.split(), *others, "--venv", *arguments])
 
     def _with_rest_option(self, words: list[str]) -> list[str]:
         """The words after `--` as values of the option that takes them, if there is one."""

@@ -61,6 +61,19 @@ class Parameter(Record, frozen=True, kw_only=True):
         return f"x>={self.minimum}" if self.maximum is None else f"{self.minimum}<=x<={self.maximum}"
 
     @property
+    def valid_values(self) -> str:
+        """The values that `convert` accepts, for an error message."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.kind in (int, float):
+            return f"{self._kind_of_number}, {self.range}" if self.range else self._kind_of_number
+        return self.help
+
+    @property
+    def _kind_of_number(self) -> str:
+        return "an integer" if self.kind is int else "a number"
+
+    @property
     def shown_default(self) -> str:
         """The default in the help; empty for none, and for 0, whose meaning is in the help text."""
         return str(getattr(self.default, "value", self.default)) if self.default else ""
@@ -69,7 +82,7 @@ class Parameter(Record, frozen=True, kw_only=True):
         """The value of a word. Raises ValueError."""
         if self.choices:
             if word not in self.choices:
-                raise ValueError(f"{word!r} is not one of {', '.join(map(repr, self.choices))}")
+                raise ValueError(f"{word!r} is not a valid value")
             return self.kind(word)
         if self.kind in (int, float):
             return self._number(word)
@@ -81,11 +94,11 @@ class Parameter(Record, frozen=True, kw_only=True):
         try:
             value: float = self.kind(word)
         except ValueError:
-            raise ValueError(f"{word!r} is not a valid {self.kind.__name__}") from None
+            raise ValueError(f"{word!r} is not {self._kind_of_number}") from None
         too_small = self.minimum is not None and value < self.minimum
         too_large = self.maximum is not None and value > self.maximum
         if too_small or too_large:
-            raise ValueError(f"{value} is not in the range {self.range}")
+            raise ValueError(f"{value} is out of range")
         return value
 
 

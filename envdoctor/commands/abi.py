@@ -26,7 +26,7 @@ from envdoctor.knowledge.libraries import package_of_library, package_of_symbol
 from envdoctor.rules.facts import torch_cuda, torch_version
 from envdoctor.verify.linked_environment import demangle_all, read_linked_environment, skip_reason
 
-HINT = "envdoctor abi .venv"
+HINT = "envdoctor abi --venv PATH"
 
 
 class MissingDependency(Record, frozen=True):

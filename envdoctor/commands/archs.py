@@ -20,7 +20,7 @@ from envdoctor.knowledge.architectures import PTX_SHARE
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 
-HINT = "envdoctor archs .venv --cc 9.0,12.0"
+HINT = "envdoctor archs --venv PATH"
 MAX_FOLDER_ENTRIES = 50_000
 COMPILED_NAME = re.compile(r".+\.(so|o|a|cubin|fatbin)|.+\.so\.\d[\w.]*")
 

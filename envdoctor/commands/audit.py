@@ -11,7 +11,7 @@ import msgspec
 
 from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.options import Argument, FactOption, MachineOption, Option
+from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
@@ -95,7 +95,9 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor audit SETUP.md --machine gh200-480gb
     """
 
-    targets: Annotated[tuple[str, ...], Argument("A file that names packages, or an environment.", "PATH...")]
+    targets: Annotated[
+        tuple[str, ...], Option("--venv", "A file that names packages, or an environment.", "PATH", argument="PATH")
+    ]
     machine: MachineOption = ""
     facts: FactOption = ()
     fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "DIR")] = ""

@@ -82,7 +82,7 @@ class FetchResult(Record, frozen=True, kw_only=True):
 class FetchRequest(Record, frozen=True, kw_only=True):
     """`envdoctor install --from DIR` then installs on a machine without network access.
 
-    Example: envdoctor fetch cpu --dest ./wheels --arch aarch64
+    Example: envdoctor fetch cpu --dest ./wheels
     """
 
     profile: ProfileArgument

@@ -40,7 +40,7 @@ class Group(NamedTuple):
 GROUPS = {
     "profiles": Group("List, show or create install profiles"),
     "facts": Group("Check the built-in compatibility tables", "envdoctor facts check"),
-    "fleet": Group("Check and test several machines", "envdoctor fleet check --hosts node[01-16]"),
+    "fleet": Group("Check and test several machines", "envdoctor fleet check node[01-16]"),
 }
 WRITTEN = {"envdoctor.core.results.WrittenFile": "files.render_written_file"}
 TEXT = {"envdoctor.core.results.TextOutput": "files.render_text"}

@@ -27,7 +27,7 @@ from envdoctor.fleet.options import HostsOption, NodelistOption, PartitionOption
 from envdoctor.fleet.recorded import read_reports, recorded_files, save_report
 from envdoctor.fleet.records import FleetCheckResult, Method, NodeReport
 
-HINT = "envdoctor fleet check --hosts node1,node2,node3"
+HINT = "envdoctor fleet check node1,node2,node3"
 MAX_PARALLEL = 256  # ssh processes at a time, of some MiB each
 AVAILABLE = re.compile(r"idle|alloc|mix|comp|resv", re.IGNORECASE)  # states of SLURM nodes on which a job can run
 
@@ -37,7 +37,7 @@ class FleetRequest(Record, frozen=True, kw_only=True):
 
     Each node needs python3; for all facts it also needs envdoctor. Nothing is installed or left on the nodes.
 
-    Example: envdoctor fleet check --hosts node[01-16] --venv /shared/venv
+    Example: envdoctor fleet check node[01-16] --venv /shared/venv
     """
 
     hosts: HostsOption = ""

@@ -24,7 +24,7 @@ from envdoctor.fleet.options import HostsOption, NodelistOption, PartitionOption
 from envdoctor.fleet.ranks import CollectiveResult, RankState, find_blocking, parse_deaths, parse_rank
 from envdoctor.fleet.verdict import Ending, build_result
 
-HINT = "envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python"
+HINT = "envdoctor fleet collective node1,node2 --venv /shared/venv"
 PROBES = Path(__file__).parent.parent / "probes"
 FILES = ("fleet/collective.py", "nccl_allreduce.py", "_needs.py", "_result.py")
 MIB = 1 << 20
@@ -41,7 +41,7 @@ class CollectiveRequest(Record, frozen=True, kw_only=True):
 
     Reports ranks that are dead, stuck or slow. Nothing is left on the nodes.
 
-    Example: envdoctor fleet collective --hosts node1,node2 --python /shared/venv/bin/python --gpus 8
+    Example: envdoctor fleet collective node1,node2 --venv /shared/venv --gpus 8
     """
 
     hosts: HostsOption = ""
@@ -52,6 +52,7 @@ class CollectiveRequest(Record, frozen=True, kw_only=True):
     processes: Annotated[
         int, Option("--gpus", "Processes per node; default: the number of GPUs of this machine.", "N")
     ] = 0
+    venv: Annotated[str, Option("--venv", "The directory of an environment with torch, on every node.", "PATH")] = ""
     python: Annotated[str, Option("--python", "An interpreter with torch, on every node.", "PATH")] = ""
     backend: Annotated[str, Option("--backend", "nccl, gloo, or auto: nccl if there is a GPU.", "NAME")] = "auto"
     interface: Annotated[
@@ -147,7 +148,12 @@ def validate(request: CollectiveRequest) -> None:
         (0 <= request.port <= 65535, f"--port {request.port}", "1 to 65535, or 0 for a port that is free here"),
         (request.slurm or not request.nodelist, "--nodelist without --slurm", "--nodelist with --slurm"),
         (request.slurm or not request.partition, "--partition without --slurm", "--partition with --slurm"),
-        (request.local or bool(request.python), "no --python", "the interpreter that has torch, on every node"),
+        (not (request.venv and request.python), "--venv with --python", "one of them"),
+        (
+            request.local or bool(request.venv or request.python),
+            "neither --venv nor --python",
+            "the environment that has torch, on every node",
+        ),
     ]
     for valid, message, expected in conditions:
         if not valid:
@@ -177,12 +183,16 @@ def _count_gpus() -> int:
     raise BadInput("this machine has no GPU, and --gpus is not given", expected="the processes per node", hint=HINT)
 
 
+def _interpreter(request: CollectiveRequest) -> str:
+    return f"{request.venv.rstrip('/')}/bin/python" if request.venv else request.python or sys.executable
+
+
 def _plan_launches(
     request: CollectiveRequest, nodes: list[str], processes: int
 ) -> list[tuple[str, list[str], bytes]]:
     """Return what to start on this machine: a name, a command, and the program for its standard input."""
     config: dict[str, object] = {
-        "python": request.python or sys.executable,
+        "python": _interpreter(request),
         "files": {Path(name).name: (PROBES / name).read_text() for name in FILES},
         "program": "collective.py",
         "arguments": [request.backend, _sizes(request.megabytes)],

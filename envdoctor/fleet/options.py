@@ -6,7 +6,9 @@ from typing import Annotated
 
 from envdoctor.core.options import Option
 
-HostsOption = Annotated[str, Option("--hosts", "Connect by ssh to node1,node2 or node[01-16].", "LIST")]
+HostsOption = Annotated[
+    str, Option("--hosts", "Connect by ssh to node1,node2 or node[01-16].", "LIST", argument="HOSTS")
+]
 SlurmOption = Annotated[
     bool, Option("--slurm", "Use srun on the nodes of the allocation, or on all nodes that are up.")
 ]

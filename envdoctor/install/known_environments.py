@@ -82,7 +82,7 @@ def find_environment(venv: str) -> EnvironmentPaths:
     raise BadInput(
         f"{len(found) or 'no'} environments are known{names}",
         expected="--venv PATH to select one",
-        hint="envdoctor envs" if found else "envdoctor install",
+        hint="envdoctor envs" if found else "envdoctor paths",
     )
 
 

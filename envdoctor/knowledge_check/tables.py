@@ -74,7 +74,7 @@ def requested_tables(names: Sequence[str]) -> RequestedTables:
                 requested[table] = None if rows is None else rows | {name}
         else:
             known = [*table_names(), "requires", *packages, *published_packages()]
-            raise unknown_name("table or package", argument, sorted(set(known)), hint="envdoctor facts check")
+            raise unknown_name("table", argument, sorted(set(known)), hint="envdoctor facts check")
     return {table: requested[table] for table in table_names() if table in requested}
 
 

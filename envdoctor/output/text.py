@@ -15,6 +15,11 @@ WHOLE_STYLES = frozenset({"command", "path", "name"})
 # Control characters of other programs' output would act on the terminal.
 CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 QUOTED = re.compile(r"`[^`\n]+`")
+# A command within a sentence, with its options and paths.
+COMMAND = re.compile(
+    r"\benvdoctor (?:(?:fleet|profiles|facts) )?[a-z][a-z-]*(?: [\w.-]+(?= --))?"
+    r"(?: (?:--?[a-z][\w-]*(?: [\w./~][^\s;)]*)?|[A-Z]{3}\S*|[./~]\S+))*"
+)
 GAP = re.compile(r"[ \n]+")
 
 
@@ -88,7 +93,7 @@ class Text:
         if not self.wrap or plain.lstrip().startswith("$ "):
             yield 0, len(plain)
             return
-        whole = [match.span() for match in QUOTED.finditer(plain)]
+        whole = [match.span() for pattern in (QUOTED, COMMAND) for match in pattern.finditer(plain)]
         position = 0
         for text, style in self.pieces:
             if style in WHOLE_STYLES:

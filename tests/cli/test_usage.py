@@ -68,11 +68,11 @@ ERRORS = {
     "check -qZ": ("check", "unknown option '-Z'"),
     "check -q-": ("check", "unknown option '--'"),
     "check --quiet=yes": ("check", "option '--quiet' does not take a value"),
-    "check --color blue": ("check", "--color: 'blue' is not one of 'auto', 'always', 'never'"),
-    "train --nodes -1": ("train", "--nodes: -1 is not in the range 0<=x<=100000"),
+    "check --color blue": ("check", "--color: 'blue' is not a valid value"),
+    "train --nodes -1": ("train", "--nodes: -1 is out of range"),
     "check a b": ("check", "unexpected argument: b"),
     "check --fact": ("check", "option '--fact' requires an argument"),
-    "plan --gpus many": ("plan", "--gpus: 'many' is not a valid int"),
+    "plan --gpus many": ("plan", "--gpus: 'many' is not an integer"),
     "export": ("export", "PROFILE is missing"),
     "profiles show": ("profiles show", "NAME|FILE is missing"),
     "check a --venv b": ("check", "VENV a and --venv b differ"),
@@ -91,6 +91,36 @@ def test_a_usage_error_has_the_envelope(line: str, tmp_path: Path) -> None:
     assert data["error"]["message"].startswith(message)
     assert data["error"]["expected"]
     assert data["error"]["hint"].startswith("envdoctor ") or data["error"]["hint"] == "leave --venv out"
+
+
+def test_the_expected_values_of_an_option_are_named(tmp_path: Path) -> None:
+    def expected(line: str) -> str:
+        return str(envelope(envdoctor(*line.split(), "--format", "json", home=tmp_path))["error"]["expected"])
+
+    assert expected("check --color blue") == "one of auto, always, never"
+    assert expected("train --nodes many") == "an integer, 0<=x<=100000"
+    assert expected("fleet check a --deadline soon") == "a number"
+
+
+def test_a_second_argument_that_may_be_an_environment_gives_the_option(tmp_path: Path) -> None:
+    def hint(line: str) -> str:
+        return str(envelope(envdoctor(*line.split(), "--format", "json", home=tmp_path))["error"]["hint"])
+
+    assert hint("install cpu ./venv") == "envdoctor install cpu --format json --venv ./venv"
+    assert hint("train sort ./venv --set steps=1") == "envdoctor train sort --set steps=1 --format json --venv ./venv"
+    assert hint("install cpu ./venv --venv b") == "envdoctor install --help"
+    assert hint("check a b") == "envdoctor check --help"
+
+
+def test_nodes_and_environments_are_arguments_and_options() -> None:
+    for name in ("fleet check", "fleet collective"):
+        assert make_request(request_type(load_run(name)), build(name).parse(["node[1-2]"])).hosts == "node[1-2]"
+    request = request_type(load_run("audit"))
+    assert make_request(request, build("audit").parse(["a.txt", "--venv", "venv"])).targets == ("a.txt", "venv")
+    without = {"envs", "paths", "help", "config", "completion", "mcp", "schema", "rules", "recipes", "profiles"}
+    without |= {"profiles show", "facts check", "resolve", "lock", "export", "fetch", "watch", "pack", "check-pack"}
+    given = {each.name for each in COMMANDS if any("--venv" in one.flags for one in build(each.name).parameters)}
+    assert given == {each.name for each in COMMANDS} - without
 
 
 def test_a_usage_error_has_the_configured_format(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from envdoctor.commands.report.page import to_markdown
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import state_directory
+from envdoctor.core.errors import BadInput
 from envdoctor.core.options import OutputOption, PythonOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
@@ -22,6 +23,8 @@ from envdoctor.rules import evaluate
 from envdoctor.verify.stored_results import verification_path
 
 __all__ = ["IssueReport", "LastInstall", "LastRun", "make_report", "run", "to_markdown"]
+
+SUFFIXES = (".json", ".md", ".markdown", ".txt", "")
 
 
 class ReportRequest(Record, frozen=True, kw_only=True):
@@ -40,6 +43,13 @@ class ReportRequest(Record, frozen=True, kw_only=True):
 
 def run(request: ReportRequest) -> CommandResult:
     """Print the report or write it to `output`, as JSON if the name ends in `.json`."""
+    suffix = Path(request.output).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise BadInput(
+            f"--output {request.output}: a report has no format {suffix}",
+            expected="a file name that ends in .html, .json or .md",
+            hint="envdoctor report --output report.html",
+        )
     machine = select_machine("", ())
     stack = read_environment(
         find_environment(request.venv, request.python, os.environ, installed=installed_environments)
@@ -55,6 +65,6 @@ def run(request: ReportRequest) -> CommandResult:
     )
     if not request.output:
         return CommandResult(report)
-    text = json_text(report) if request.output.endswith(".json") else to_markdown(report)
+    text = json_text(report) if suffix == ".json" else to_markdown(report)
     write_file(Path(request.output), text, hint="envdoctor report --output report.md")
     return CommandResult(WrittenFile(request.output, report.summary))

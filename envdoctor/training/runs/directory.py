@@ -76,7 +76,11 @@ def find_run(run: str, *, needs_steps: bool = True) -> Path:
         if has_steps(folder) or (not needs_steps and is_starting(folder)):
             return folder
     if not runs:
-        raise BadInput(f"there is no run below {base}", expected="a run directory", hint="envdoctor watch DIR")
+        raise BadInput(
+            f"there is no run below {base}",
+            expected="the directory of a run, or runs below ./runs, where `envdoctor train` writes them",
+            hint="envdoctor train",
+        )
     raise BadInput(
         f"no run below {base} has steps ({len(runs)} without)",
         expected="a run that was trained",

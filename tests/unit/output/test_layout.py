@@ -37,6 +37,20 @@ def test_commands_are_never_broken() -> None:
     assert shown(Text(COMMAND, wrap=False), 20) == [COMMAND]
 
 
+def test_a_command_of_envdoctor_in_a_sentence_is_not_broken() -> None:
+    for whole in (
+        "envdoctor load-test", "envdoctor train --settings", "envdoctor fleet check --hosts node1,node2",
+        "envdoctor rollback --venv ./venv", "envdoctor train sort --set steps=5", "envdoctor fix VENV",
+    ):  # fmt: skip
+        for width in range(12, 60):
+            assert any(whole in line for line in shown(Text(f"to do that, run: {whole}, then again"), width)), width
+    assert shown(Text("the file that envdoctor writes to the disk"), 20) == [
+        "the file that",
+        "envdoctor writes to",
+        "the disk",
+    ]
+
+
 def test_a_table_is_aligned_without_trailing_spaces() -> None:
     rows = table("name", "value", "source")
     rows.add_row("a", "1", "")

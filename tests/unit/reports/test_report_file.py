@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import support.sensitive_samples as samples
 from support.cases import each_case
 
-from envdoctor.commands.report import IssueReport, make_report, to_markdown
+from envdoctor.commands.report import IssueReport, ReportRequest, make_report, run, to_markdown
 from envdoctor.commands.report.gather import _versions, read_tail
+from envdoctor.core.errors import BadInput
 from envdoctor.core.records import (
     Distribution,
     Evidence,
@@ -313,3 +315,10 @@ def test_a_long_log_is_truncated_at_line_breaks(tmp_path: Path) -> None:
 def test_versions_of_the_machine_are_not_redacted() -> None:
     assert _versions(read_recorded("h200")) >= {"580.159.04"}
     assert all(re.match(r"\d", version) for version in _versions(read_recorded("cpu-2core")))
+
+
+def test_a_file_name_of_another_format_is_refused(tmp_path: Path) -> None:
+    for name in ("report.pdf", "report.htm"):
+        with pytest.raises(BadInput, match=f"a report has no format .{name[-3:]}"):
+            run(ReportRequest(output=str(tmp_path / name)))
+    assert list(tmp_path.iterdir()) == []
