@@ -42,7 +42,7 @@ class HelpRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor help configuration
     """
 
-    topic: Annotated[str, Argument("A topic, or a command.", "TOPIC")] = ""
+    topic: Annotated[tuple[str, ...], Argument("A topic, or a command.", "TOPIC")] = ()
 
 
 def run(request: HelpRequest) -> CommandResult:
@@ -51,11 +51,12 @@ def run(request: HelpRequest) -> CommandResult:
         return CommandResult(TopicList(topics()))
     pages = _pages()
     sections = _command_sections()
-    topic = request.topic.removeprefix("envdoctor ")
+    words = " ".join(request.topic)
+    topic = words.removeprefix("envdoctor ")
     texts = [sections[topic]] if topic in sections else []
     texts += [pages[topic].read_text(encoding="utf-8")] if topic in pages else []
     if not texts:
-        raise unknown_name("topic", request.topic, sorted({*pages, *sections}), hint="envdoctor help")
+        raise unknown_name("topic", words, sorted({*pages, *sections}), hint="envdoctor help")
     return CommandResult(HelpPage(topic, "\n".join(texts)))
 
 

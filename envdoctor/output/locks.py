@@ -7,6 +7,7 @@ from envdoctor.commands.resolve import Matrix, MatrixCell
 from envdoctor.export import ExportedFile
 from envdoctor.knowledge_check import FactsCheckResult
 from envdoctor.output.console import err
+from envdoctor.output.display import display
 from envdoctor.output.text import Part, Text, Verbatim, indent, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
@@ -70,7 +71,7 @@ def render_facts_check(data: FactsCheckResult) -> list[Part]:
 
 
 def render_matrix(data: Matrix) -> list[Part]:
-    """A table of machines and profiles, and the reasons of profiles that do not fit or have no lock."""
+    """A table of machines and profiles; with --verbose the reasons of profiles that do not fit or have no lock."""
     profiles = list(dict.fromkeys(cell.profile for cell in data.cells))
     by_machine = {(cell.machine, cell.profile): cell for cell in data.cells}
     rows = table("machine", *profiles)
@@ -78,11 +79,15 @@ def render_matrix(data: Matrix) -> list[Part]:
         rows.add_row(Text(machine, style="title"), *(_cell(by_machine[machine, profile]) for profile in profiles))
     reasons = table("machine", "profile", "reason")
     for cell in data.cells:
-        if cell.why:
+        if cell.why and (cell.fits or display().verbose):
             reasons.add_row(cell.machine, cell.profile, Text("; ".join(cell.why)))
-    legend = "✓ fits, locked (* chosen); ! partial lock (no PyTorch index); ✗ no lock; - does not fit"
+    legend = (
+        "✓ fits, locked (* chosen); ! partial lock (no PyTorch index); ✗ no lock; - does not fit (reasons: --verbose)"
+    )
     unusable = [Text.assemble(("✗ ", "error"), problem) for problem in data.unusable]
-    return [rows, Text(legend, style="dim"), Text(), reasons, *unusable]
+    parts: list[Part] = [rows, Text(legend, style="dim")]
+    parts += [Text(), reasons] if reasons.rows else []
+    return [*parts, *unusable]
 
 
 def _cell(cell: MatrixCell) -> Text:

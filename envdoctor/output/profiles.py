@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.commands.profiles import ProfileEntry, ProfileList
 from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
@@ -12,6 +12,7 @@ from envdoctor.locking.lock import Lock
 from envdoctor.output.findings import remedy_lines
 from envdoctor.output.text import Part, Rows, Text, facts_table, indent, table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
+from envdoctor.profiles.records import ProfileEvidence
 
 Parts = Iterator[Part]
 SHA_SHOWN = 12  # characters of a hash
@@ -29,9 +30,17 @@ def render_profiles(data: ProfileList) -> list[Part]:
                 Text(needs(entry.profile)),
                 Text(entry.profile.summary),
                 Text(locked, style="" if complete else "warning"),
-                Text(", ".join(dict.fromkeys(f"{e.what} {e.date}" for e in entry.profile.evidence)) or "none"),
+                Text(_newest_evidence(entry.profile.evidence) or "none"),
             )
     return [rows, *(_origin(entry) for entry in data.profiles if entry.origin != "bundled" or entry.problem)]
+
+
+def _newest_evidence(evidence: Sequence[ProfileEvidence]) -> str:
+    """Each kind of evidence with its newest date."""
+    newest: dict[str, str] = {}
+    for each in evidence:
+        newest[each.what] = max(each.date, newest.get(each.what, ""))
+    return ", ".join(f"{kind} {date}" for kind, date in newest.items())
 
 
 def _origin(entry: ProfileEntry) -> Text:

@@ -16,7 +16,7 @@ from envdoctor.output.findings import finding_lines
 from envdoctor.output.html import inline, to_html
 from envdoctor.output.machine import machine_tables
 from envdoctor.output.text import Part, Text
-from envdoctor.output.verification import MARKS, render_verification
+from envdoctor.output.verification import MARKS, probe_details, probe_verdict
 from envdoctor.pages.chart import charts
 from envdoctor.pages.document import code_block, details, document, escape, table
 from envdoctor.verify.bench_records import BenchmarkReport
@@ -114,16 +114,15 @@ def _packages(stack: Stack | None) -> Iterator[str]:
 def _verification(verification: Verification | None, stack: Stack | None) -> str:
     if verification is None:
         return _section("Probes", "<p>No verification of this environment is stored.</p>") if stack else ""
-    *failures, summary = render_verification(verification)
     unavailable = [result for result in verification.results if result.outcome == "unavailable"]
     ran = [result for result in verification.results if result not in unavailable]
     title = f"{count(len(unavailable), 'probe')} unavailable"
     return _section(
         "Probes",
         f'<p class="muted">Measured on {escape(_time(verification.when))}</p>',
-        to_html([summary]),
+        to_html([probe_verdict(verification)]),
         _probes("Probes", ran),
-        to_html(failures),
+        to_html(probe_details(verification)),
         details(title, _probes(title, unavailable)) if unavailable else "",
     )
 

@@ -33,6 +33,15 @@ def print_probe(result: ProbeResult) -> None:
 
 def render_verification(data: Verification) -> list[Part]:
     """Details of failed probes, and the verdict. The line of each probe was printed when it ended."""
+    return [
+        *probe_details(data),
+        probe_verdict(data),
+        command(f"envdoctor check --python {shlex.quote(data.python)}"),
+    ]
+
+
+def probe_details(data: Verification) -> list[Part]:
+    """The output and the cause of failed probes, and the attention implementations that passed."""
     parts: list[Part] = []
     for result in data.results:
         if result.outcome in MARKS:
@@ -43,10 +52,11 @@ def render_verification(data: Verification) -> list[Part]:
             parts.append(indent(Text(f"{result.probe}: {result.cause}")))
     if len(data.attention) > 1:  # the last one is eager, which is always available
         parts.append(Text(f"attention that passed, best first: {', '.join(data.attention)}", style="dim"))
-    return [*parts, _verdict(data), command(f"envdoctor check --python {shlex.quote(data.python)}")]
+    return parts
 
 
-def _verdict(data: Verification) -> Text:
+def probe_verdict(data: Verification) -> Text:
+    """Whether the environment is verified, and how many probes passed."""
     passed, unavailable = (
         sum(result.outcome == outcome for result in data.results) for outcome in ("passed", "unavailable")
     )

@@ -38,7 +38,7 @@ $ envdoctor check
 
 
 def shown(topic: str, width: int = 80) -> list[str]:
-    data = run(HelpRequest(topic=topic)).data
+    data = run(HelpRequest(topic=(topic,))).data
     return [line.plain for part in render_page(data) for line in lines(part, width)]
 
 
@@ -76,9 +76,14 @@ def test_no_page_loses_its_commands() -> None:
         assert [line for line in commands if line not in printed] == []
 
 
+def test_a_topic_may_be_several_words(tmp_path: Path) -> None:
+    done = envdoctor("help", "fleet", "check", home=tmp_path)
+    assert done.stdout.startswith("envdoctor fleet check\n")
+
+
 def test_an_unknown_topic_suggests_the_closest() -> None:
     with pytest.raises(BadInput, match="configuration"):
-        run(HelpRequest(topic="configuraton"))
+        run(HelpRequest(topic=("configuraton",)))
 
 
 def test_version_has_the_date_of_the_tables(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ METRICS = {
     "completion_length": ("Completion length", "tokens"),
     "seconds": ("Step time", "s"),
     "exact_match": ("Exact match", ""),
+    "parse_rate": ("Parse rate", ""),
     "accuracy": ("Accuracy", ""),
     "grad_norm": ("Gradient norm", ""),
     "learning_rate": ("Learning rate", ""),

@@ -76,6 +76,8 @@ def test_page_has_every_part_with_the_verdict_of_check_first(python: Path, tmp_p
     assert len(text) < 200_000
     copied = [page_text(each) for each in root.iter("pre") if each.get("class") == "command"]
     assert "docker restart CONTAINER" in copied
+    assert [each for each in copied if "--python" in each] == []  # no command of `verify`, with a quoted tilde
+    assert shown.index("✗ not verified") < shown.index("forward_error 0.0508")
 
 
 def test_page_without_environment_and_runs(tmp_path: Path) -> None:
