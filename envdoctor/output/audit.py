@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from envdoctor.commands.audit import AuditResult, AuditsResult
 from envdoctor.output.findings import finding_lines
-from envdoctor.output.text import Part, Text, indent
+from envdoctor.output.text import Part, Text, count, indent
 
 
 def render_audit(result: AuditResult) -> list[Part]:
     """Findings in the order of the lines, then the corrected requirements and the written files."""
-    steps = f"{len(result.steps)} steps, " if result.steps else ""
+    steps = f"{count(len(result.steps), 'step')}, " if result.steps else ""
     parts: list[Part] = [
-        Text.assemble((result.name, "title"), f"  {result.kind}: {steps}{len(result.findings)} findings")
+        Text.assemble((result.name, "title"), f"  {result.kind}: {steps}{count(len(result.findings), 'finding')}")
     ]
     if not result.findings:
         parts.append(Text.assemble(("  ✓ ", "ok"), "no problems found"))

@@ -12,7 +12,7 @@ from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.display import display
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
-from envdoctor.output.text import Part, Text, command, indent
+from envdoctor.output.text import Part, Text, command, count, indent
 from envdoctor.profiles import violation_texts
 
 DECISIVE = ("driver", "GPU", "packages")  # a check without these facts gives no verdict
@@ -79,11 +79,6 @@ def _coverage_lines(coverage: ReportCoverage | None) -> list[Part]:
         parts.append(Text(f"  ? {count(len(coverage.unread), 'line')} not understood:", style="dim"))
         parts += [indent(Text(line, style="dim"), 4) for line in shown]
     return [*([Text()] if parts else []), *parts]
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: `1 check`, `2 checks`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _problems(findings: Sequence[Finding]) -> list[Part]:

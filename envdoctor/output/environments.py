@@ -95,7 +95,7 @@ def render_removal(data: RemovalResult) -> list[Part]:
     parts += [Text(f"kept: {line}", style="warning") for line in data.kept]
     if data.paths:
         note = "files that are hard-linked to uv's cache are only freed by `uv cache prune`"
-        parts.append(Text(f"{data.size / GIB:.1f} GiB; {note}", style="dim"))
+        parts.append(Text(f"{_size(data.size)}; {note}", style="dim"))
     return parts
 
 

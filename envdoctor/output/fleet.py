@@ -5,7 +5,7 @@ from __future__ import annotations
 from envdoctor.fleet.ranks import CollectiveResult
 from envdoctor.fleet.records import FleetCheckResult, Group
 from envdoctor.output.findings import findings_lines
-from envdoctor.output.text import Part, Text, table
+from envdoctor.output.text import Part, Text, count, table
 
 HEADLINE_FACTS = ("GPUs", "driver", "torch", "NCCL", "python", "InfiniBand")
 MAX_DIFFERENCES = 6
@@ -16,7 +16,8 @@ GRADES = {"healthy": "ok", "slow": "warning", "failing": "error", "unknown": "un
 def render_fleet_check(data: FleetCheckResult) -> list[Part]:
     """Render the majority's facts, the groups, the findings, and a verdict."""
     head = Text.assemble(
-        ("Fleet", "title"), f"  {data.nodes} nodes ({data.method}), {data.answered} responded, {data.seconds} s"
+        ("Fleet", "title"),
+        f"  {count(data.nodes, 'node')} ({data.method}), {data.answered} responded, {data.seconds} s",
     )
     common_facts = ", ".join(
         f"{fact} {data.common[fact]}" for fact in HEADLINE_FACTS if data.common.get(fact, "none") != "none"
@@ -62,7 +63,7 @@ def render_collective(data: CollectiveResult) -> list[Part]:
     )
     head = Text.assemble(
         ("Collective", "title"),
-        f"  {data.ranks} ranks on {len(data.nodes)} nodes ({data.method}), {data.seconds} s",
+        f"  {count(data.ranks, 'rank')} on {count(len(data.nodes), 'node')} ({data.method}), {data.seconds} s",
         f"  {network}",
     )
     parts: list[Part] = [head]

@@ -8,14 +8,14 @@ from envdoctor.commands.report.contents import PageContents
 from envdoctor.commands.report.records import IssueReport, LastRun
 from envdoctor.core.records import Finding, ProbeResult, Stack, Verification
 from envdoctor.output.bench import render_benchmark
-from envdoctor.output.check import choice_lines, count, skipped_checks, verdict
+from envdoctor.output.check import choice_lines, skipped_checks, verdict
 from envdoctor.output.check_status import status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.envelope import json_bytes, json_text
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.html import inline, to_html
 from envdoctor.output.machine import machine_tables
-from envdoctor.output.text import Part, Text
+from envdoctor.output.text import Part, Text, count
 from envdoctor.output.verification import MARKS, probe_details, probe_verdict
 from envdoctor.pages.chart import charts
 from envdoctor.pages.document import code_block, details, document, escape, table

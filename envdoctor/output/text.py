@@ -150,6 +150,11 @@ class Rows:
 Part = Text | Verbatim | Indented | Rows
 
 
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 check`, `2 checks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _with_style(text: Text, style: str) -> Text:
     return Text.assemble(*((piece, own or style) for piece, own in text.pieces), wrap=text.wrap) if style else text
 

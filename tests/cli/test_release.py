@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,22 @@ def test_action_refuses_other_commands_and_runs_none_of_its_inputs(tmp_path: Pat
     assert done.returncode == 2
     assert done.stderr.startswith("error: command is $'audit; touch created\\n::error::x'\nexpected: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_container_build_has_every_file_of_the_wheel() -> None:
+    """The last line of .dockerignore that matches a path or a directory above it decides."""
+    lines = (ROOT / ".dockerignore").read_text().split()
+
+    def is_ignored(path: str) -> bool:
+        above = [path, *map(str, Path(path).parents)]
+        matches = [line for line in lines if any(fnmatch(each, line.removeprefix("!")) for each in above)]
+        return bool(matches) and not matches[-1].startswith("!")
+
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    wheel = build["build"]["targets"]["wheel"]
+    needed = [*wheel["packages"], *wheel["force-include"], build["metadata"]["hooks"]["custom"]["path"], "README.md"]
+    assert [path for path in (*needed, "LICENSE", "pyproject.toml") if is_ignored(path)] == []
+    assert [path for path in ("docs/index.md", "tests", ".git") if not is_ignored(path)] == []
 
 
 def test_release_is_built_into_an_empty_directory_only(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def _pairs(values: dict[str, Any]) -> str:
 def _findings(findings: tuple[Finding, ...]) -> str:
     if not findings:
         return "## Findings\n\nNo problems found.\n"
-    parts = [f"## Findings\n\n{len(findings)} findings.\n"]
+    parts = [f"## Findings\n\n{len(findings)} finding{'s' if len(findings) > 1 else ''}.\n"]
     for finding in findings:
         evidence = [f"{each.fact}: {each.value}  ({each.source})" for each in finding.evidence]
         lines = [
