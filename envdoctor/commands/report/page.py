@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +68,10 @@ def _pairs(values: dict[str, Any]) -> str:
 def _findings(findings: tuple[Finding, ...]) -> str:
     if not findings:
         return "## Findings\n\nNo problems found.\n"
-    parts = [f"## Findings\n\n{len(findings)} finding{'s' if len(findings) > 1 else ''}.\n"]
+    nouns = {"info": "note", "unknown": "skipped check", "skipped": "skipped check"}
+    counts = Counter(nouns.get(finding.status, "problem") for finding in findings)
+    shown = [f"{number} {noun}{'s' if number > 1 else ''}" for noun, number in counts.items()]
+    parts = [f"## Findings\n\n{', '.join(shown)}.\n"]
     for finding in findings:
         evidence = [f"{each.fact}: {each.value}  ({each.source})" for each in finding.evidence]
         lines = [

@@ -17,6 +17,7 @@ from support.cases import each_case
 
 from envdoctor.commands.report import IssueReport, ReportRequest, make_report, run, to_markdown
 from envdoctor.commands.report.gather import _versions, read_tail
+from envdoctor.commands.report.page import _findings
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import (
     Distribution,
@@ -26,6 +27,7 @@ from envdoctor.core.records import (
     Machine,
     ProbeResult,
     Stack,
+    Status,
     TorchBuild,
     Verification,
     absent,
@@ -322,3 +324,12 @@ def test_a_file_name_of_another_format_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=f"a report has no format .{name[-3:]}"):
             run(ReportRequest(output=str(tmp_path / name)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_problems_notes_and_skipped_checks_are_counted_apart() -> None:
+    def finding(status: Status) -> Finding:
+        return Finding("GPU999", "x", status, "m")
+
+    text = _findings((finding("error"), finding("warning"), finding("info"), finding("unknown")))
+    assert text.startswith("## Findings\n\n2 problems, 1 note, 1 skipped check.\n")
+    assert _findings(()) == "## Findings\n\nNo problems found.\n"
