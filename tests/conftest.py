@@ -44,7 +44,8 @@ def without_shims(path: str) -> str:
     """Replace the folders of pyenv's scripts by that of this interpreter: uv runs them in each command."""
     own = str(Path(sys.base_prefix, "bin"))
     folders = [own if Path(folder).name == "shims" else folder for folder in path.split(os.pathsep)]
-    return os.pathsep.join(dict.fromkeys(folders))
+    # printed commands begin with `envdoctor` if it is on PATH
+    return os.pathsep.join(dict.fromkeys([*folders, str(Path(sys.executable).parent)]))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -6,14 +6,12 @@ project there (docs/releasing.md).
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from pathlib import Path
 
 from envdoctor.core.directories import PACKAGE
-
-DISTRIBUTION = "envdoctor-gpu"
+from envdoctor.core.program import DISTRIBUTION, is_in_uv_cache
 
 
 def extra_command(extra: str, requirement: str, python: str = sys.executable) -> str:
@@ -21,7 +19,7 @@ def extra_command(extra: str, requirement: str, python: str = sys.executable) ->
 
     An environment of `uvx` is in uv's cache and serves one start: the command starts envdoctor with the extra.
     """
-    if any(re.fullmatch(r"archive-v\d+", part) for part in Path(python).parts):
+    if is_in_uv_cache(python):
         return f"uvx --from '{DISTRIBUTION}[{extra}]' envdoctor {extra}"
     return shlex.join([python, "-m", "uv", "pip", "install", "--python", python, requirement])
 

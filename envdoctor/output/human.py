@@ -9,7 +9,7 @@ from envdoctor.commands.registry import load, renderer_name
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.results import CommandResult
 from envdoctor.output.console import err, out
-from envdoctor.output.text import Part, Text
+from envdoctor.output.text import Part, Text, hint
 
 
 def render(result: CommandResult) -> None:
@@ -34,7 +34,7 @@ def error_parts(error: EnvdoctorError) -> list[Part]:
     if error.expected:
         parts.append(Text.assemble(("expected: ", "dim"), error.expected))
     if error.hint:
-        parts.append(Text.assemble(("hint: ", "info"), error.hint, wrap=False))
+        parts.append(hint(error.hint))
     if error.causes:
         from envdoctor.output.diagnosis import likely
 

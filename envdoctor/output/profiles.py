@@ -10,7 +10,7 @@ from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.records import Finding
 from envdoctor.locking.lock import Lock
 from envdoctor.output.findings import remedy_lines
-from envdoctor.output.text import Part, Rows, Text, facts_table, indent, table
+from envdoctor.output.text import Part, Rows, Text, facts_table, hint, indent, table
 from envdoctor.profiles import Build, Pin, Profile, Wheel, When
 from envdoctor.profiles.records import ProfileEvidence
 
@@ -236,7 +236,7 @@ def _resolved(result: ProfileResolution, *, alone: bool) -> Parts:
     for finding in result.findings:
         yield from _finding(finding)
     if result.hint:
-        yield indent(Text.assemble(("hint: ", "info"), result.hint), 4)
+        yield indent(hint(result.hint), 4)
     if result.fits is False:
         mismatch = f"does not fit {result.machine}: {'; '.join(result.violated)}"
         yield indent(Text(mismatch, style="warning"), 4)

@@ -11,7 +11,7 @@ from envdoctor.commands.watch import WatchResult
 from envdoctor.output import run_lines
 from envdoctor.output.console import out
 from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
-from envdoctor.output.text import Part, Text, table
+from envdoctor.output.text import Part, Text, hint, table
 from envdoctor.training.runs.directory import resume_hint
 
 ENDINGS = {"done": ("✓ ", "ok"), "failed": ("✗ ", "error"), "interrupted": ("! ", "warning"), "": ("• ", "info")}
@@ -37,7 +37,7 @@ def render_watch(data: WatchResult) -> list[Part]:
         error = state.error
         parts.append(Text.assemble(("error: ", "error"), error.message))
         parts += [Text.assemble(("expected: ", "info"), error.expected)] if error.expected else []
-        parts += [Text.assemble(("hint: ", "info"), error.hint, wrap=False)] if error.hint else []
+        parts += [hint(error.hint)] if error.hint else []
     if state.ending == "interrupted":
         parts.append(Text(resume_hint(Path(data.directory)), style="info", wrap=False))
     return parts

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from envdoctor.core.program import start_command
+
 Piece = tuple[str, str]  # text and style
 # Styles whose text is never broken at its spaces. `path` and `name` have no colour.
 WHOLE_STYLES = frozenset({"command", "path", "name"})
@@ -47,6 +49,7 @@ class Text:
         if isinstance(text, Text):
             self.pieces += text.pieces
         elif text:
+            text = start_command(text) if style == "command" else text
             self.pieces.append((text.expandtabs().translate(CONTROL), style))
         return self
 
@@ -177,3 +180,8 @@ def indent(part: Text | Rows, left: int = 4) -> Indented:
 def command(line: str) -> Text:
     """A command to paste."""
     return Text(f"$ {line}", style="command")
+
+
+def hint(text: str) -> Text:
+    """The hint of an error, which may be a command."""
+    return Text.assemble(("hint: ", "info"), start_command(text), wrap=False)
