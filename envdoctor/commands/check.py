@@ -220,14 +220,16 @@ def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
 def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     """Fix problems, or check again after the user did; otherwise install, verify or train, in this order."""
     problem = next((finding for finding in data.findings if finding.status in ("error", "warning")), None)
-    if data.report or (problem and request.machine):
+    is_venv = data.stack is not None and data.stack.kind.value == "venv"
+    can_fix = is_venv and any(map(is_automatic, data.findings))
+    if data.report or (problem and request.machine and not can_fix):
         return f"envdoctor explain {problem.id.removeprefix('TEXT-')}" if problem else ""
     place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
     if problem:
         named = place if request.venv or request.python else []
-        is_venv = data.stack is not None and data.stack.kind.value == "venv"
-        command = "fix" if is_venv and any(map(is_automatic, data.findings)) else "check"
-        return shlex.join(["envdoctor", command, *named])
+        words = ["envdoctor", "fix" if can_fix else "check", *named]
+        words += ["--machine", request.machine] if request.machine else []
+        return shlex.join([*words, *(word for fact in request.facts for word in ("--fact", fact))])
     if data.stack is None or data.stack.torch.state == "absent":
         return f"envdoctor install {data.choice.profile}" if data.choice.profile else ""
     if request.machine:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
+
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.options import Argument, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.record import Record
@@ -41,15 +43,32 @@ if TYPE_CHECKING:
     from envdoctor.training.runs.events import Event
 
 
+OWN_RECIPE = "dataset"  # contains no setting of another task
+DEMO_RECIPE = "sort"  # needs no data and no download
+
+
 class TrainRequest(Record, frozen=True, kw_only=True):
     """Starts the bundled GRPO trainer, or verl, on this machine or through a launcher.
+
+    Example: envdoctor train --model Qwen/Qwen2.5-0.5B-Instruct --data rows.jsonl --reward score.py:helpful
 
     Example: envdoctor train tes --set data=./weeks --set steps=100
 
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """
 
-    recipe: Annotated[str, Argument("A bundled recipe, or your own TOML file.", "[RECIPE]")] = "sort"
+    recipe: Annotated[
+        str,
+        Argument(
+            f"A bundled recipe, or your own TOML file; default: {OWN_RECIPE} with --model, --data or --reward, "
+            f"otherwise {DEMO_RECIPE}.", "[RECIPE]",
+        ),
+    ] = ""  # fmt: skip
+    model: Annotated[str, Option("--model", "The model to train: a directory or a name on the Hub.", "ID|DIR")] = ""
+    data: Annotated[str, Option("--data", "A file, a directory or a dataset of the Hub.", "PATH|NAME")] = ""
+    rewards: Annotated[
+        tuple[str, ...], Option("--reward", "A reward; may be repeated.", "FILE.py:FUNCTION|NAME")
+    ] = ()
     assignments: SetOption = ()
     venv: VenvOption = ""
     python: PythonOption = ""
@@ -64,8 +83,9 @@ class TrainRequest(Record, frozen=True, kw_only=True):
 
     @property
     def all_assignments(self) -> tuple[str, ...]:
-        """The settings of --set, --report-to and --stop-on."""
-        named = {"report_to": self.report_to, "stop_on": self.stop_on}
+        """The settings of --set and of the options that are settings."""
+        named = {"model": self.model, "data": self.data, "rewards": ",".join(self.rewards)}
+        named |= {"report_to": self.report_to, "stop_on": self.stop_on}
         return (*self.assignments, *(f"{key}={value}" for key, value in named.items() if value))
 
     @property
@@ -102,6 +122,9 @@ def _option_words(options: Mapping[str, object]) -> Iterator[str]:
 
 def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     """Check settings, data and environment, write the run directory, and start the trainer."""
+    if not request.recipe:
+        recipe = OWN_RECIPE if request.model or request.data or request.rewards else DEMO_RECIPE
+        request = msgspec.structs.replace(request, recipe=recipe)
     if request.list_settings:
         return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(request.recipe))))
     _require_utf8(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -111,7 +112,8 @@ def skipped_checks(findings: Sequence[Finding], *, details: bool) -> list[Part]:
 def _next(data: CheckResult) -> list[Part]:
     if not data.next_command:
         return []
-    where = f", on {data.machine.name}" if data.machine.name and "explain" not in data.next_command else ""
+    elsewhere = data.machine.name and not re.search(r"^envdoctor (explain|fix) ", data.next_command)
+    where = f", on {data.machine.name}" if elsewhere else ""
     return [Text(f"\nnext{where}:"), indent(command(data.next_command), 2)]
 
 

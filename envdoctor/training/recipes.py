@@ -66,18 +66,31 @@ def read_recipe(name_or_file: str) -> Recipe:
     if name_or_file.endswith(".toml") or "/" in name_or_file:
         path = expand_home(name_or_file)
         if _is_model(name_or_file, path):
-            raise BadInput(
-                f"{name_or_file} is a model; a recipe was expected",
-                expected="a recipe; plan takes a model as --model, train as --set model=MODEL",
-                hint=f"envdoctor plan --model {shlex.quote(name_or_file)}",
-            )
+            raise _model_for_recipe(name_or_file, name_or_file)
     elif name_or_file in recipe_names():
         path = bundled_directory("train") / "recipes" / f"{name_or_file}.toml"
+    elif model := _known_model(name_or_file):
+        raise _model_for_recipe(name_or_file, model)
     else:
         raise unknown_name("recipe", name_or_file, recipe_names(), hint=HINT)
     return convert(
         decode_toml(path, expected=FILE_KIND, hint=HINT), Recipe, source=str(path), expected=FILE_KIND, hint=HINT
     )
+
+
+def _model_for_recipe(name: str, model: str) -> BadInput:
+    return BadInput(
+        f"{name} is a model; a recipe was expected",
+        expected="a recipe, or a model as --model MODEL",
+        hint=f"envdoctor plan --model {shlex.quote(model)}",
+    )
+
+
+def _known_model(name: str) -> str:
+    """The full name of a model whose sizes are bundled, without regard to case; empty for another name."""
+    models = decode_toml(bundled_directory("train") / "memory/known_models.toml", expected="model sizes", hint=HINT)
+    names = (model for entry in models["model"] for model in entry["names"])
+    return next((model for model in names if model.lower().rpartition("/")[2] == name.lower()), "")
 
 
 def _is_model(name: str, path: Path) -> bool:

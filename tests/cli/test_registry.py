@@ -107,7 +107,7 @@ def test_an_option_with_an_argument_is_both() -> None:
         parsed(["check", "a", "--venv", "b"])
     assert parsed(["lock", "a", "b", "--profile", "c"]).profiles == ("a", "b", "c")
     with pytest.raises(BadInput, match="PROFILE is missing") as caught:
-        parsed(["export"])
+        parsed(["fetch", "--dest", "a"])
     assert caught.value.hint == "envdoctor profiles"
 
 

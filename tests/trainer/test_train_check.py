@@ -181,6 +181,11 @@ def test_held_out_must_match_one_file(tmp_path: Path, held_out: str, seen: str) 
 def test_data_must_be_given_and_exist(tmp_path: Path) -> None:
     assert "data is not set" in error_of(check("tes", tmp_path))["message"]
     assert "no such file or directory" in error_of(check("tes", tmp_path, data="nowhere"))["message"]
+    (tmp_path / "rows.jsonl").touch()
+    for missing in ("rows.json", "row.jsonl"):  # not taken for names of the Hub
+        error = error_of(check("dataset", tmp_path, model="m", data=missing))
+        assert "no such file or directory" in error["message"]
+        assert error["hint"] == "--set data=rows.jsonl"
     assert "File name too long" in error_of(check("tes", tmp_path, data="x" * 300))["message"]
 
 

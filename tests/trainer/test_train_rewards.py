@@ -195,6 +195,14 @@ def error_message(name: str, **arguments: Any) -> str:
     return caught.value.message
 
 
+def test_a_function_for_texts_gets_the_hint_that_completions_are_messages(tmp_path: Path) -> None:
+    rewards = Rewards(defaults(rewards=[write_reward(tmp_path, "return [len(one.strip()) for one in completions]")]))
+    with pytest.raises(BadInput) as caught:
+        rewards.score([row(prompt=[{"role": "user", "content": "2+2="}])], ["4"])
+    assert caught.value.hint.startswith("a completion is a list of messages here: use completion[0]['content']")
+    assert rewards.score([row(prompt="2+2=")], ["4"]) == [{"reward": 1.0, "reward_f": 1.0}]
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [

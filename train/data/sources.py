@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from data.tes import find_tes_files
 from settings import BadInput, expand_user
 
 KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+OTHER_KINDS = {".json", ".txt", ".tsv", ".arrow", ".xlsx", ".zip", ".gz", ".zst"}  # of files, not of Hub names
 HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?(?:@([\w./-]+))?")
 EXPECTED_DATA = (
     "a CSV, JSONL or Parquet file, a directory of one of these kinds, or a Hub dataset NAME, NAME:CONFIG or "
@@ -65,8 +67,12 @@ def _find_source(data: str, data_format: str) -> Source:
             hint="--set data=PATH",
         ) from None
     if _is_path(data):
+        files = [each.name for each in path.parent.glob("*") if each.suffix.lower() in KINDS]
+        close = difflib.get_close_matches(path.name, files, 1)
         raise BadInput(
-            f"settings: data = {data}: no such file or directory", expected=EXPECTED_DATA, hint="--set data=PATH"
+            f"settings: data = {data}: no such file or directory",
+            expected=EXPECTED_DATA,
+            hint=f"--set data={path.parent / close[0]}" if close else "--set data=PATH",
         )
     return Source("hub", data)
 
@@ -88,7 +94,7 @@ def _is_path(data: str) -> bool:
     """Whether the name of something that does not exist means a path rather than a dataset on the Hub."""
     first = Path(data).parts[0]
     in_local_folder = len(Path(data).parts) > 1 and Path(first).is_dir()
-    return Path(data).suffix.lower() in KINDS or in_local_folder or not HUB_NAME.fullmatch(data)
+    return Path(data).suffix.lower() in {*KINDS, *OTHER_KINDS} or in_local_folder or not HUB_NAME.fullmatch(data)
 
 
 def _kind_of(path: Path) -> str:

@@ -29,6 +29,7 @@ NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function"]
 MAX_REWARD = 1e18  # TRL computes in float32, where the squares of larger values are infinite and cause NaN
 PATTERN_SECONDS = 1.0  # per completion: limits patterns with catastrophic backtracking
 HARMONY_MARK = "<|channel|>"
+CORRECT_HINT = "correct the reward, then start again, or continue from a checkpoint with --resume latest"
 PER_SAMPLE = ("prompts", "completions", "completion_ids")
 
 
@@ -119,7 +120,7 @@ class Rewards:
             raise
         except (Exception, SystemExit) as error:
             number, cause = _find_failing_sample(part, batch, error)
-            raise sample_error(part.name, f"raised {cause}", batch, number) from error
+            raise sample_error(part.name, f"raised {cause}", batch, number, hint=_hint(error, batch)) from error
         return check_values(part.name, values, batch)
 
     def _choose(self, name: str) -> Callable[[Batch], object]:
@@ -292,7 +293,14 @@ def check_values(name: str, values: object, batch: Batch) -> Values:
     return checked
 
 
-def sample_error(name: str, problem: str, batch: Batch, number: int | None) -> BadInput:
+def _hint(error: BaseException, batch: Batch) -> str:
+    """Return the hint for a function that expects a text where completions are messages, as its prompts are."""
+    if isinstance(batch.rows[0]["prompt"], str) or not re.search(r"\b(list|dict)\b", str(error)):
+        return CORRECT_HINT
+    return "a completion is a list of messages here: use completion[0]['content'], or --set chat=text for plain texts"
+
+
+def sample_error(name: str, problem: str, batch: Batch, number: int | None, *, hint: str = CORRECT_HINT) -> BadInput:
     """Return the error of a reward with the step and, if known, the sample."""
     state, sample = batch.arguments.get("trainer_state"), ""
     step = batch.arguments.get("step") or (state.global_step + 1 if state is not None else None)
@@ -304,7 +312,7 @@ def sample_error(name: str, problem: str, batch: Batch, number: int | None) -> B
     return BadInput(
         f"reward {name}, {phase}: it {problem}{sample}",
         expected=f"a list with one number per sample of at most {MAX_REWARD:g}, or None if the reward does not apply",
-        hint="correct the reward, then start again, or continue from a checkpoint with --resume latest",
+        hint=hint,
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
+from support.command import envdoctor
 from support.export_stack import BUNDLED, COMPLETE, TORCH, UV, SmallStack, docker_words, with_environment
 from support.local_packages import PYTHON, write_wheel
 from support.pip import make_venv_with_pip
@@ -72,6 +73,15 @@ def test_unknown_forms_and_locks_of_other_profiles_are_errors(stack: SmallStack)
 
 
 # Installs with uv and pip
+
+
+def test_a_machine_selects_the_profile_that_fits_it_best(tmp_path: Path) -> None:
+    for machine, profile in (("h100", "x86-cu130: x86_64"), ("gh200-480gb", "gh200: GH200 (aarch64)")):
+        assert envdoctor("export", "--machine", machine, home=tmp_path).stdout.startswith(f"# Profile {profile}")
+    for words in ([], ["cpu", "--machine", "h100"]):
+        refused = envdoctor("export", *words, home=tmp_path)
+        assert refused.returncode == 2
+        assert "expected: PROFILE, or --machine NAME" in refused.stderr
 
 
 def test_uv_commands_in_the_header_install_the_requirements(stack: SmallStack) -> None:

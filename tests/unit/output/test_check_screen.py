@@ -211,3 +211,12 @@ def test_after_a_fix_the_next_command_checks_again(venv: Path) -> None:
     assert choose_next_command(CheckRequest(venv="./a b"), data) == "envdoctor check --venv './a b'"
     assert choose_next_command(CheckRequest(python="python3"), data) == "envdoctor check --python python3"
     assert choose_next_command(CheckRequest(), data) == "envdoctor check"
+
+
+def test_an_environment_is_fixed_for_a_recorded_machine(tmp_path: Path) -> None:
+    add_distribution(make_venv(tmp_path / "old"), "torch", "2.5.1+cu124")
+    request = {"machine": "rtx5090", "venv": str(tmp_path / "old"), "facts": ("driver.version=580.65.06",)}
+    data = check(**request)
+    command = f"envdoctor fix --venv {tmp_path}/old --machine rtx5090 --fact driver.version=580.65.06"
+    assert data.next_command == command
+    assert shown(data)[-2:] == ["next:", f"  $ {command}"]

@@ -16,6 +16,7 @@ CHOSEN = {
     "a100": "x86-cu128-vllm",
     "cpu-2core": "cpu",
     "gh200-480gb": "gh200",
+    "h100": "x86-cu130",
     "h100x8": "x86-cu128-vllm",
     "h200": "x86-cu130",
     "rtx4090": "x86-cu128-vllm",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command import envdoctor, environment, snapshot
+from support.command import envdoctor, envelope, environment, snapshot
 from support.paths import ROOT
 
 from envdoctor.core.errors import EnvdoctorError
@@ -96,6 +96,26 @@ def test_error_of_an_earlier_start_is_not_reported(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "the judge is offline" not in done.stderr
     assert "no Python here" in done.stderr
+
+
+def test_model_data_and_reward_need_no_recipe(tmp_path: Path) -> None:
+    """They are settings; without a recipe, no setting of another task is inherited."""
+    rows = [json.dumps({"prompt": f"{number}+1=", "answer": str(number + 1)}) for number in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    (tmp_path / "score.py").write_text("def right(completions, answer, **_): ...\ndef short(completions, **_): ...\n")
+    words = ["--model", "me/mine", "--data", "rows.jsonl", "--reward", "score.py:right", "--dry-run"]
+    done = train(tmp_path, *words, "--reward", "score.py:short", "--set", "steps=3", "--format", "json")
+    run = envelope(done)["data"]["run"]
+    expected = {name: setting.default for name, setting in ((each.name, each) for each in recipes.read_settings())}
+    rewards = [f"{tmp_path}/score.py:{name}" for name in ("right", "short")]
+    expected |= {"model": "me/mine", "data": str(tmp_path / "rows.jsonl"), "rewards": rewards, "steps": 3}
+    assert {name: value for name, value in run["settings"].items() if value != expected[name]} == {}
+    assert "/runs/dataset-" in run["directory"]
+    other = train(tmp_path, "gsm8k", *words, "--format", "json")
+    assert envelope(other)["data"]["run"]["settings"]["system_prompt"].startswith("Reason step by step")
+    refused = train(tmp_path, "--resume", "latest", "--model", "me/mine")
+    assert refused.returncode == 2
+    assert "cannot be combined with --resume" in refused.stderr
 
 
 @pytest.mark.parametrize(("words", "kept"), [([], []), (["--run", "runs/mine"], ["mine"])])
