@@ -24,7 +24,7 @@ from envdoctor.cli.parameters import HELP, Parameter
 from envdoctor.commands.registry import GROUPS, child_names, summary_of
 from envdoctor.completion.scripts import SCRIPTS
 from envdoctor.core.config import KEYS, PREFIX
-from envdoctor.core.distribution import DISTRIBUTION
+from envdoctor.core.program import DISTRIBUTION
 from envdoctor.export import FORMS
 from envdoctor.integrations.tools import TOOLS, input_schema
 from envdoctor.knowledge.symptoms import symptom_table

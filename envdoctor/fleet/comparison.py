@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 
 from envdoctor import __version__
-from envdoctor.core.distribution import DISTRIBUTION
+from envdoctor.core.program import DISTRIBUTION
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact

@@ -18,7 +18,7 @@ import pytest
 from support.paths import ROOT
 
 from envdoctor import __version__
-from envdoctor.core.distribution import DISTRIBUTION
+from envdoctor.core.program import DISTRIBUTION
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from pathlib import Path
 from support.paths import ROOT
 
 from envdoctor import __version__
-from envdoctor.core.distribution import DISTRIBUTION, extra_command, upgrade_command
+from envdoctor.core.distribution import extra_command, upgrade_command
+from envdoctor.core.program import DISTRIBUTION
 
 
 def test_name_and_version_are_those_of_the_project_file() -> None:

@@ -9,7 +9,7 @@ from support.cases import each_case
 from test_fleet import compare, node
 
 from envdoctor import __version__
-from envdoctor.core.distribution import DISTRIBUTION
+from envdoctor.core.program import DISTRIBUTION
 from envdoctor.core.remedies import Install, either, remedy_of
 from envdoctor.fleet.ranks import RankState
 from envdoctor.fleet.records import NodeReport, on_node
