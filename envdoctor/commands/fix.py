@@ -13,7 +13,7 @@ import msgspec
 
 from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.directories import log_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, closest_match
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, closest_match
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
@@ -47,6 +47,7 @@ from envdoctor.remedies import add_pinned_remedies
 from envdoctor.rules import RULES, evaluate
 
 RULE_ID = re.compile(r"[A-Z]+[0-9]{3}")
+NETWORK_HINT = "check the network or name a mirror (export PIP_INDEX_URL=ADDRESS), then run the same command again"
 SUFFIX = "-fixed"  # of the new environment next to one that envdoctor did not create
 
 
@@ -114,7 +115,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     paths = EnvironmentPaths(_target(source, request) if chosen else source)
     choices = first_choices(machine, stack, chosen)
     packages = _plan(source, paths.venv, fixables, choices, machine=machine, stack=stack)
-    if packages.failure:  # the index may lack the exact versions of the tables
+    if packages.failure and not packages.unreachable:  # the index may lack the exact versions of the tables
         ranges = choices_with_ranges(chosen)
         other = _plan(source, paths.venv, fixables, ranges, machine=machine, stack=stack)
         choices, packages = (choices, packages) if other.failure else (ranges, other)
@@ -125,6 +126,10 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     planned = with_planned_files(packages, files)
     if request.dry_run or not any(each.state == "planned" for each in planned.findings):
         return CommandResult(planned, _exit_code(planned))
+    if planned.unreachable:
+        raise EnvdoctorError(
+            f"nothing was changed: {planned.failure}", expected="a package source that answers", hint=NETWORK_HINT
+        )
     _confirm(request, planned, source, reporter)
     words = with_variables(request.command, planned_settings(planned)) if request.command else ()
     fix = Fix(
@@ -244,7 +249,7 @@ def _plan(
         venv=str(source), target=str(target), applied=False, dry_run=True,
         findings=tuple(_entry(each, choices) for each in fixables),
         commands=tuple(map(command_of, combined_steps(first, f"{source}/bin/python"))),
-        changes=planned_changes(uv.output), failure=uv.failure,
+        changes=planned_changes(uv.output), failure=uv.failure, unreachable=uv.unreachable,
     )  # fmt: skip
 
 

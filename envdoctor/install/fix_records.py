@@ -31,6 +31,7 @@ class FixResult(Record, frozen=True, kw_only=True):
     files: tuple[FileEdit, ...] = ()  # of --write
     notes: tuple[str, ...] = ()
     failure: str = ""  # why nothing was changed
+    unreachable: bool = False  # the failure: a package source did not answer
     possible: tuple[str, ...] = ()  # findings whose remedies work without those that failed
     previous: str = ""  # the replaced environment, kept for rollback
     log: str = ""

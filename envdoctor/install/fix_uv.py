@@ -23,6 +23,7 @@ class UvResult(NamedTuple):
 
     output: str
     failure: str
+    unreachable: bool = False  # a source of packages: the remedies may be right
 
 
 def run_steps(
@@ -57,13 +58,13 @@ def run_steps(
         for step in combined_steps(applications, python):
             constrained = isinstance(step, Install) and not step.no_deps
             done = run(step, *(("--constraints", constraints.name) if constrained else ()))
-            if constrained and not done.ok:
+            if constrained and not done.ok and not is_unreachable(done.output):
                 done = run(step)
             outputs.append(done.output)
             if not done.ok:
-                failure = f"uv {done.ending}: {summarize_error(done.output)}"
-                failure = describe_unreachable(done.output) if is_unreachable(done.output) else failure
-                return UvResult("".join(outputs), failure)
+                if is_unreachable(done.output):
+                    return UvResult("".join(outputs), describe_unreachable(done.output), unreachable=True)
+                return UvResult("".join(outputs), f"uv {done.ending}: {summarize_error(done.output)}")
     return UvResult("".join(outputs), "")
 
 

@@ -72,6 +72,7 @@ def _changes(data: FixResult) -> list[Part]:
         parts += [Text("  together:"), *(indent(command(line)) for line in data.commands)]
     if data.dry_run and data.failure:
         subject = "these remedies cannot be applied together" if len(data.findings) > 1 else "it cannot be applied"
+        subject = "the changes of the other packages are not known" if data.unreachable else subject
         parts.append(Text(f"  {subject}: {data.failure}", style="error"))
     if data.changes and (data.applied or data.dry_run):
         parts.append(Text("  changed packages:" if data.applied else "  packages that would change:"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import signal
+import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -183,6 +184,21 @@ def test_a_dry_run_and_a_pipe_without_yes_change_nothing(broken: Place) -> None:
     done = fix(broken)
     assert done.returncode == 2
     assert envelope(done)["error"]["hint"].endswith(f"envdoctor fix {broken.venv} --machine cpu-2core --yes")
+    assert_unchanged(broken, before)
+
+
+def test_an_unreachable_source_is_no_fault_of_the_remedies(broken: Place) -> None:
+    before = file_tree(broken.venv)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        index = {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": f"http://127.0.0.1:{unused.getsockname()[1]}/simple"}
+        planned = fix(broken, "--dry-run", "--format", "human", **index)
+        refused = fix(broken, "--yes", "--format", "human", **index)
+    assert planned.returncode == 1
+    assert "the changes of the other packages are not known: http://127.0.0.1" in planned.stdout
+    assert refused.returncode == 3
+    assert refused.stderr.startswith("error: nothing was changed: http://127.0.0.1")
+    assert "name a mirror" in refused.stderr
     assert_unchanged(broken, before)
 
 
