@@ -297,6 +297,7 @@ class ReportCoverage(Record, frozen=True):
     missing: tuple[MissingFact, ...]
     unread: tuple[str, ...]  # lines that look like facts, but were not understood
     notes: tuple[str, ...]  # about facts that were left out
+    other_gpu: str = ""  # an AMD GPU or a ROCm build, for which there are no rules; `enough` is false
 
 
 class Evidence(Record, frozen=True):

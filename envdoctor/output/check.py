@@ -39,6 +39,9 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     if errors or warnings:
         mark = ("✗ ", "error") if errors else ("! ", "warning")
         title = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
+    elif data.coverage and data.coverage.other_gpu:
+        mark, title = ("? ", "unknown"), "not judged"
+        note = f": {data.coverage.other_gpu}, and the rules are for NVIDIA GPUs; no problems"
     elif data.coverage and not data.coverage.enough:
         mark, title = ("? ", "unknown"), "not enough to judge"
         note = f": {_conjunction([each.fact for each in data.coverage.missing])} unknown; no problems"

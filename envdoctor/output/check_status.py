@@ -116,7 +116,7 @@ def _gpu(gpu: Gpu) -> str:
 def _missing(name: str, fact: Fact[Any]) -> Status:
     if fact.state == "unreadable":
         return Status("?", name, _unknown(fact))
-    return Status("-", name, Text("none", style="dim"))
+    return Status("-", name, Text(fact.note if fact.note.startswith("no NVIDIA GPU, but ") else "none", style="dim"))
 
 
 def _unknown(fact: Fact[Any]) -> Text:

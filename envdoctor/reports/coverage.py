@@ -14,6 +14,7 @@ FACT_WORDS = re.compile(
     r"|transformers|torchvision|torchaudio|xformers|operating system|graphics)\b",
     re.IGNORECASE,
 )
+AMD_GPU = re.compile(r"^no NVIDIA GPU, but (.*(?:\bAMD\b|Radeon|Instinct|gfx\d|ROCm).*)", re.IGNORECASE)
 LABELED = re.compile(r"[-*+|>#\s]{0,8}[*_`]{0,2}[A-Za-z][\w ./()-]{1,44}[*_`]{0,2}\s{0,30}(?:[:=|]|\s{2})\s{0,30}\S")
 LOG = re.compile(
     r"Error|error:|Exception|Traceback|^\s*File \"|\bWARN|\bINFO\b|\bDEBUG\b|^\s{4,}\S+ = |\bwarn\(|\d%\|"
@@ -25,7 +26,20 @@ LOG = re.compile(
 def measure_coverage(machine: Machine, stack: Stack, rest: str, notes: tuple[str, ...] = ()) -> ReportCoverage:
     """Compare the facts of a report with those that a verdict needs. `rest` is the text that no parser read."""
     missing = tuple(_missing(machine, stack))
-    return ReportCoverage(enough=not missing, missing=missing, unread=_unread(rest), notes=notes)
+    other = _other_gpu(machine, stack)
+    return ReportCoverage(
+        enough=not missing and not other, missing=missing, unread=_unread(rest), notes=notes, other_gpu=other
+    )
+
+
+def _other_gpu(machine: Machine, stack: Stack) -> str:
+    """The AMD GPU of a report without one of NVIDIA, or the ROCm build of torch; empty if there is neither."""
+    if machine.gpus.value:
+        return ""
+    named = AMD_GPU.search(machine.gpus.note)
+    torch = stack.torch.value
+    hip = torch.hip.value if torch else None
+    return named[1].strip() if named else f"a GPU for ROCm {hip}" if hip else ""
 
 
 def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:

@@ -213,6 +213,27 @@ def test_after_a_fix_the_next_command_checks_again(venv: Path) -> None:
     assert choose_next_command(CheckRequest(), data) == "envdoctor check"
 
 
+def test_a_report_of_an_amd_gpu_is_not_judged(tmp_path: Path) -> None:
+    """There are no rules for ROCm, so that "no problems" would be a false verdict."""
+    text = (
+        "PyTorch version: 2.6.0+rocm6.2\nCUDA used to build PyTorch: N/A\nROCM used to build PyTorch: 6.2.41133\n"
+        "Python version: 3.12.3\nIs CUDA available: True\nGPU models and configuration: {}\n"
+        "[pip3] torch==2.6.0+rocm6.2\n"
+    )
+    report = tmp_path / "report.txt"
+    for gpus, verdict in (
+        (
+            "AMD Instinct MI300X (gfx942)",
+            "? not judged: AMD Instinct MI300X (gfx942), and the rules are for NVIDIA GPUs",
+        ),
+        ("No CUDA", "? not judged: a GPU for ROCm 6.2.41133, and the rules are for NVIDIA GPUs"),
+    ):
+        report.write_text(text.format(gpus))
+        done = run(CheckRequest(report=str(report)))
+        assert shown(done.data)[0] == f"{verdict}; no problems in the report"
+        assert done.exit_code == 1
+
+
 def test_an_environment_is_fixed_for_a_recorded_machine(tmp_path: Path) -> None:
     add_distribution(make_venv(tmp_path / "old"), "torch", "2.5.1+cu124")
     request = {"machine": "rtx5090", "venv": str(tmp_path / "old"), "facts": ("driver.version=580.65.06",)}
