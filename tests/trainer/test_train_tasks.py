@@ -163,7 +163,8 @@ def test_each_recipe_file_is_valid(name: str) -> None:
     table = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     file = "verl_settings.toml" if table.get("engine") == "verl" else "settings.toml"
     options = {"find_conflicts": find_verl_conflicts} if table.get("engine") == "verl" else {}
-    resolved = resolve_settings(recipe, {}, file=file, **options)
+    own = {"model": "a/model", "data": "rows.jsonl"} if name == "dataset" else {}  # it has no default for these
+    resolved = resolve_settings(recipe, own, file=file, **options)
     assert set(resolved) == set(setting_definitions(file))
     assert recipe.settings.items() <= resolved.items()
     assert set(table) <= {"name", "summary", "engine", "settings"}
