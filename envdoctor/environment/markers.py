@@ -22,7 +22,7 @@ NAMES = {"os_name", "platform_machine", "platform_system", "sys_platform"}  # co
 class Markers:
     """Evaluates the markers of Requires-Dist lines for one environment. Results are cached."""
 
-    def __init__(self, python_version: str, machine: str = "") -> None:
+    def __init__(self, python_version: str, machine: str = "", extra: str = "") -> None:
         full = python_version if python_version.count(".") >= 2 else f"{python_version or '3'}.0"
         self._environment = {
             "implementation_name": "cpython",
@@ -36,12 +36,12 @@ class Markers:
             "python_full_version": full,
             "python_version": ".".join(full.split(".")[:2]),
             "sys_platform": "linux",
-            "extra": "",
+            "extra": extra,
         }
         self._is_true = lru_cache(maxsize=None)(self._evaluate)
 
     def applicable(self, lines: Iterable[str]) -> tuple[str, ...]:
-        """The requirements, without markers, of the lines that apply when no extra is requested."""
+        """The requirements, without markers, of the lines that apply, with those of the extra."""
         requirements = []
         for line in lines:
             requirement, _, marker = line.partition(";")
@@ -63,7 +63,7 @@ class Markers:
     def _evaluate_usual(self, marker: str) -> bool | None:
         """The value of a marker of a usual form, else None: importing packaging's parser takes 12 ms."""
         if "extra" in marker:
-            return False if _requires_extra(marker) else None
+            return False if not self._environment["extra"] and _requires_extra(marker) else None
         if "(" in marker or (" and " in marker and " or " in marker):
             return None
         values = [self._compare(part) for part in re.split(" and | or ", marker)]

@@ -45,6 +45,7 @@ class TorchPairing(TableRow, frozen=True, kw_only=True):
     package: str
     versions: str  # specifier
     torch: str  # specifier
+    imports: str = ""  # torch releases with which it can be imported; empty: all
 
 
 class Numpy2Release(TableRow, frozen=True, kw_only=True):

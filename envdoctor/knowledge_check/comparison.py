@@ -20,6 +20,8 @@ from envdoctor.knowledge_check.wheels import glibc_of, pythons_of, summarize_whe
 PYTHONS = ("3.10", "3.11", "3.12")  # of the requires tables
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _RUNTIME = re.compile(r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit)")
+# Extras without which a package is a client only. The tables count their requirements as required.
+RUNTIME_EXTRAS = {"sglang": ("srt",)}
 YES_NO = {True: "yes", False: "no"}
 
 NO_BOUND: frozenset[str] = frozenset()  # a package without bounds, which the tables omit
@@ -57,7 +59,7 @@ def compare_requirements(
     required_packages = parse_specifiers(line for release in table for line in release.requires)
     optional_packages = parse_specifiers(line for release in table for line in release.optional)
     for field, table_specifiers, wheel_specifiers, covered in (
-        ("requires", parse_specifiers(row.requires), required_specifiers(metadata), required_packages),
+        ("requires", parse_specifiers(row.requires), required_specifiers(metadata, package), required_packages),
         ("optional", parse_specifiers(row.optional), [optional_specifiers(metadata)], optional_packages),
     ):
         for name in sorted(covered):
@@ -82,16 +84,30 @@ def clauses(specifier: str) -> frozenset[str]:
     return frozenset("".join(part.split()) for part in specifier.split(",") if part.strip())
 
 
-def required_specifiers(metadata: Metadata) -> list[Specifiers]:
-    """Return the requirements without extras on Linux x86_64, for each Python."""
+def required_specifiers(metadata: Metadata, package: str) -> list[Specifiers]:
+    """Return the requirements, with those of the runtime's extra, on Linux x86_64, for each Python."""
     by_python: list[Specifiers] = []
     for python in PYTHONS:
         combined: dict[str, frozenset[str]] = {}
-        for line in Markers(python, "x86_64").applicable(metadata.requires):
+        for line in _applicable(metadata.requires, python, package):
             if parsed := parse_requirement(line):
                 combined[parsed.name] = combined.get(parsed.name, NO_BOUND) | clauses(parsed.specifier)
         by_python.append({name: {specifier} for name, specifier in combined.items()})
     return by_python
+
+
+def _applicable(lines: Sequence[str], python: str, package: str) -> list[str]:
+    """The requirements that apply. An extra of the runtime may name others: `sglang[common]; extra == "srt"`."""
+    applicable: dict[str, None] = {}
+    extras = ["", *RUNTIME_EXTRAS.get(package, ())]
+    for extra in extras:
+        for line in Markers(python, "x86_64", extra).applicable(lines):
+            named = re.match(rf"{package}\[(.+?)\]", line)
+            extras += [
+                name for each in (named[1].split(",") if named else ()) if (name := each.strip()) not in extras
+            ]
+            applicable[line] = None
+    return list(applicable)
 
 
 def optional_specifiers(metadata: Metadata) -> Specifiers:

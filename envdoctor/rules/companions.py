@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
-from envdoctor.knowledge.releases import bitsandbytes_libraries, torch_pairings
+from envdoctor.knowledge.releases import TorchPairing, bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
     is_local_build,
@@ -39,7 +39,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
 
     Installers therefore accept the combination. torchao 0.13 and newer logs `Skipping import of cpp extensions due to
     incompatible torch version` and uses its slower Python code. Older releases with torch 2.9 or newer abort the
-    process at import.
+    process at import. torchao 0.13 and newer uses names that older torch releases lack, so that its import fails.
 
     Fix: install the torchao release for the installed torch.
 
@@ -53,21 +53,29 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         return
     rows = [row for row in torch_pairings() if row.package == "torchao"]
     row = next((row for row in rows if satisfies(public_part(torchao), row.versions)), None)
-    if not row or satisfies(public_part(torch), row.torch) is not False:
+    if not row or _works_with(row, torch):
         return
+    cannot_import = bool(row.imports) and satisfies(public_part(torch), row.imports) is False
     if any(satisfies(torchao, specifier) is False for specifier in specifiers_for(stack, "torchao").values()):
         return  # PKG002 names the release that another package requires
-    compatible = next((other for other in reversed(rows) if satisfies(public_part(torch), other.torch)), None)
+    compatible = next((other for other in reversed(rows) if _works_with(other, torch)), None)
     wanted = compatible.versions if compatible else ""
     yield Problem(
-        "error" if row.versions == "<0.13" else "warning",
-        f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
+        "error" if cannot_import or satisfies(torchao, "<0.13") is True else "warning",
+        f"torchao {torchao} needs torch{row.imports} to be imported, but torch {torch} is installed"
+        if cannot_import
+        else f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
         version_evidence(stack, "torch", "torchao"),
         f"Install torchao{wanted} for torch {torch}."
         if compatible
         else f"Install the torchao for torch {torch} (github.com/pytorch/ao/issues/2919), or remove torchao.",
         steps(f"uv pip install 'torchao{wanted}'" if compatible else "uv pip uninstall torchao"),
     )
+
+
+def _works_with(row: TorchPairing, torch: str) -> bool:
+    version = public_part(torch)
+    return all(satisfies(version, specifier) is not False for specifier in (row.torch, row.imports))
 
 
 @rule(

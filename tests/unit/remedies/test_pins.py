@@ -151,12 +151,14 @@ def test_commands_are_as_recorded() -> None:
     assert_as_recorded("pinned_remedies", results)
 
 
-def test_an_older_release_without_the_requirement_is_no_remedy() -> None:
-    """sglang 0.4.10 names torch only in an extra: its metadata accepts any torch, its code does not."""
+def test_requirements_of_an_extra_go_with_an_older_release() -> None:
+    """sglang 0.4.10 names torch and transformers only in its extra for the runtime: they move with it."""
     changes = "torch 2.9.1+cu128, torchvision 0.24.1, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.5.post3"
-    commands = commands_of(pinned(stack_of(V4, changes), "PKG001"))
-    assert any("torch==2.8.0" in command for command in commands)
-    assert not any("sglang==0.4" in command for command in commands)
+    first, *others = commands_of(pinned(stack_of(V4, changes), "PKG001"))
+    assert "torch==2.8.0" in first
+    assert [("torch==2.7.1" in each, "transformers==4.54.1" in each) for each in others if "sglang" in each] == [
+        (True, True)
+    ]
 
 
 def test_every_known_break_is_applied() -> None:
