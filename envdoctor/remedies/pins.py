@@ -295,6 +295,8 @@ class _Search:
                 if satisfies(version, specifier) is not False and not is_prerelease(version)
             ]
         )
+        if requirements := releases_of(name):  # a release that is not in the table may require anything
+            rows = [version for version in rows if version in requirements or version == installed]
         newest: dict[str, str] = {}
         for version in rows:
             newest.setdefault(minor_of(version) if minor_of(version) != "0.0" else version, version)

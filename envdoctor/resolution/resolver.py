@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
-from envdoctor.knowledge.releases import Requirement, optional_specifier, parse_requirement, requirements_of_release
+from envdoctor.knowledge.releases import (
+    Requirement,
+    optional_specifier,
+    parse_requirement,
+    releases_of,
+    requirements_of_release,
+)
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
@@ -233,7 +239,8 @@ class Resolver:
             excluded = self.excluded.get(package.name, set()) | {package.version}
             specifier = ",".join(other.specifier for other in bounds[package.name] if other.specifier)
             releases = releases_in_range(package.name, specifier, self.target.exclude_newer)
-            if any(row.version not in excluded for row in releases):
+            table = releases_of(package.name)  # a release that is not in it may contradict the same requirement
+            if any(row.version not in excluded and (not table or row.version in table) for row in releases):
                 self.excluded[package.name] = excluded
                 return True
         self.conflicts[name] = Conflict(name, tuple(bounds[name]))

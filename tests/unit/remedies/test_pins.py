@@ -20,6 +20,7 @@ from envdoctor.install.fix_records import Fix
 from envdoctor.install.fix_search import Search, first_choices
 from envdoctor.install.remedy_plan import fixable_findings
 from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.releases import releases_of
 from envdoctor.output.reporter import LazyReporter
 from envdoctor.remedies import add_pinned_remedies, pin_remedies
 from envdoctor.remedies.pins import VERSION_RULES
@@ -159,6 +160,15 @@ def test_requirements_of_an_extra_go_with_an_older_release() -> None:
     assert [("torch==2.7.1" in each, "transformers==4.54.1" in each) for each in others if "sglang" in each] == [
         (True, True)
     ]
+
+
+def test_releases_with_unknown_requirements_are_no_remedy() -> None:
+    """transformers 4.37 is older than the table of requirements; it does not accept this huggingface-hub either."""
+    changes = "transformers 4.57.1, trl 0.11.0, peft 0.12.0, accelerate 0.30.0, huggingface-hub 1.5.0"
+    commands = commands_of(pinned(stack_of("torch 2.9.1+cu128, tokenizers 0.21.0", changes), "HF016"))
+    versions = [version for command in commands for version in re.findall(r"transformers==(\S+)", command)]
+    assert len(versions) == 2
+    assert [version for version in versions if version not in releases_of("transformers")] == []
 
 
 def test_every_known_break_is_applied() -> None:
