@@ -319,6 +319,8 @@ def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> b
     "no kernel image" is printed for a GPU that is too new, for one that is too old, and for an extension.
     The facts distinguish these cases.
     """
+    if cause == "ext-arch-not-in-build" and rule_causes & ARCHITECTURE_CAUSES:
+        return True
     if cause not in ARCHITECTURE_CAUSES:
         return cause in rule_causes
     return bool(rule_causes & ARCHITECTURE_CAUSES) or has_code_for_every_gpu(report.machine, report.stack)

@@ -293,7 +293,7 @@ class MissingFact(Record, frozen=True):
 class ReportCoverage(Record, frozen=True):
     """What was read of a pasted text, and what was not."""
 
-    enough: bool  # torch, GPU and driver were read, or the report says that they do not exist
+    enough: bool  # torch, GPU and driver of the only report were read, or it says that they do not exist
     missing: tuple[MissingFact, ...]
     unread: tuple[str, ...]  # lines that look like facts, but were not understood
     notes: tuple[str, ...]  # about facts that were left out

@@ -44,7 +44,9 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
         note = f": {data.coverage.other_gpu}, and the rules are for NVIDIA GPUs; no problems"
     elif data.coverage and not data.coverage.enough:
         mark, title = ("? ", "unknown"), "not enough to judge"
-        note = f": {_conjunction([each.fact for each in data.coverage.missing])} unknown; no problems"
+        missing = _conjunction([each.fact for each in data.coverage.missing])
+        reason = f"{missing} unknown" if missing else "only the first of several reports was read"
+        note = f": {reason}; no problems"
     elif (unknown and not data.coverage) or data.evaluated == 0:
         mark, title = ("? ", "unknown"), "no verdict"
         note = f": {unknown} unknown; no problems" if unknown else ""

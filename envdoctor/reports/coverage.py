@@ -28,7 +28,7 @@ def measure_coverage(machine: Machine, stack: Stack, rest: str, notes: tuple[str
     missing = tuple(_missing(machine, stack))
     other = _other_gpu(machine, stack)
     return ReportCoverage(
-        enough=not missing and not other, missing=missing, unread=_unread(rest), notes=notes, other_gpu=other
+        enough=not (missing or other or notes), missing=missing, unread=_unread(rest), notes=notes, other_gpu=other
     )
 
 

@@ -338,3 +338,13 @@ def test_a_report_with_too_little_has_another_exit_code(
     result = run(CheckRequest(report=str(path)))
     assert result.data.coverage
     assert ([each.fact for each in result.data.coverage.missing], result.exit_code) == (missing, code)
+
+
+def test_a_missing_kernel_image_has_one_cause_if_torch_lacks_the_code() -> None:
+    printed = (
+        "PyTorch version: 2.5.1+cu124\nRuntimeError: CUDA error: no kernel image is available for execution on the "
+        "device\nCUDA used to build PyTorch: 12.4\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 5090\n"
+        "Nvidia driver version: 570.124.04\n"
+    )
+    found = [each.id for each in diagnose_report(parse_report(printed)) if each.status in ("error", "warning")]
+    assert found == ["TORCH001"]

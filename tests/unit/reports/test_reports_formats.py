@@ -248,6 +248,14 @@ def test_of_two_reports_the_facts_are_those_of_the_first() -> None:
     assert parse_report(FIRST + FIRST).notes == ()
 
 
+def test_a_text_with_two_reports_gets_no_all_clear() -> None:
+    report = parse_report(FIRST + SECOND)
+    coverage = measure_coverage(report.machine, report.stack, report.errors, report.notes)
+    assert (coverage.missing, coverage.enough) == ((), False)
+    alone = parse_report(FIRST)
+    assert measure_coverage(alone.machine, alone.stack, alone.errors, alone.notes).enough
+
+
 def test_a_traceback_inside_a_report_is_kept_and_the_report_read() -> None:
     lines = FIRST.splitlines()
     broken = [
