@@ -21,7 +21,7 @@ from envdoctor.resolution.torch_sources import TorchSource, cuda_builds, cuda_na
 from envdoctor.rules import facts
 from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.requirements import versions_of
-from envdoctor.rules.torch_install import is_windows
+from envdoctor.rules.torch_install import COMPANIONS, is_windows
 from envdoctor.rules.vllm_builds import cuda_of_wheel
 
 _SOURCE = "planned installation"
@@ -142,10 +142,13 @@ def stack_after(machine: Machine, stack: Stack, changed: dict[str, str], backend
     if "torch" in changed:
         distributions = {name: package for name, package in distributions.items() if not name.startswith("nvidia-")}
         distributions.pop("pytorch", None)
+    local = f"+{backend}" if cuda_name(backend) else ""  # wheels of the PyTorch index name their build
     distributions |= {
-        name: Distribution(name=name, version=version, location=distributions[name].location)
-        if name in distributions
-        else Distribution(name=name, version=version)
+        name: Distribution(
+            name=name,
+            version=version + (local if name in COMPANIONS else ""),
+            location=distributions[name].location if name in distributions else "",
+        )
         for name, version in changed.items()
     }
     files = tuple(file for file in stack.extensions.value or () if file.distribution not in changed)

@@ -81,42 +81,56 @@ def _works_with(row: TorchPairing, torch: str) -> bool:
 @rule(
     "PKG011",
     kind="environment",
-    severity="error",
+    severity=("error", "warning"),
     cause="torch-companion-mismatch",
     url="https://github.com/pytorch/vision#installation",
 )
-def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """torchvision or torchaudio was built for another CUDA version than torch, according to their local versions.
 
     torchvision compares the CUDA major versions at import and raises `Detected that PyTorch and torchvision were
     compiled with different CUDA major versions`. A `+cpu` build has no GPU operators: `Could not run
-    'torchvision::nms' with arguments from the 'CUDA' backend`.
+    'torchvision::nms' with arguments from the 'CUDA' backend`. PyPI's wheels for Linux on x86_64 have no local version
+    and are for CUDA: with a `+cpu` torch the import fails (`operator torchvision::nms does not exist`, `Could not
+    load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning.
 
     Fix: reinstall both from the same index.
 
     References:
     https://github.com/pytorch/vision/blob/main/torchvision/extension.py
+    measured with torch 2.13.0+cpu, torchvision 0.28.0 and torchaudio 2.11.0 on 2026-11-24
     """
     versions = versions_of(stack)
     torch = stack.torch.value
     cpu = torch is not None and torch.cuda.state == "absent"
-    torch_build = torch_cuda(stack) or cuda_of_local(versions.get("torch", "")) or ("cpu" if cpu else "")
+    local = cuda_of_local(versions.get("torch", ""))
+    torch_build = torch_cuda(stack) or local or ("cpu" if cpu else "")
     for name in ("torchvision", "torchaudio"):
-        companion_build = cuda_of_local(versions.get(name, ""))
+        version = versions.get(name, "")
+        from_pypi = local == "cpu" and re.fullmatch(r"[\d.]+", version) is not None and _may_be_linux_x86(machine)
+        companion_build = cuda_of_local(version)
         same_major = companion_build.partition(".")[0] == torch_build.partition(".")[0]
-        if not torch_build or not companion_build or same_major:
+        if not from_pypi and (not torch_build or not companion_build or same_major):
             continue
         build = "CPU" if torch_build == "cpu" else f"CUDA {torch_build}"
-        release = companion_release(stack, name, public_part(versions.get("torch", ""))) or public_part(
-            versions[name]
-        )
+        release = companion_release(stack, name, public_part(versions.get("torch", ""))) or public_part(version)
         yield Problem(
-            "error",
-            f"{name} {versions[name]} does not match torch for {build}",
+            "warning" if from_pypi and not machine.system.architecture.value else "error",
+            f"{name} {version} from PyPI is for CUDA, but torch {versions['torch']} is for CPU"
+            if from_pypi
+            else f"{name} {version} does not match torch for {build}",
             version_evidence(stack, "torch", name),
             f"Reinstall {name} {release} from torch's index.",
             steps(reinstall(stack, name, release)),
         )
+
+
+def _may_be_linux_x86(machine: Machine) -> bool:
+    """Whether the system is, or can be, Linux on x86_64; a list of packages does not name it."""
+    system = machine.system
+    return system.architecture.value in (None, "x86_64") and not re.match(
+        r"Windows|Microsoft|mac|Darwin", system.os.value or ""
+    )
 
 
 @rule("FA001", kind="environment", severity="error", cause="torch-abi-mismatch")

@@ -110,6 +110,7 @@ BROKEN = [
     ("torch 2.7.1+cu128, torchvision 0.22.0+cu128", "PKG002", "warning"),
     ("torch 2.8.0+cu128, torchaudio 2.9.0", "PKG002", "error"),
     ("torch 2.8.0+cu128, torchvision 0.23.0+cpu", "PKG011", "error"),
+    ("torch 2.9.0+cpu, torchvision 0.24.0", "PKG011", "error"),
     ("torch 2.10.0+cu130, torchao 0.14.0", "PKG010", "warning"),
     ("torch 2.9.1+cu128, torchao 0.12.0", "PKG010", "error"),
     ("torch 2.5.1+cu124, torchao 0.13.0", "PKG010", "error"),
