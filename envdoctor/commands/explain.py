@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from envdoctor.core.decoding import open_input
+from envdoctor.core.decoding import MAX_FILE_BYTES, open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
 from envdoctor.core.paths import exists, is_file, is_folder
@@ -68,6 +68,12 @@ def run(request: ExplainRequest) -> CommandResult:
             expected="an error text or a log",
             hint=f"envdoctor audit {shlex.quote(request.text)}",
         )
+    if not explained.causes and not explained.program_errors and _is_report(request.text):
+        raise BadInput(
+            f"{request.text} is an environment report without a known error",
+            expected="an error text or a log",
+            hint=f"envdoctor check --from-report {shlex.quote(request.text)}",
+        )
     return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
 
 
@@ -79,6 +85,16 @@ def _pin(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> 
 
 def _is_manifest(text: str) -> bool:
     return MANIFEST.fullmatch(Path(text).name) is not None and is_file(Path(text))
+
+
+def _is_report(text: str) -> bool:
+    from envdoctor.reports import WEAK_KINDS, parse_report
+
+    if "\n" in text or not is_file(Path(text)):
+        return False
+    with open_input(Path(text), expected="a text", hint="envdoctor explain -") as stream:
+        report = parse_report(stream.read(MAX_FILE_BYTES).decode("utf-8", "replace"))
+    return any(kind not in WEAK_KINDS for kind in report.kinds)
 
 
 def _log_of_directory(folder: Path) -> Path:
@@ -94,11 +110,16 @@ def _log_of_directory(folder: Path) -> Path:
             hint=f"envdoctor watch {shlex.quote(str(folder))}",
         )
     is_environment = exists(folder / "pyvenv.cfg") or exists(folder / "conda-meta")
-    command = "check --venv" if is_environment else "audit"
+    logs = sorted(file for file in folder.glob("*") if file.suffix in LOG_SUFFIXES and is_file(file))
+    place = shlex.quote(str(folder))
     raise BadInput(
         f"{folder} is a directory without a log of a run",
         expected="an error text, a log file or the directory of a run",
-        hint=f"envdoctor {command} {shlex.quote(str(folder))}",
+        hint=f"envdoctor check --venv {place}"
+        if is_environment
+        else f"envdoctor explain {shlex.quote(str(logs[0]))}"
+        if logs
+        else "envdoctor explain train.log",
     )
 
 

@@ -173,6 +173,8 @@ def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
         (["."], "directory without a log of a run"),
         (["requirements-gpu.txt"], "hint: envdoctor audit requirements-gpu.txt"),
         (["venv"], "hint: envdoctor check --venv venv"),
+        (["logs"], "hint: envdoctor explain logs/job.out"),
+        (["report.txt"], "hint: envdoctor check --from-report report.txt"),
         (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
         (["empty"], "empty is empty"),
         (["-"], "standard input is empty"),
@@ -185,6 +187,9 @@ def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: P
     (tmp_path / "requirements-gpu.txt").write_text("torch==2.8.0\nvllm==0.10.2\n")
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/job.out").write_text("step 1\n")
+    (tmp_path / "report.txt").write_text("PyTorch version: 2.8.0+cu128\nCUDA used to build PyTorch: 12.8\n")
     done = envdoctor("explain", *arguments, home=tmp_path)
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
