@@ -90,9 +90,9 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
 
     torchvision compares the CUDA major versions at import and raises `Detected that PyTorch and torchvision were
     compiled with different CUDA major versions`. A `+cpu` build has no GPU operators: `Could not run
-    'torchvision::nms' with arguments from the 'CUDA' backend`. PyPI's wheels for Linux on x86_64 have no local version
-    and are for CUDA: with a `+cpu` torch the import fails (`operator torchvision::nms does not exist`, `Could not
-    load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning.
+    'torchvision::nms' with arguments from the 'CUDA' backend`. PyPI's wheels for Linux on x86_64 have no local
+    version and are for CUDA: with a `+cpu` torch the import fails (`operator torchvision::nms does not exist`, `Could
+    not load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning.
 
     Fix: reinstall both from the same index.
 

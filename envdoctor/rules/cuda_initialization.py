@@ -17,7 +17,7 @@ from envdoctor.rules.driver_remedies import (
     start_container_with_gpus,
     start_fabric_manager,
 )
-from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_version
+from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_label, torch_version
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import install_torch, is_windows
@@ -52,7 +52,7 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     cpu = install_torch(stack, release, "cpu") if release and not is_prerelease(release) else None
     yield Problem(
         "error",
-        f"torch {torch_version(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
+        f"{torch_label(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
         _shown(machine, stack),
         "Use a machine with an NVIDIA GPU, and install the driver if lspci lists one."
         + (f" Otherwise install {cpu}." if cpu else ""),
@@ -84,7 +84,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
         return
     yield Problem(
         "error" if container_name else "warning",
-        f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({container_name})"
+        f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({container_name})"
         if container_name
         else "no GPU was found; if this is a container, it was started without access to the GPUs",
         (*_shown(machine, stack), evidence("system.container", container)),
@@ -213,7 +213,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     if _cuda_fails(machine, stack) or _finds_no_driver(machine, stack):
         yield Problem(
             "warning",
-            f"torch {torch_version(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
+            f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
             (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
             "Remove Linux drivers from WSL and place WSL's libcuda first; if it is missing, update the Windows "
             "driver and WSL, which ends its sessions.",

@@ -13,7 +13,7 @@ from envdoctor.knowledge.libraries import package_of_library
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.rules.facts import gpu_label, gpus_of, installed_version, torch_cuda, torch_version
+from envdoctor.rules.facts import gpu_label, gpus_of, installed_version, torch_cuda, torch_label, torch_version
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import specifiers_for, versions_of
 from envdoctor.rules.torch_install import (
@@ -68,9 +68,9 @@ def extension_was_built_for_another_torch(machine: Machine, stack: Stack) -> Ite
             "error",
             f"{broken[0].path} of {name} {installed_version(stack, name) or ''} needs {symbols[0]}"
             + (f" and {len(symbols) - 1} more" if symbols[1:] else "")
-            + f", which torch {torch_version(stack)} does not have",
+            + f", which {torch_label(stack)} does not have",
             (Evidence(f"extensions.{broken[0].path}.missing_symbols", " ".join(symbols[:4]), broken[0].path),),
-            f"Install the {name} built for torch {torch_version(stack)}, or the torch that it was built for.",
+            f"Install the {name} built for {torch_label(stack)}, or the torch that it was built for.",
             _for_one_torch(stack, name),
         )
 

@@ -101,6 +101,11 @@ def torch_version(stack: Stack) -> str:
     return (build.version.value or "") if build else ""
 
 
+def torch_label(stack: Stack) -> str:
+    """`torch 2.9.1+cu128`; `torch` if a report names only its CUDA version."""
+    return f"torch {torch_version(stack)}".rstrip()
+
+
 def torch_cuda(stack: Stack) -> str:
     """The CUDA version that torch was built for, `12.8`; empty for builds without CUDA and if unknown."""
     build = stack.torch.value

@@ -16,7 +16,7 @@ from envdoctor.rules.facts import (
     is_from_report,
     parse_major_minor,
     torch_cuda,
-    torch_version,
+    torch_label,
 )
 from envdoctor.rules.host_remedies import install_packages, install_toolkit
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -47,7 +47,7 @@ def nvcc_and_torch_are_of_different_cuda(machine: Machine, stack: Stack) -> Iter
         return
     yield Problem(
         _severity(stack),
-        f"nvcc is {nvcc.value}, torch {torch_version(stack)} is built for CUDA {cuda}",
+        f"nvcc is {nvcc.value}, {torch_label(stack)} is built for CUDA {cuda}",
         (evidence("cuda.nvcc_version", nvcc), Evidence("torch.cuda", cuda, stack.torch.source)),
         f"Install the CUDA {cuda} toolkit and set CUDA_HOME to it before a source build, or install wheels.",
         install_toolkit(machine, cuda),

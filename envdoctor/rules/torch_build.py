@@ -24,6 +24,7 @@ from envdoctor.rules.facts import (
     model_of,
     parse_major_minor,
     torch_cuda,
+    torch_label,
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -165,7 +166,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     may_work = untested and {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))} == {"data-centre"}
     yield Problem(
         "warning" if may_work else "error",
-        f"driver {driver}; torch {torch_version(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
+        f"driver {driver}; {torch_label(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
         (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
         + (_older_container(machine, driver) if container else _forward_advice(machine, cuda)),
@@ -283,7 +284,7 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
         evidence(f"gpus.{gpu.index}.compute_capability", gpu.compute_capability),
         Evidence("torch.architectures", " ".join(native), source),
     )
-    name = f"torch {torch_version(stack)}" + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
+    name = torch_label(stack) + (f" (CUDA {cuda})" if (cuda := torch_cuda(stack)) else "")
     message = f"{name} has no code for {gpu_label(gpu)}; it has {' '.join(native)}"
     others = "all GPUs" if len(gpus_of(machine)) > 1 else "this GPU"
     if advice:
@@ -349,7 +350,7 @@ def cublas_divides_by_zero_on_h20(machine: Machine, stack: Stack) -> Iterator[Pr
     if gpus and torch_cuda(stack) == "12.1" and satisfies(cublas, ">=12.3.4.1") is not True:
         yield Problem(
             "warning",
-            f"torch {torch_version(stack)} uses cuBLAS {cublas or '12.1'}, which divides by zero for some sizes of "
+            f"{torch_label(stack)} uses cuBLAS {cublas or '12.1'}, which divides by zero for some sizes of "
             f"matrices on {gpu_labels(gpus)}",
             version_evidence(stack, "torch", "nvidia-cublas-cu12"),
             "Install cuBLAS 12.4, or a torch for CUDA 12.4 or newer.",

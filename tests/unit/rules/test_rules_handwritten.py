@@ -135,3 +135,9 @@ def test_supported_pythons_by_release() -> None:
     assert supported_pythons("vllm", "0.6.6.post1") == ">=3.9"
     assert supported_pythons("numba", "0.61.2") == ">=3.10,<3.14"
     assert supported_pythons("left-pad", "1.0") == ""
+
+
+def test_a_torch_of_unknown_version_is_named_without_a_gap() -> None:
+    report = parse_report("torch.version.cuda: 11.8\nGPU: NVIDIA GeForce RTX 5070\n")
+    (found,) = [each for each in diagnose_report(report) if each.id == "TORCH001"]
+    assert found.message.startswith("torch (CUDA 11.8) has no code for GPU 0")
