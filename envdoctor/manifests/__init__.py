@@ -26,7 +26,7 @@ from envdoctor.manifests.actions import (
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
 from envdoctor.manifests.context import build_context
 from envdoctor.manifests.corrected_pins import corrected_pins, main_environment, profile_toml
-from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.guide import Guide, parse_guide
 from envdoctor.manifests.interpreter import EnvironmentState
 from envdoctor.manifests.records import build_stack
 
@@ -64,12 +64,17 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
         raise BadInput(
             f"{name} has more than {MAX_FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
-    context = build_context(parse_guide(text, name), machine, (today or date.today()).isoformat())
+    return audit_parsed_guide(parse_guide(text, name), machine=machine, today=today)
+
+
+def audit_parsed_guide(guide: Guide, *, machine: Machine | None = None, today: date | None = None) -> GuideAudit:
+    """Audit a guide, or what a reader of another format returns in its place."""
+    context = build_context(guide, machine, (today or date.today()).isoformat())
     actions = context.guide.actions
     pins = corrected_pins(context)
     environment = main_environment(context)
     return GuideAudit(
-        name=name,
+        name=guide.name,
         architecture=context.platform,
         steps=tuple(Step(action.line, action.command, _describe(action)) for action in actions if action.command),
         checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in actions)
@@ -77,7 +82,7 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
         findings=tuple(evaluate_guide(context)),
         environment=build_stack(environment.state if environment else EnvironmentState()),
         requirements=tuple(pin.spec for pin in pins),
-        profile_toml=profile_toml(context, pins, name),
+        profile_toml=profile_toml(context, pins, guide.name),
     )
 
 

@@ -1,0 +1,167 @@
+"""Converts blocks of code to actions: scripts, Dockerfiles, requirements, environment.yml and pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.command_parsers import Files, parse_actions, parse_requirement_lines, split_image
+from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.project_files import is_dockerfile, parse_dockerfile, parse_pyproject
+from envdoctor.manifests.shell import Command, parse_commands, strip_prompts
+from envdoctor.resolution.requirement import parse_install_requirement
+
+_SHELL = frozenset(
+    {"bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal", "sh-session", "ksh"}
+)
+_SESSION = frozenset({"console", "shell-session", "shellsession", "sh-session", "pycon"})
+_PYTHON = frozenset({"python", "py", "python3", "ipython", "pycon"})
+_PLAIN_TEXT = frozenset(
+    {"", "text", "txt", "plaintext", "ini", "requirements", "requirements.txt", "pip-requirements", "pip", "none"}
+)
+_FILE_NAME = re.compile(
+    r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
+)
+
+
+class BlockReader:
+    """Converts code blocks to actions. Files and variables of a block are available to later blocks."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        self.blocks = blocks
+        self.variables: dict[str, str] = {}
+        self.files: Files = {}
+        self.commands: list[Command] = []
+        self.python_blocks: list[tuple[Line, ...]] = []
+        for block in blocks:
+            name = _file_name(block)
+            if name and block.language not in _SHELL | _PYTHON:
+                self.files.setdefault(name, block.lines)
+        text = "\n".join(block.text for block in blocks)
+        self.used_files = {
+            name
+            for name in self.files
+            if re.search(r"(?:-r|-c|-f|--file|--requirement|sync)[ =]\S{0,80}" + re.escape(name), text)
+        }
+
+    def actions(self) -> Iterator[Action]:
+        """The actions of all blocks, in the order of the text."""
+        for block in self.blocks:
+            yield from self._block(block)
+
+    def _block(self, block: Block) -> Iterator[Action]:
+        if is_dockerfile(block):
+            yield from self._dockerfile(block)
+        elif block.language in _PYTHON:
+            self.python_blocks.append(block.lines)
+            # A line of a notebook cell such as `!pip install` or `%pip install` is a shell command.
+            cells = ((number, text.strip()[1:]) for number, text in block.lines if text.strip()[:1] in ("!", "%"))
+            yield from self._script(tuple(cells))
+        elif block.language == "toml":
+            yield from self._pyproject(block)
+        elif block.language in ("yaml", "yml") or _file_name(block):
+            yield from self._file(block)
+        elif block.language in _SHELL or (block.language in _PLAIN_TEXT and _is_shell(block)):
+            yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
+
+    def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
+        for command in parse_commands(lines, self.variables):
+            self.commands.append(command)
+            if command.heredoc:
+                self._store_heredoc(command)
+            if command.assignments and command.words == ("export",):
+                yield SetVariables(command.line, str(command), command.assignments)
+            else:
+                yield from parse_actions(command, self.files)
+
+    def _store_heredoc(self, command: Command) -> None:
+        name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]
+        if name:
+            self.files[name] = command.heredoc
+            self.used_files.add(name)
+        if name.endswith(".py") or command.name.startswith("python"):
+            self.python_blocks.append(command.heredoc)
+
+    def _dockerfile(self, block: Block) -> Iterator[Action]:
+        for name, lines in parse_dockerfile(block.lines):
+            if name == "FROM":
+                words = [word for word in lines[0][1].split() if not word.startswith("--")]
+                image, tag = split_image(words[0]) if words else ("", "")
+                yield UseImage(lines[0][0], f"FROM {lines[0][1]}"[:200], image, tag, in_dockerfile=True)
+            elif name == "RUN":
+                code = tuple((number, text) for number, text in lines if not text.lstrip().startswith("#"))
+                yield from self._script(_strip_run_options(code))
+            elif name in ("ENV", "ARG") and lines:
+                (number, text), *continuations = lines
+                yield from self._script(((number, f"export {text}"), *continuations))
+        if block.lines:
+            yield SelectEnvironment(block.lines[-1][0], "", "leave", "", new=False)
+
+    def _pyproject(self, block: Block) -> Iterator[Action]:
+        project = parse_pyproject(block)
+        if not project or not project.requirements:
+            return
+        index = project.indexes.get(project.sources.get("torch", ""), "")
+        indexes = (index,) if index else ()
+        yield Install(block.lines[0][0], "pyproject.toml", "uv", tuple(project.requirements), extra_indexes=indexes)
+
+    def _file(self, block: Block) -> Iterator[Action]:
+        """Install a requirements file or environment.yml that no command of the guide reads."""
+        name = _file_name(block)
+        if name in self.used_files or "constraints" in name or not block.lines:
+            return
+        line = block.lines[0][0]
+        if name.endswith((".yml", ".yaml")):
+            yield from parse_actions(Command(line, ("conda", "env", "create", "-f", name)), self.files)
+        elif name and (requirements := parse_requirement_lines(block.lines, self.files)[0]):
+            for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
+                if isinstance(action, Install):
+                    yield action._replace(requirements=tuple(requirements))
+
+
+def _strip_run_options(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """`RUN --mount=type=cache,target=/x pip install` without the options of RUN."""
+    if not lines or not lines[0][1].lstrip().startswith("--"):
+        return lines
+    words = lines[0][1].split()
+    while words and words[0].startswith("--"):
+        words = words[1:]
+    return ((lines[0][0], " ".join(words)), *lines[1:])
+
+
+def _file_name(block: Block) -> str:
+    """The file in a block, from its info string, its first comment, the text above it, or its content."""
+    first = block.lines[0][1].strip() if block.lines else ""
+    texts = [block.info, first if first.startswith(("#", "//")) else ""]
+    if block.language in _PLAIN_TEXT | {"yaml", "yml", "toml"}:
+        texts.append(block.preceding_text)
+    name = next((match[1] for text in texts if (match := _FILE_NAME.search(text))), "")
+    if block.language in ("yaml", "yml") or name.endswith((".yml", ".yaml")):
+        has_dependencies = any(text.startswith("dependencies:") for _, text in block.lines)
+        return (name if name.endswith((".yml", ".yaml")) else "environment.yml") if has_dependencies else ""
+    if block.language in _PLAIN_TEXT and name.endswith((".txt", ".in")) and not _is_shell(block):
+        return name
+    return "requirements.txt" if block.language in _PLAIN_TEXT and _is_requirements(block) else ""
+
+
+def _is_requirements(block: Block) -> bool:
+    texts = [text.partition("#")[0].strip() for _, text in block.lines]
+    texts = [text for text in texts if text and not text.startswith("-")]
+    with_specifier = [
+        text
+        for text in texts
+        if re.fullmatch(r"[A-Za-z0-9._\[\],-]+\s*(?:==|>=|~=|<=|<)\s*\S+.*", text)
+        and parse_install_requirement(text, 0)
+    ]
+    return len(with_specifier) >= 2 and len(with_specifier) * 2 > len(texts) and not _is_shell(block)
+
+
+def _is_shell(block: Block) -> bool:
+    for _, text in block.lines:
+        words = text.strip().removeprefix("$ ").split(None, 2)
+        if len(words) > 1 and (words[0] in SHELL_COMMANDS or re.match(r"[A-Z_]{3,}=", words[0])):
+            return True
+        if re.match(r"\s*(?:\([\w.-]+\)\s*)?\$\s+\w", text):
+            return True
+    return False
