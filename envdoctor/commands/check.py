@@ -30,6 +30,7 @@ from envdoctor.install.remedy_plan import is_automatic
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import choose, read_candidates
+from envdoctor.profiles.unused_gpu import FINDING_PREFIX, unused_gpu
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 from envdoctor.verify.status import (
@@ -51,6 +52,8 @@ ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
 FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+TEXT_PREFIX = "TEXT-"
+CAUSE_PREFIX = f"^(?:{TEXT_PREFIX}|{FINDING_PREFIX})"  # of findings that are not the result of a rule
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -186,13 +189,16 @@ def _check_result(
     report: tuple[str, ...] = (),
     coverage: ReportCoverage | None = None,
 ) -> CheckResult:
-    shown = rule_filter.apply(findings)
+    choice = choose(machine, read_candidates())
+    unused = None if report else unused_gpu(machine, choice)
+    known_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
+    shown = rule_filter.apply([*findings, *([unused] if unused and unused.cause not in known_causes else [])])
     unknown = {finding.id for finding in shown if finding.status in ("unknown", "crashed")}
     applied = (
         rule for rule in RULES.values() if rule_filter.includes(rule.id) and (stack or not rule.needs_environment)
     )
     return CheckResult(
-        machine, stack, shown, len(RULES), choose(machine, read_candidates()), report,
+        machine, stack, shown, len(RULES), choice, report,
         environment=environment, evaluated=None if report else sum(rule.id not in unknown for rule in applied),
         rule_filter=rule_filter, coverage=coverage,
     )  # fmt: skip
@@ -223,7 +229,7 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     is_venv = data.stack is not None and data.stack.kind.value == "venv"
     can_fix = is_venv and any(map(is_automatic, data.findings))
     if data.report or (problem and request.machine and not can_fix):
-        return f"envdoctor explain {problem.id.removeprefix('TEXT-')}" if problem else ""
+        return f"envdoctor explain {re.sub(CAUSE_PREFIX, '', problem.id)}" if problem else ""
     place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
     if problem:
         named = place if request.venv or request.python else []
@@ -299,7 +305,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
     from_lines = [
         Finding(
-            f"TEXT-{cause.cause}",
+            f"{TEXT_PREFIX}{cause.cause}",
             cause.cause,
             _status_of_lines(cause),
             cause.lines[0],
@@ -354,7 +360,8 @@ def parse_rule_filter(select: Sequence[str], ignore: Sequence[str], known: list[
         for texts in (select, ignore)
     ]
     for prefix in [*parsed[0], *parsed[1]]:
-        if not any(name.startswith(prefix) for name in [*known, "TEXT-"]) and not prefix.startswith("TEXT-"):
+        names = [*known, TEXT_PREFIX, FINDING_PREFIX]
+        if not any(name.startswith(prefix) for name in names) and not re.search(CAUSE_PREFIX, prefix):
             close = closest_match(prefix, known)
             raise BadInput(
                 f"no rule id starts with '{prefix}'" + (f"; did you mean '{close}'?" if close else ""),

@@ -30,6 +30,7 @@ from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
+from envdoctor.profiles.unused_gpu import unused_gpu
 
 
 class InstallRequest(Record, frozen=True, kw_only=True):
@@ -80,11 +81,14 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
         reject_combination("--from", ignored, reason="it uses the folder's lock", hint="envdoctor install -h")
     machine = select_machine("", ())
     named = request.profile
-    profile = read_profile(named) if named else chosen_profile(choose(machine, read_candidates()))
+    choice = None if named else choose(machine, read_candidates())
+    profile = chosen_profile(choice) if choice else read_profile(named)
     candidate = choose(machine, [profile]).candidates[0]
     # The install checks the disk space itself, on the file system of the environment.
     violated = violation_texts(candidate, ignore=DISK)
     recommendations = tuple(f"{c.name} is {c.observed}, recommended {c.expected}" for c in advice(candidate))
+    if choice and (unused := unused_gpu(machine, choice)):
+        recommendations = (f"{unused.message}. {unused.fix}", *recommendations)
     if violated and not (request.force or request.dry_run):
         raise Refused(
             f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",

@@ -335,6 +335,7 @@ class Condition(Record, frozen=True):
     holds: bool | None
     source: str = ""
     recommended: bool = False
+    minimum: str = ""  # the least value that holds, of a condition on a version or a size in GiB
 
 
 class Candidate(Record, frozen=True):
@@ -346,12 +347,22 @@ class Candidate(Record, frozen=True):
     conditions: tuple[Condition, ...]
 
 
+class Unlock(Record, frozen=True):
+    """One change of the machine with which a better profile fits."""
+
+    change: Literal["driver", "disk", "glibc"]
+    observed: str
+    minimum: str  # the version of the driver or of glibc, or the free space of the disk in GiB
+    profile: str
+
+
 class Choice(Record, frozen=True):
-    """The chosen profile, and all candidates with their conditions."""
+    """The chosen profile, what one change would make possible, and all candidates with their conditions."""
 
     profile: str | None
     reason: str
     candidates: tuple[Candidate, ...]
+    unlocks: tuple[Unlock, ...] = ()  # the least change first
 
 
 Outcome = Literal["passed", "failed", "unavailable", "crashed", "hung", "no-result", "garbage", "error"]

@@ -9,11 +9,12 @@ import msgspec
 
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.record import Record
-from envdoctor.core.records import Candidate, Condition, Fact, Gpu, Machine, Stack
+from envdoctor.core.records import Candidate, Choice, Condition, Fact, Gpu, Machine, Stack
 from envdoctor.output.machine import gib
 from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
 from envdoctor.profiles import advice, violations
+from envdoctor.profiles.unused_gpu import FINDING_PREFIX, nearest_candidate, needs_gpu, unmet_conditions
 from envdoctor.rules import RULES
 from envdoctor.verify.status import VerificationStatus, describe_benchmark, describe_verification
 
@@ -22,12 +23,11 @@ MARK_OF_STYLE = {style: mark for mark, style in STYLES.items()}
 MARKS = {"error": "✗", "crashed": "✗", "warning": "!"}
 # The part that a rule is about, by the letters of its id; others are about the packages or the machine.
 PARTS = {"DRV": "driver", "NVML": "driver", "GPU": "GPU", "NCCL": "GPU", "HOST": "machine", "ENV": "machine",
-         "PY": "environment", "TEXT-": "report"}  # fmt: skip
+         "PY": "environment", "TEXT-": "report", FINDING_PREFIX: "profile"}  # fmt: skip
 SHOWN_PACKAGES = (
     "transformers", "trl", "vllm", "peft", "accelerate", "deepspeed", "flash-attn", "bitsandbytes", "liger-kernel",
     "verl", "sglang", "unsloth",
 )  # fmt: skip
-GPU_CONDITION = "GPUs"  # the condition of every profile that needs a GPU
 
 
 class Status(Record, frozen=True):
@@ -164,29 +164,29 @@ def _packages(stack: Stack) -> Status:
 def _profile(data: CheckResult) -> Status:
     choice, machine = data.choice, data.machine
     chosen = next((candidate for candidate in choice.candidates if candidate.profile == choice.profile), None)
-    gpu_profiles = [candidate for candidate in choice.candidates if _needs_gpu(candidate)]
-    if chosen and (_needs_gpu(chosen) or not machine.gpus.value or not gpu_profiles):
-        return Status("✓", "profile", Text.assemble((chosen.profile, "name"), " fits", _reservations(chosen)))
-    nearest = min(gpu_profiles or choice.candidates, key=_distance, default=None)
+    gpu_profiles = [candidate for candidate in choice.candidates if needs_gpu(candidate)]
+    if chosen and (needs_gpu(chosen) or not machine.gpus.value or not gpu_profiles):
+        value = Text.assemble((chosen.profile, "name"), " fits", _reservations(chosen), *_unlocks(choice))
+        return Status("✓", "profile", value)
+    nearest = nearest_candidate(gpu_profiles or choice.candidates)
     if nearest is None:
         return Status("✗", "profile", Text(choice.reason))
-    unmet = _unmet(nearest) or violations(nearest)
+    unmet = unmet_conditions(nearest) or violations(nearest)
     reason = Text.assemble("nearest is ", (nearest.profile, "name"), f": {'; '.join(map(_short, unmet))}")
+    if choice.unlocks:
+        reason = Text.assemble(*_unlocks(choice)[1:])
     if chosen:
         return Status("!", "profile", Text.assemble((chosen.profile, "name"), " fits, but no GPU profile; ", reason))
     return Status("✗", "profile", Text.assemble("none fits; ", reason))
 
 
-def _needs_gpu(candidate: Candidate) -> bool:
-    return any(condition.name == GPU_CONDITION for condition in candidate.conditions)
-
-
-def _distance(candidate: Candidate) -> tuple[int, int]:
-    return len(_unmet(candidate)), -candidate.preference
-
-
-def _unmet(candidate: Candidate) -> list[Condition]:
-    return [condition for condition in violations(candidate) if condition.holds is False]
+def _unlocks(choice: Choice) -> list[str | tuple[str, str]]:
+    """What one change would make possible: `; x86-cu130 would fit with driver >= 580`."""
+    parts: list[str | tuple[str, str]] = []
+    for unlock in choice.unlocks:
+        unit = " GiB free" if unlock.change == "disk" else ""
+        parts += ["; ", (unlock.profile, "name"), f" would fit with {unlock.change} >= {unlock.minimum}{unit}"]
+    return parts
 
 
 def _reservations(candidate: Candidate) -> str:

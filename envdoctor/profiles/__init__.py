@@ -1,6 +1,7 @@
 """Profiles: selection of the profile that fits a machine. Pure: no process, no socket.
 
-records.py defines the records of a profile, files.py reads profile files.
+records.py defines the records of a profile, files.py reads profile files, unlocks.py finds what one change of
+the machine would make possible.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from envdoctor.profiles.records import (
     Wheel,
     When,
 )
+from envdoctor.profiles.unlocks import DISK, DRIVER, DRIVER_OF_STACK, GLIBC, find_unlocks
 
 __all__ = [
     "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "ListedProfile", "Pin", "Profile",
@@ -52,7 +54,7 @@ __all__ = [
 
 GIB = 1 << 30
 T = TypeVar("T")
-DISK, GPU_MEMORY = "disk", "memory of GPU"
+GPU_MEMORY = "memory of GPU"
 SPACE_CONDITIONS = (DISK, GPU_MEMORY)
 
 
@@ -61,14 +63,14 @@ def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
     candidates = tuple(_candidate(machine, profile) for profile in profiles)
     fitting = [candidate for candidate in candidates if candidate.accepted]
     if not fitting:
-        return Choice(None, _nearest_reason(candidates), candidates)
+        return Choice(None, _nearest_reason(candidates), candidates, find_unlocks(candidates, None))
     best = max(fitting, key=lambda candidate: candidate.preference)
     others = [candidate.profile for candidate in fitting if candidate is not best]
     unknown = ", ".join(f"{c.name} {c.observed}" for c in violations(best))
     reason = f"fits as far as known: {unknown}" if unknown else "every condition is met"
     reason += f"; preferred over {', '.join(others)}" if others else ""
     reason += "".join(f"; {c.name} is {c.observed}, recommended {c.expected}" for c in advice(best))
-    return Choice(best.profile, reason, candidates)
+    return Choice(best.profile, reason, candidates, find_unlocks(candidates, best))
 
 
 def violations(candidate: Candidate) -> list[Condition]:
@@ -108,7 +110,7 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
     yield check_fact(
         "architecture", machine.system.architecture, " or ".join(when.architectures), when.architectures.__contains__
     )
-    yield check_fact("glibc", machine.system.glibc, f">= {when.glibc}", lambda v: Version(v) >= Version(when.glibc))
+    yield _check_version(GLIBC, machine.system.glibc, when.glibc)
     yield _disk_condition(machine, when.disk_gb)
     if when.gpus:
         yield check_fact(
@@ -117,13 +119,9 @@ def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
     if when.gpus and machine.gpus.value:
         yield from _gpu_conditions(machine.gpus.value, when)
     if when.driver:
-        minimum = Version(when.driver)
-        expected = f">= {when.driver}" + (f" ({when.driver_why})" if when.driver_why else "")
-        yield check_fact("driver for this stack", machine.driver.version, expected, lambda v: Version(v) >= minimum)
+        yield _check_version(DRIVER_OF_STACK, machine.driver.version, when.driver, when.driver_why)
     if when.driver_recommended:
-        minimum = Version(when.driver_recommended)
-        expected = f">= {when.driver_recommended}" + (f" ({when.driver_why})" if when.driver_why else "")
-        condition = check_fact("the driver", machine.driver.version, expected, lambda v: Version(v) >= minimum)
+        condition = _check_version("the driver", machine.driver.version, when.driver_recommended, when.driver_why)
         yield msgspec.structs.replace(condition, recommended=True)
     if profile.cuda:
         yield _driver_condition(machine, profile.cuda.build)
@@ -144,6 +142,13 @@ def check_fact(
         return Condition(name, expected, f"{fact.value!r} is not a version", None, fact.source)
 
 
+def _check_version(name: str, fact: Fact[str], minimum: str, why: str = "") -> Condition:
+    """The condition that a version is at least `minimum`."""
+    expected = f">= {minimum}" + (f" ({why})" if why else "")
+    condition = check_fact(name, fact, expected, lambda version: Version(version) >= Version(minimum))
+    return msgspec.structs.replace(condition, minimum=minimum)
+
+
 def _show_gpus(gpus: Sequence[Gpu]) -> str:
     names = [gpu.name.value or "unreadable" for gpu in gpus]
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
@@ -155,7 +160,10 @@ def _disk_condition(machine: Machine, needed: float) -> Condition:
     expected = f">= {needed:g} GiB free"
     if here is None:
         return Condition(DISK, expected, f"could not be read ({places.note})", None, places.source)
-    return Condition(DISK, expected, f"{here.free / GIB:.1f} GiB free", here.free >= needed * GIB, here.path)
+    observed = f"{here.free / GIB:.1f} GiB free"
+    return Condition(
+        DISK, expected, observed, here.free >= needed * GIB, here.path, minimum=f"{needed:f}".rstrip("0").rstrip(".")
+    )
 
 
 def _gpu_conditions(gpus: Sequence[Gpu], when: When) -> Iterable[Condition]:
@@ -214,7 +222,8 @@ def _architecture_condition(machine: Machine, profile: Profile, build: str) -> I
 
 def _driver_condition(machine: Machine, build: str) -> Condition:
     release = cuda_releases()[build]
+    condition = _check_version(DRIVER, machine.driver.version, release.minimum)
     expected = (
-        f">= {release.minimum} for CUDA {build} (minor-version compatibility; full support from {release.bundled})"
+        f"{condition.expected} for CUDA {build} (minor-version compatibility; full support from {release.bundled})"
     )
-    return check_fact("driver", machine.driver.version, expected, lambda v: Version(v) >= Version(release.minimum))
+    return msgspec.structs.replace(condition, expected=expected)

@@ -65,7 +65,7 @@ def status(found: list[str], name: str) -> str:
     return f"{line[0]} {line[2 + len(name) :].strip()}"
 
 
-@each_case("name", machine_names())
+@each_case("name", [name for name in machine_names() if name != "t4"])
 def test_a_recorded_machine_has_a_short_screen(name: str) -> None:
     found = screen(machine=name)
     assert found[0].startswith("✓ no problems in ")
@@ -119,7 +119,10 @@ def test_rejected_gpu_profiles_are_reported_where_none_fits() -> None:
     assert status(screen(machine="t4"), "profile").startswith(
         "! cpu fits, but no GPU profile; nearest is x86-cu130: compute capability of GPU 0 7.5, required >= 8.0;"
     )
-    assert status(screen(machine="h200", facts=("system.glibc=2.17",)), "profile").startswith("✗ none fits; nearest ")
+    assert (
+        status(screen(machine="h200", facts=("system.glibc=2.17",)), "profile")
+        == "! none fits; x86-cu124-hf would fit with glibc >= 2.28; x86-cu130 would fit with glibc >= 2.31"
+    )
 
 
 def test_an_unreadable_gpu_gives_no_verdict() -> None:
