@@ -14,12 +14,14 @@ from itertools import pairwise
 from envdoctor.redact.variables import redact_variable
 from envdoctor.reports.collect_env import record_platform, record_python_version, record_wsl
 from envdoctor.reports.env_vars import is_relevant
+from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import record_compute_capability, record_gpus, record_mig
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
 
 Recorder = Callable[[Section, str], bool]  # records a value; returns False if it has the wrong form
 MIN_LINES = 2
+SOFTWARE = frozenset({"stack.cuda_available", "stack.torch.version", "cuda.nvcc_version", "driver.version"})
 EMPTY = "(empty)"  # stands for an empty quoted value
 # A bullet or number, a key that may be bold or code, a separator, a value. The separators `-` and `=` need spaces
 # around them: `NCCL_DEBUG=INFO` is an assignment, `pre-release` a word.
@@ -28,6 +30,7 @@ ENTRY = re.compile(
     r"\s{0,4}(?::[*_`\"']{0,3}\s{0,40}|\s(?:=|-|\u2013|\u2014|->|\u2192)\s+)(\S.{0,300})$"
 )
 TABLE_ROW = re.compile(r"\|\s?([^|\n]{1,60}?)\s{0,20}\|\s{0,20}([^|\n]{1,200}?)\s{0,20}\|")
+CUDA_ALONE = re.compile(r"[-*\s]{0,4}(CUDA [Vv]ersion) (\d{1,2}\.\d{1,2})$")
 # A requirement such as `>=2.4` or `2.4 or newer`, not an installed version.
 REQUIREMENT = re.compile(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
 RELEASE = r"(\d{1,2}\.\d{1,2})(?![\d])"
@@ -83,7 +86,7 @@ def _titled_entry(title: Line, value: Line) -> tuple[str, str]:
 
 def _entry(text: str) -> tuple[str, str]:
     """The key as written and the value; both empty if the line has another form."""
-    match = TABLE_ROW.match(text) if text[0] == "|" else ENTRY.match(text)
+    match = TABLE_ROW.match(text) if text[0] == "|" else ENTRY.match(text) or CUDA_ALONE.match(text)
     if not match:
         return "", ""
     return match[1].strip(" *_`\"'"), match[2].strip(" *_`\"'") or EMPTY
@@ -144,10 +147,20 @@ def _record_torch(section: Section, value: str) -> bool:
 
 
 def _record_unlabeled_cuda(section: Section, cuda: str) -> None:
-    """`CUDA: 11.8` next to `torch: 2.0.1` is the CUDA version of torch only if such a build was released."""
+    """`CUDA: 11.8` is the CUDA version of torch if torch's release has such a build, or if the GPU is too new for it.
+
+    A driver for an RTX 5090 reports CUDA 12.8 or newer. Next to the results of torch's functions, without a version
+    of torch and of the toolkit, an older CUDA version is that of torch.
+    """
+    if not cuda or "stack.torch.cuda" in section.facts:
+        return
     version = section.facts.get("stack.torch.version")
     text = str(version.value) if version else ""
-    if not cuda or not text or "+" in text or "stack.torch.cuda" in section.facts:
+    if not text:
+        if {"stack.cuda_available"} == section.facts.keys() & SOFTWARE and _is_older_than_a_gpu(section, cuda):
+            section.set_fact("stack.torch.cuda", cuda, "drivers for this GPU have a newer CUDA version")
+        return
+    if "+" in text:
         return
     from envdoctor.knowledge.torch_builds import known_builds
 
@@ -156,6 +169,16 @@ def _record_unlabeled_cuda(section: Section, cuda: str) -> None:
         section.set_fact(
             "stack.torch.cuda", cuda, "the list names CUDA without its component; torch has such a build"
         )
+
+
+def _is_older_than_a_gpu(section: Section, cuda: str) -> bool:
+    from envdoctor.knowledge.cuda import toolkit
+    from envdoctor.knowledge.versions import major_minor
+
+    kit = toolkit(major_minor(cuda))
+    names = [str(gpu["name"].value) for gpu in section.gpus.values() if "name" in gpu]
+    capabilities = [major_minor(found) for name in names if (found := compute_capability(name))]
+    return kit is not None and any(capability > major_minor(kit.newest) for capability in capabilities)
 
 
 def _record_architectures(section: Section, key: str, value: str) -> bool:

@@ -100,11 +100,14 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
     if gpus or driver:
-        hardware = gpu_labels(gpus) if gpus else f"an NVIDIA driver ({driver})"
+        reason = f"this machine has {gpu_labels(gpus) if gpus else f'an NVIDIA driver ({driver})'}"
         status = "error"
     elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not first_in_use(stack, "vllm"):
-        hardware = f"a CUDA toolkit ({machine.cuda.nvcc_version.value})"
+        reason = f"this machine has a CUDA toolkit ({machine.cuda.nvcc_version.value})"
         status = "warning"
+    elif replaced := re.search(r"replaced (torch \S+\+cu\d+)", build.cuda.note):
+        reason = f"it replaced {replaced[1]}"
+        status = "error"
     else:
         return
     advice = best_torch(machine, stack, same_release=True)
@@ -113,9 +116,9 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     name = f"torch {build.version.value or ''}"
     yield Problem(
         "error" if status == "error" and certain else "warning",
-        f"{name} is a {hip} build, but this machine has {hardware}"
+        f"{name} is a {hip} build, but {reason}"
         if certain
-        else f"{name} finds no CUDA, but this machine has {hardware}: it is not a CUDA build, or the driver fails",
+        else f"{name} finds no CUDA, but {reason}: it is not a CUDA build, or the driver fails",
         (*shown, evidence("gpus", machine.gpus)),
         f"Reinstall torch with CUDA: {advice}." if advice else without[0],
         steps(*advice.steps) if advice else without[1] or steps("nvidia-smi"),

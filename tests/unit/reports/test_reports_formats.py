@@ -13,6 +13,7 @@ from support.report_samples import gpus, versions
 
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage
+from envdoctor.rules import evaluate
 
 FORMATS = Path(__file__).parents[2] / "data" / "report_formats"
 
@@ -223,6 +224,39 @@ def test_pip_replaces_a_version_that_it_installs_again() -> None:
         {"torch": "2.4.0"},
         "3.11",
     )
+
+
+PIP_LOG = """\
+Collecting torch>=1.13 (from open-clip-torch)
+  Downloading torch-2.9.1-cp312-cp312-{platform}.whl.metadata (30 kB)
+Installing collected packages: torch, open-clip-torch
+  Attempting uninstall: torch
+    Found existing installation: torch {old}
+    Uninstalling torch-{old}:
+      Successfully uninstalled torch-{old}
+Successfully installed open-clip-torch-3.2.0 torch-{new}
+"""
+UV_LOG = (
+    "PS D:\\ai> uv pip install -U accelerate\nInstalled 2 packages in 1s\n - torch==2.7.1+cu128\n + torch==2.9.1\n"
+)
+
+
+@each_case(
+    ("text", "errors"),
+    [
+        (PIP_LOG.format(platform="win_amd64", old="2.7.1+cu128", new="2.9.1"), ["TORCH003"]),
+        (PIP_LOG.format(platform="win_amd64", old="2.9.1", new="2.9.1+cu128"), []),
+        (PIP_LOG.format(platform="manylinux_2_28_x86_64", old="2.7.1+cu128", new="2.9.1"), []),
+        (PIP_LOG.format(platform="manylinux_2_28_aarch64", old="2.8.0+cu129", new="2.9.1"), ["TORCH003"]),
+        (PIP_LOG.format(platform="win_amd64", old="2.7.1", new="2.9.1"), []),
+        (UV_LOG, ["TORCH003"]),
+    ],
+)
+def test_an_installation_that_replaces_a_cuda_torch_by_a_cpu_build(text: str, errors: list[str]) -> None:
+    report = parse_report(text)
+    assert versions(report)["torch"].startswith("2.9.1")
+    assert [row.id for row in evaluate(report.machine, report.stack) if row.status == "error"] == errors
+    assert measure_coverage(report.machine, report.stack, report.errors).unread == ()
 
 
 REPORT = (

@@ -8,6 +8,7 @@ from support.report_samples import gpus, versions
 from envdoctor.reports import parse_report
 from envdoctor.reports.handwritten import _record_venv
 from envdoctor.reports.section import Section
+from envdoctor.rules import evaluate
 
 FORM = """\
 ### Environment
@@ -154,3 +155,27 @@ def test_the_path_of_a_venv(value: str, kind: str | None) -> None:
     section = Section("report")
     assert _record_venv(section, value) is (kind is not None)
     assert "stack.kind" in section.facts or kind is None
+
+
+@each_case(
+    ("cuda", "gpu", "rest", "torch_cuda"),
+    [
+        ("CUDA version 11.8", "NVIDIA GeForce RTX 5070 Ti", "", "11.8"),
+        ("CUDA version: 12.1", "NVIDIA GeForce RTX 5090", "", "12.1"),
+        ("CUDA version: 13.0", "NVIDIA GeForce GTX 1080", "", None),  # can be that of the driver
+        ("CUDA version: 11.8", "NVIDIA GeForce RTX 5090", "nvcc: 11.8", None),  # can be that of the toolkit
+        ("CUDA version: 11.8", "NVIDIA GeForce RTX 5090", "torch: 2.7.1+cu128", "12.8"),
+    ],
+)
+def test_cuda_older_than_the_gpu_next_to_torch_functions_is_that_of_torch(
+    cuda: str, gpu: str, rest: str, torch_cuda: str | None
+) -> None:
+    report = parse_report(f"Python: 3.11.9\nDevice name: {gpu}\nCUDA is available: True\n{cuda}\n{rest}\n")
+    build = report.stack.torch.value
+    assert (build.cuda.value if build else None) == torch_cuda
+
+
+def test_cuda_build_alone_decides_for_a_newer_gpu() -> None:
+    report = parse_report("Device name: NVIDIA GeForce RTX 5080\nCUDA is available: True\nCUDA version 11.8\n")
+    errors = [row.id for row in evaluate(report.machine, report.stack) if row.status == "error"]
+    assert errors == ["TORCH001"]
