@@ -279,7 +279,7 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         rule_filter=rule_filter,
         environment=EnvironmentSelection("", "that of the report"),
         report=report.kinds or (UNNAMED_REPORT,),
-        coverage=measure_coverage(report.machine, report.stack, report.errors, report.notes),
+        coverage=measure_coverage(report),
     )
     return _result(request, result)
 
@@ -297,10 +297,13 @@ def _read_report(name: str) -> str:
 
 
 def diagnose_report(report: Report) -> list[Finding]:
-    """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause."""
+    """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause.
+
+    Of several reports in one text each is judged. A finding names its report, unless all of them have it.
+    """
     from envdoctor.explain import explain
 
-    findings = _evaluate(report.machine, report.stack)
+    findings = _findings_of_each((report, *report.later))
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
     from_lines = [
@@ -319,6 +322,18 @@ def diagnose_report(report: Report) -> list[Finding]:
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
 
 
+def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:
+    evaluated = [_evaluate(report.machine, report.stack) for report in reports]
+    found: dict[tuple[str, str], Finding] = {}
+    for report, findings in zip(reports, evaluated, strict=True):
+        for finding in findings:
+            key = (finding.id, finding.message)
+            in_all = all(key in {(each.id, each.message) for each in others} for others in evaluated)
+            message = finding.message if in_all else f"{report.name}: {finding.message}"
+            found.setdefault((finding.id, message), msgspec.structs.replace(finding, message=message))
+    return list(found.values())
+
+
 def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:
     """Whether the rules report this cause, or can tell it from a cause with the same error line.
 
@@ -329,7 +344,9 @@ def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> b
         return True
     if cause not in ARCHITECTURE_CAUSES:
         return cause in rule_causes
-    return bool(rule_causes & ARCHITECTURE_CAUSES) or has_code_for_every_gpu(report.machine, report.stack)
+    return bool(rule_causes & ARCHITECTURE_CAUSES) or all(
+        has_code_for_every_gpu(each.machine, each.stack) for each in (report, *report.later)
+    )
 
 
 def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:

@@ -293,10 +293,10 @@ class MissingFact(Record, frozen=True):
 class ReportCoverage(Record, frozen=True):
     """What was read of a pasted text, and what was not."""
 
-    enough: bool  # torch, GPU and driver of the only report were read, or it says that they do not exist
+    enough: bool  # torch, GPU and driver of each report were read, or it says that they do not exist
     missing: tuple[MissingFact, ...]
     unread: tuple[str, ...]  # lines that look like facts, but were not understood
-    notes: tuple[str, ...]  # about facts that were left out
+    notes: tuple[str, ...]  # about several reports in the text
     other_gpu: str = ""  # an AMD GPU or a ROCm build, for which there are no rules; `enough` is false
 
 

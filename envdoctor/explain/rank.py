@@ -88,9 +88,10 @@ def explain(
         for symptom in table.symptoms
     }
     python = (stack.python.value or "") if stack else ""  # a pasted report names the interpreter of another machine
-    machine = machine or pasted.machine
-    stack = stack or pasted.stack
-    findings = _error_findings(machine, stack) if has_facts else []
+    examined = [(machine or each.machine, stack or each.stack) for each in (pasted, *pasted.later)]
+    every = [finding for each in examined for finding in _error_findings(*each)] if has_facts else []
+    findings = list({(finding.id, finding.message): finding for finding in reversed(every)}.values())[::-1]
+    machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     scanned = msgspec.structs.replace(
         scanned, symptoms=scanned.symptoms | {symptom.id: (hit,) for symptom, hit in derived.items()}

@@ -45,7 +45,7 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     elif data.coverage and not data.coverage.enough:
         mark, title = ("? ", "unknown"), "not enough to judge"
         missing = _conjunction([each.fact for each in data.coverage.missing])
-        reason = f"{missing} unknown" if missing else "only the first of several reports was read"
+        reason = f"{missing} unknown" if missing else "not all reports of the text were read"
         note = f": {reason}; no problems"
     elif (unknown and not data.coverage) or data.evaluated == 0:
         mark, title = ("? ", "unknown"), "no verdict"

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.reports.assemble import build_machine, build_stack
@@ -42,7 +44,7 @@ from envdoctor.reports.package_lists import (
 )
 from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
 from envdoctor.reports.section import Line, Section
-from envdoctor.reports.several import omit_later_reports
+from envdoctor.reports.several import SingleReport, separate_reports
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
     parse_env_list,
@@ -73,25 +75,48 @@ class Report(Record, frozen=True):
     stack: Stack
     kinds: tuple[str, ...]
     errors: str
-    notes: tuple[str, ...] = ()  # reports in the text whose facts were left out
+    notes: tuple[str, ...] = ()  # about several reports in the text
+    name: str = ""  # of a text with several reports: "torch 2.8.0+cu128 (line 15)"
+    later: tuple[Report, ...] = ()  # the other reports of the text, which have no errors of their own
+    left_out: int = 0  # reports after the last one that was read
 
 
 def parse_report(text: str) -> Report:
     """Parse any mixture of reports and logs. Never raises; `kinds` is empty if the text contains no report."""
     raw = unfold_lines(clean_text(text).split("\n"))
-    all_lines = split_lines(raw)
-    lines, omitted, notes = omit_later_reports(all_lines)
-    log = "\n".join(line.text for line in lines)[:MAX_LOG_CHARACTERS]
-    sections = _parse_sections(lines, "\n".join(raw), log)
-    kinds = tuple(dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS))
-    origin = "report: " + ", ".join(kinds) if kinds else "report"
+    separated = separate_reports(split_lines(raw))
+    first, *later = [_parse_single(report, "\n".join(raw)) for report in separated.reports]
+    kinds = tuple(dict.fromkeys(section.kind for section in first.sections if section.kind not in WEAK_KINDS))
     return Report(
-        machine=build_machine(sections, origin),
-        stack=build_stack(sections, _libraries_in_use(sections, log), origin),
+        machine=first.machine,
+        stack=first.stack,
         kinds=kinds,
-        errors=_unconsumed_text(raw, lines, sections, omitted),
-        notes=notes,
+        errors=_unconsumed_text(raw, separated.reports[0].lines, first.sections, separated.omitted),
+        notes=(separated.note,) if separated.note else (),
+        name=separated.reports[0].name,
+        left_out=separated.left_out,
+        later=tuple(
+            Report(parsed.machine, parsed.stack, kinds, "", name=report.name)
+            for parsed, report in zip(later, separated.reports[1:], strict=True)
+        ),
     )
+
+
+class ParsedReport(NamedTuple):
+    """The sections of one report and the records that they make."""
+
+    sections: list[Section]
+    machine: Machine
+    stack: Stack
+
+
+def _parse_single(report: SingleReport, text: str) -> ParsedReport:
+    log = "\n".join(line.text for line in report.lines)[:MAX_LOG_CHARACTERS]
+    sections = _parse_sections(report.lines, text, log)
+    kinds = dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS)
+    origin = "report: " + ", ".join(kinds) if kinds else "report"
+    stack = build_stack(sections, _libraries_in_use(sections, log), origin)
+    return ParsedReport(sections, build_machine(sections, origin), stack)
 
 
 def has_no_facts(report: Report) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.records import Machine, MissingFact, ReportCoverage, Stack
+from envdoctor.reports import Report
 
 COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
@@ -23,12 +24,17 @@ LOG = re.compile(
 )
 
 
-def measure_coverage(machine: Machine, stack: Stack, rest: str, notes: tuple[str, ...] = ()) -> ReportCoverage:
-    """Compare the facts of a report with those that a verdict needs. `rest` is the text that no parser read."""
-    missing = tuple(_missing(machine, stack))
-    other = _other_gpu(machine, stack)
+def measure_coverage(report: Report) -> ReportCoverage:
+    """Compare the facts of a report with those that a verdict needs, and those of each other report of its text."""
+    reports = (report, *report.later)
+    missing = tuple(dict.fromkeys(fact for each in reports for fact in _missing(each.machine, each.stack)))
+    other = next((other for each in reports if (other := _other_gpu(each.machine, each.stack))), "")
     return ReportCoverage(
-        enough=not (missing or other or notes), missing=missing, unread=_unread(rest), notes=notes, other_gpu=other
+        enough=not (missing or other or report.left_out),
+        missing=missing,
+        unread=_unread(report.errors),
+        notes=report.notes,
+        other_gpu=other,
     )
 
 

@@ -100,7 +100,7 @@ def parse_package_lists(lines: list[Line]) -> list[Section]:
     current = ""  # kind of the list, from the last command or header
     run: list[tuple[Line, str, str, str]] = []
     for line in [*lines, Line(-1, ".")]:
-        new_kind = _list_kind(line.text)
+        new_kind = list_kind(line.text)
         entry = None if new_kind else _parse_entry(line.text, current)
         if entry and line.number >= 0:
             run.append((line, *entry))
@@ -118,7 +118,7 @@ def parse_package_lists(lines: list[Line]) -> list[Section]:
     return [section for section in sections.values() if section.distributions]
 
 
-def _list_kind(text: str) -> str:
+def list_kind(text: str) -> str:
     """The kind of list that a command or header starts; empty if it starts none."""
     if HEADER.match(text):
         if "Kind" in text and "Build" in text:

@@ -1,15 +1,18 @@
-"""Two reports in one text, such as one of the host and one of the container: the facts are those of the first."""
+"""Several reports in one text, such as one of the host and one of the container, or one before and one after."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.gpus import parse_gpu_list
 from envdoctor.reports.nvidia_smi import parse_nvidia_smi_table
-from envdoctor.reports.package_lists import parse_tagged_packages
+from envdoctor.reports.package_lists import list_kind, parse_package_lists, parse_tagged_packages
 from envdoctor.reports.section import Line, first_group, is_missing
+from envdoctor.reports.tool_reports import parse_env_list
 
 # Two reports of collect_env describe different environments if they differ in one of these.
 IDENTITY = (
@@ -17,60 +20,151 @@ IDENTITY = (
     "is cuda available",
 )  # fmt: skip
 MIN_SHARED = 3  # of these keys; a quoted line of a report is not a second report
+ENV_LIST_TORCH = re.compile(r"[-*] `?PyTorch version(?: \((?:GPU|accelerator)\?\))?`?: (\S+)", re.IGNORECASE)
+# The packages whose versions tell two lists apart. Lists of different packages describe one environment.
+COMPARED_PACKAGES = ("torch", "vllm", "transformers", "sglang", "trl", "flash-attn", "xformers", "numpy")
+MAX_REPORTS = 8
+SHORTEST_LIST = 2  # entries; a single pin after a heading is part of a sentence
 
 
-class FirstReports(NamedTuple):
-    """The lines without those of later reports, the numbers of the lines that were left out, and the reason."""
+class Block(NamedTuple):
+    """The lines of one report, what it says about its environment, and its name in messages."""
 
+    name: str
+    identity: dict[str, str]
+    consumed: frozenset[int]
+
+
+class SingleReport(NamedTuple):
+    """The lines without those of the other reports in the text, and the name of the report."""
+
+    name: str  # empty if it is the only one
     lines: list[Line]
+
+
+class SeparatedReports(NamedTuple):
+    """The reports of a text, in its order; there is always a first one. `omitted` are the lines of all but it."""
+
+    reports: tuple[SingleReport, ...]
     omitted: set[int]
-    notes: tuple[str, ...]
+    left_out: int  # reports after MAX_REPORTS
+    note: str
 
 
-def omit_later_reports(lines: list[Line]) -> FirstReports:
-    """Leave out later reports of collect_env and tables of nvidia-smi that describe something else."""
-    omitted: set[int] = set()
-    notes = []
-    starts = [
-        position for position, line in enumerate(lines) if line.key == "pytorch version" and line.text[0] == "P"
+def separate_reports(lines: list[Line]) -> SeparatedReports:
+    """Separate the reports of one kind that describe different environments.
+
+    Lines that belong to none of them are part of each: one table of nvidia-smi below two package lists, for example.
+    """
+    kinds = [
+        different for find in (_collect_env, _env_lists, _package_lists, _smi_tables) if (different := find(lines))
     ]
-    if position := _second(lines, starts):
-        tail = lines[position:]
-        section = parse_collect_env(tail)
-        omitted |= section.consumed if section else set()
-        omitted |= parse_tagged_packages(tail, "").consumed | parse_gpu_list(tail, "").consumed
-        names = [f"torch {lines[start].value} (line {lines[start].number + 1})" for start in (starts[0], position)]
-        notes.append(
-            f"the text has several environment reports: {', '.join(names)}; the facts are those of the first"
-        )
-    drivers = [(position, driver) for position, line in enumerate(lines) if (driver := _driver(line.text))]
-    if later := next((each for each in drivers if each[1] != drivers[0][1]), None):
-        table = parse_nvidia_smi_table(lines[later[0] :])
-        omitted |= table.consumed if table else set()
-        names = [f"driver {driver} (line {lines[start].number + 1})" for start, driver in (drivers[0], later)]
-        notes.append(
-            f"the text has several outputs of nvidia-smi: {', '.join(names)}; the facts are those of the first"
-        )
-    return FirstReports([line for line in lines if line.number not in omitted], omitted, tuple(notes))
+    number = max((len(blocks) for blocks in kinds), default=1)
+    reports = []
+    for position in range(min(number, MAX_REPORTS)):
+        others = [block for blocks in kinds for place, block in enumerate(blocks) if place != position]
+        own = [blocks[position].name for blocks in kinds if position < len(blocks)]
+        of_others = frozenset().union(*(block.consumed for block in others))
+        rest = [line for line in lines if line.number not in of_others]
+        reports.append(SingleReport(", ".join(own), rest))
+    later = [block for blocks in kinds for block in blocks[1:]]
+    omitted: set[int] = set().union(*(block.consumed for block in later))
+    names = "; ".join(report.name for report in reports)
+    left_out = max(number - MAX_REPORTS, 0)
+    unread = f"; {left_out} more were not read" if left_out else ""
+    note = f"the text has {number} reports: {names}{unread}; the facts shown are those of the first"
+    return SeparatedReports(tuple(reports), omitted, left_out, note if number > 1 else "")
 
 
-def _second(lines: list[Line], starts: list[int]) -> int:
-    """The position of the first report that describes another environment than the first one; 0 if there is none."""
+def _different(blocks: list[Block], minimum: int = 1) -> list[Block]:
+    """The first block and those that differ from all before them; none if all describe the same environment."""
+    kept: list[Block] = []
+    for block in blocks:
+        if all(_differs(block.identity, other.identity, minimum) for other in kept):
+            kept.append(block)
+        elif kept:
+            same = next(n for n, other in enumerate(kept) if not _differs(block.identity, other.identity, minimum))
+            kept[same] = kept[same]._replace(consumed=kept[same].consumed | block.consumed)
+    return kept if len(kept) > 1 else []
+
+
+def _differs(one: dict[str, str], other: dict[str, str], minimum: int) -> bool:
+    shared = one.keys() & other.keys()
+    return len(shared) >= minimum and any(one[key] != other[key] for key in shared)
+
+
+def _blocks(lines: list[Line], starts: list[int], read: Callable[[list[Line]], Block | None]) -> list[Block]:
     bounds = [*starts, len(lines)]
-    reports = [_identity(lines[start:end]) for start, end in pairwise(bounds)]
-    for start, report in zip(starts[1:], reports[1:], strict=True):
-        shared = [key for key in report if key in reports[0]]
-        if len(shared) >= MIN_SHARED and any(report[key] != reports[0][key] for key in shared):
-            return start
-    return 0
+    blocks = [read(lines[start:end]) for start, end in pairwise(bounds)] if len(starts) > 1 else []
+    return [block for block in blocks if block]
 
 
-def _identity(lines: list[Line]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _collect_env(lines: list[Line]) -> list[Block]:
+    starts = [place for place, line in enumerate(lines) if line.key == "pytorch version" and line.text[0] == "P"]
+    return _different(_blocks(lines, starts, _read_collect_env), MIN_SHARED)
+
+
+def _read_collect_env(lines: list[Line]) -> Block:
+    identity: dict[str, str] = {}
     for line in lines:
         if line.key in IDENTITY and not is_missing(line.value):
-            found.setdefault(line.key, line.value)
-    return found
+            identity.setdefault(line.key, line.value)
+    section = parse_collect_env(lines)
+    consumed = section.consumed if section else set()
+    consumed = consumed | parse_tagged_packages(lines, "").consumed | parse_gpu_list(lines, "").consumed
+    return Block(f"torch {lines[0].value} (line {lines[0].number + 1})", identity, frozenset(consumed))
+
+
+def _env_lists(lines: list[Line]) -> list[Block]:
+    """The lists of `transformers env` and similar commands, which name torch in one line each."""
+    torch_lines = [place for place, line in enumerate(lines) if ENV_LIST_TORCH.match(line.text)]
+    starts = [_start_of_list(lines, place) for place in torch_lines]
+    return _different(_blocks(lines, starts, _read_env_list))
+
+
+def _start_of_list(lines: list[Line], place: int) -> int:
+    while place and lines[place - 1].text[0] in "-*" and lines[place - 1].number >= lines[place].number - 2:
+        place -= 1
+    return place
+
+
+def _read_env_list(lines: list[Line]) -> Block | None:
+    end = next((n for n, line in enumerate(lines) if line.text[0] not in "-*"), len(lines))
+    section = parse_env_list(lines[:end])
+    torch = next((match[1] for line in lines if (match := ENV_LIST_TORCH.match(line.text))), "")
+    if not section or not torch:
+        return None
+    identity = {line.key.strip("`"): line.value.split(" ")[0] for line in lines[:end] if "version" in line.key}
+    return Block(f"torch {torch} (line {lines[0].number + 1})", identity, frozenset(section.consumed))
+
+
+def _package_lists(lines: list[Line]) -> list[Block]:
+    starts = [place for place, line in enumerate(lines) if list_kind(line.text)]
+    # A header follows its command; both are one start.
+    starts = [place for n, place in enumerate(starts) if n == 0 or place - starts[n - 1] > SHORTEST_LIST]
+    return _different(_blocks(lines, starts, _read_package_list))
+
+
+def _read_package_list(lines: list[Line]) -> Block | None:
+    sections = parse_package_lists(lines)
+    found = {name: each.version for section in sections for name, each in section.distributions.items()}
+    identity = {name: found[name] for name in COMPARED_PACKAGES if name in found}
+    if len(found) < SHORTEST_LIST or not identity:
+        return None
+    name, version = next(iter(identity.items()))
+    consumed = frozenset().union(*(section.consumed for section in sections))
+    return Block(f"{name} {version} (line {lines[0].number + 1})", identity, consumed)
+
+
+def _smi_tables(lines: list[Line]) -> list[Block]:
+    return _different(_blocks(lines, [n for n, line in enumerate(lines) if _driver(line.text)], _read_smi_table))
+
+
+def _read_smi_table(lines: list[Line]) -> Block | None:
+    driver, table = _driver(lines[0].text), parse_nvidia_smi_table(lines)
+    if not table:
+        return None
+    return Block(f"driver {driver} (line {lines[0].number + 1})", {"driver": driver}, frozenset(table.consumed))
 
 
 def _driver(text: str) -> str:

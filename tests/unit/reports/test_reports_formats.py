@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from functools import reduce
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from support.cases import each_case
 from support.report_samples import gpus, versions
 
+from envdoctor.commands.check import diagnose_report
+from envdoctor.explain import explain
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage
 from envdoctor.rules import evaluate
@@ -256,7 +259,7 @@ def test_an_installation_that_replaces_a_cuda_torch_by_a_cpu_build(text: str, er
     report = parse_report(text)
     assert versions(report)["torch"].startswith("2.9.1")
     assert [row.id for row in evaluate(report.machine, report.stack) if row.status == "error"] == errors
-    assert measure_coverage(report.machine, report.stack, report.errors).unread == ()
+    assert measure_coverage(report).unread == ()
 
 
 REPORT = (
@@ -276,18 +279,65 @@ def test_of_two_reports_the_facts_are_those_of_the_first() -> None:
     assert gpus(report)[0].name.value == "NVIDIA A100-SXM4-80GB"
     assert len(gpus(report)) == 1
     (note,) = report.notes
-    assert "torch 2.4.0+cu121 (line 3), torch 2.8.0+cu128 (line 15); the facts are those of the first" in note
+    assert "2 reports: torch 2.4.0+cu121 (line 3); torch 2.8.0+cu128 (line 15); the facts shown are those of" in note
     assert "RuntimeError: CUDA error" in report.errors
     assert "L40S" not in report.errors
     assert parse_report(FIRST + FIRST).notes == ()
 
 
-def test_a_text_with_two_reports_gets_no_all_clear() -> None:
-    report = parse_report(FIRST + SECOND)
-    coverage = measure_coverage(report.machine, report.stack, report.errors, report.notes)
-    assert (coverage.missing, coverage.enough) == ((), False)
-    alone = parse_report(FIRST)
-    assert measure_coverage(alone.machine, alone.stack, alone.errors, alone.notes).enough
+HEADER = "$ pip list\nPackage Version\n--------------- ---------------\n"
+GOOD = HEADER + "numpy 1.26.4\ntorch 2.6.0+cu124\ntorchvision 0.21.0+cu124\n"
+BAD = GOOD.replace("torch 2.6.0+cu124", "torch 2.7.1+cu128")
+SMI = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: 13.0 |\n"
+ENV = (
+    "- `transformers` version: 4.57.1\n- Platform: Linux-6.8.0-x86_64-with-glibc2.39\n- Python version: 3.12.3\n"
+    "- PyTorch version (accelerator?): {torch} (CUDA)\n- GPU type: {gpu}\n"
+)
+NEW_GPU = "NVIDIA GeForce RTX 5090"
+
+
+@each_case(
+    ("text", "names", "findings"),
+    [
+        (FIRST + SECOND, ["torch 2.4.0+cu121 (line 2)", "torch 2.8.0+cu128 (line 12)"], []),
+        (FIRST + SECOND.replace("2.8.0+cu128", "2.5.1+cu121").replace("12.8", "12.1").replace("NVIDIA L40S", NEW_GPU),
+         ["torch 2.4.0+cu121 (line 2)", "torch 2.5.1+cu121 (line 12)"],
+         ["torch 2.5.1+cu121 (line 12): torch 2.5.1+cu121 (CUDA 12.1) has no code for GPU 0"]),
+        (GOOD + "\nand the one that fails:\n" + BAD, ["torch 2.6.0+cu124 (line 1)", "torch 2.7.1+cu128 (line 9)"],
+         ["torch 2.7.1+cu128 (line 9): torchvision 0.21.0+cu124 requires torch==2.6.0"]),
+        (BAD + GOOD + BAD, ["torch 2.7.1+cu128 (line 1)", "torch 2.6.0+cu124 (line 7)"],
+         ["torch 2.7.1+cu128 (line 1): torchvision"]),
+        (ENV.format(torch="2.8.0+cu128", gpu=NEW_GPU) + "\nolder:\n" + ENV.format(torch="2.5.1+cu121", gpu=NEW_GPU),
+         ["torch 2.8.0+cu128 (line 1)", "torch 2.5.1+cu121 (line 8)"], ["torch 2.5.1+cu121 (line 8): torch 2.5.1"]),
+        (SMI.replace("580.65.06", "470.57.02").replace("13.0", "11.4") + "after the upgrade\n" + SMI
+         + "torch==2.8.0+cu128\nnumpy==2.2.1\n",
+         ["driver 470.57.02 (line 1)", "driver 580.65.06 (line 3)"],
+         ["driver 470.57.02 (line 1): driver 470.57.02; torch 2.8.0+cu128 is built for CUDA 12.8"]),
+        (FIRST + FIRST, [""], []),
+        (GOOD + GOOD, [""], []),
+        (FIRST + BAD, [""], ["torchvision 0.21.0+cu124 requires torch==2.6.0"]),  # of one environment
+    ],
+)  # fmt: skip
+def test_each_report_of_a_text_is_judged_and_named(text: str, names: list[str], findings: list[str]) -> None:
+    report = parse_report(text)
+    assert [each.name for each in (report, *report.later)] == names
+    found = [each.message for each in diagnose_report(report) if each.status == "error"]
+    assert len(found) == len(findings)
+    for message, expected in zip(found, findings, strict=True):
+        assert message.startswith(expected)
+
+
+def test_of_many_reports_the_first_ones_are_judged() -> None:
+    report = parse_report("".join(SECOND.replace("580.65.06", f"580.{number}.06") for number in range(60, 72)))
+    coverage = measure_coverage(report)
+    assert (len(report.later), report.left_out, coverage.missing, coverage.enough) == (7, 4, (), False)
+    assert "4 more were not read" in coverage.notes[0]
+    assert measure_coverage(parse_report(FIRST + SECOND)).enough
+
+
+def test_explain_uses_the_findings_of_each_report() -> None:
+    explained = explain(io.BytesIO(f"{GOOD}\nthe other one:\n{BAD}".encode()))
+    assert explained.causes[0].cause == "torch-companion-mismatch"
 
 
 def test_a_traceback_inside_a_report_is_kept_and_the_report_read() -> None:
@@ -319,7 +369,7 @@ def test_a_traceback_inside_a_report_is_kept_and_the_report_read() -> None:
 )
 def test_facts_that_a_verdict_needs(text: str, missing: list[str]) -> None:
     report = parse_report(text)
-    coverage = measure_coverage(report.machine, report.stack, report.errors)
+    coverage = measure_coverage(report)
     assert [each.fact for each in coverage.missing] == missing
     assert coverage.enough == (not missing)
 
@@ -327,7 +377,7 @@ def test_facts_that_a_verdict_needs(text: str, missing: list[str]) -> None:
 def test_lines_that_were_not_understood_are_listed() -> None:
     text = f"{FIRST}Fancy CUDA bridge version: 7.1\n2026-01-01 10:00:00 INFO cuda version: 3\nloss: 0.3\n"
     report = parse_report(text)
-    unread = measure_coverage(report.machine, report.stack, report.errors).unread
+    unread = measure_coverage(report).unread
     assert unread == ("Fancy CUDA bridge version: 7.1",)
 
 
