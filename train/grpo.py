@@ -84,7 +84,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     prepare_process(settings, run)
     import torch
     from datasets import Dataset
-    from generation.evaluation import Evaluator
+    from generation.evaluation import Evaluator, find_end_tokens
     from generation.evaluation_engines import choose_evaluation_engine
     from modeling import fsdp
     from modeling.policy import make_policy, save_reference_model
@@ -158,6 +158,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     recorder.trainer = trainer
     trainer.remove_callback(PrinterCallback)
     evaluator.engine = choose_evaluation_engine(trainer, settings, ranks, multi_step=patches.multi_step)
+    evaluator.end_tokens = find_end_tokens(trainer, policy.tokenizer)
     run.write_event("patches", active=patches.active)
     run.log(f"patches: {', '.join(patches.active)}")
     timer.end("load")

@@ -22,6 +22,7 @@ class Evaluator:
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
         self.batch_size = settings["eval_batch"]
         self.engine: Any = None  # a vLLM engine of `evaluation_engines`; none: the model itself
+        self.end_tokens = [policy.tokenizer.eos_token_id]
 
     def evaluate(self, when: str, step: int) -> dict[str, float]:
         """Greedy and sampled metrics. `when` is "before", "during" or "after". All ranks call it."""
@@ -57,8 +58,9 @@ class Evaluator:
         if not self.engine and not prompts:
             return [], []
         if not self.engine:
-            return generate(self.policy.model, tokenizer, prompts, batch_size=self.batch_size, **options)
-        ids = [truncate_at(row, tokenizer.eos_token_id) for row in self.engine.generate(prompts, **options)]
+            options |= {"batch_size": self.batch_size, "end_tokens": self.end_tokens}
+            return generate(self.policy.model, tokenizer, prompts, **options)
+        ids = [truncate_at(row, self.end_tokens) for row in self.engine.generate(prompts, **options)]
         return tokenizer.batch_decode(ids, skip_special_tokens=True), ids
 
 
@@ -72,16 +74,18 @@ def generate(
     temperature: float = 0.0,
     batch_size: int = 64,
     seed: int = 0,
+    end_tokens: Sequence[int] | None = None,
 ) -> tuple[list[str], list[list[int]]]:
-    """One completion per prompt (token ids), as text and as tokens up to the end token; greedy at temperature 0.
+    """One completion per prompt (token ids), as text and as tokens up to an end token; greedy at temperature 0.
 
-    The random state of the training is restored.
+    The random state of the training is restored. `end_tokens` default to the tokenizer's own.
     """
+    ends = list(end_tokens or [tokenizer.eos_token_id])
     generation = GenerationConfig(
         max_new_tokens=length,
         do_sample=bool(temperature),
         pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=ends,
         bos_token_id=tokenizer.bos_token_id,
         **({"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}),
     )
@@ -105,12 +109,18 @@ def generate(
                 attention_mask=mask.to(model.device),
                 generation_config=generation,
             )
-            completions += [truncate_at(ids, tokenizer.eos_token_id) for ids in output[:, longest:].tolist()]
+            completions += [truncate_at(ids, ends) for ids in output[:, longest:].tolist()]
     model.config.use_cache = use_cache
     model.train(was_training)
     return tokenizer.batch_decode(completions, skip_special_tokens=True), completions
 
 
-def truncate_at(ids: list[int], end: int | None) -> list[int]:
+def truncate_at(ids: list[int], ends: Sequence[int]) -> list[int]:
     """The tokens up to and including the first end token, as TRL counts them."""
-    return ids[: ids.index(end) + 1] if end in ids else ids
+    first = next((number for number, token in enumerate(ids) if token in ends), len(ids))
+    return ids[: first + 1]
+
+
+def find_end_tokens(trainer: Any, tokenizer: Any) -> list[int]:
+    """The end tokens of the training: newer TRLs add those of the model's generation_config to the tokenizer's."""
+    return list(getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id])
