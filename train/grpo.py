@@ -14,6 +14,7 @@ import os
 import sys
 from typing import Any
 
+from checks.batches import count_steps
 from checks.cuda_graphs import check_cuda_graphs
 from checks.fsdp import check_fsdp_settings
 from checks.model_names import resolve_local_folder
@@ -84,7 +85,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     prepare_process(settings, run)
     import torch
     from datasets import Dataset
-    from generation.evaluation import Evaluator, find_end_tokens
+    from generation.evaluation import Evaluator
     from generation.evaluation_engines import choose_evaluation_engine
     from modeling import fsdp
     from modeling.policy import make_policy, save_reference_model
@@ -157,8 +158,9 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         )
     recorder.trainer = trainer
     trainer.remove_callback(PrinterCallback)
-    evaluator.engine = choose_evaluation_engine(trainer, settings, ranks, multi_step=patches.multi_step)
-    evaluator.end_tokens = find_end_tokens(trainer, policy.tokenizer)
+    trainer.state.max_steps = count_steps(settings, len(task.train))  # rewards may read it in the first evaluation
+    engine = choose_evaluation_engine(trainer, settings, ranks, multi_step=patches.multi_step)
+    evaluator.use_trainer(trainer, engine)
     run.write_event("patches", active=patches.active)
     run.log(f"patches: {', '.join(patches.active)}")
     timer.end("load")

@@ -1,4 +1,4 @@
-"""A model with several end tokens, as Gemma-it and Phi-3: training and evaluation end completions at the same ones."""
+"""A model with several end tokens, as Gemma-it and Phi-3: evaluations end completions where the training does."""
 
 from __future__ import annotations
 

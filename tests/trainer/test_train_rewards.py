@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 import time
 from fractions import Fraction
@@ -208,10 +209,6 @@ def test_a_function_for_texts_gets_the_hint_that_completions_are_messages(tmp_pa
     [
         ("return [1 / ('bad' not in c) for c in completions]", "raised ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "raised SystemExit: 3"),
-        (
-            "return [None if 'bad' in c else 1 for c in completions]",
-            "returned None: no reward applies to this sample",
-        ),
         ("return [math.nan if 'bad' in c else 1 for c in completions]", "returned nan (float) for it"),
         ("return [-math.inf if 'bad' in c else 1 for c in completions]", "returned -inf (float) for it"),
         ("return [1e300 if 'bad' in c else 1 for c in completions]", "returned 1e+300 (float) for it"),
@@ -226,11 +223,10 @@ def test_a_function_for_texts_gets_the_hint_that_completions_are_messages(tmp_pa
     ],
 )
 def test_errors_of_functions_name_the_sample(tmp_path: Path, body: str, problem: str) -> None:
-    state = SimpleNamespace(global_step=6)
-    message = error_message(write_reward(tmp_path, body), trainer_state=state, completions=["good", "bad", "good"])
+    message = error_message(write_reward(tmp_path, body), step=7, completions=["good", "bad", "good"])
     assert problem in message
     assert "mine.py:f, step 7: it" in message
-    if "'bad'" in body:
+    if "'bad'" in body and "raised" not in problem:
         assert "sample a.csv:2: prompt 'prompt 2', completion 'badxxx" in message
         assert "x" * 250 not in message
 
@@ -244,11 +240,87 @@ def test_the_error_of_a_too_large_sum_names_the_sample(tmp_path: Path) -> None:
         rewards.score(rows, ["good"], completion_ids=[[1, 2]])
 
 
-def test_an_error_of_the_whole_batch_names_no_sample(tmp_path: Path) -> None:
-    message = error_message(write_reward(tmp_path, "assert len(completions) < 2; return [1]"))
-    assert "on the batch of 3, but on no single sample" in message
-    assert "sample a.csv" not in message
-    assert ", evaluation: it" in message
+def test_a_function_that_raises_is_called_once(tmp_path: Path) -> None:
+    """A reward may count, pay or wait for each call."""
+    called = tmp_path / "called"
+    (tmp_path / "counted.py").write_text(f"from pathlib import Path\nFILE = Path({str(called)!r})\n")
+    body = "from counted import FILE; FILE.write_text(FILE.read_text() + 'x'); assert not completions; return []"
+    called.touch()
+    message = error_message(write_reward(tmp_path, body), trainer_state=SimpleNamespace(global_step=6))
+    assert called.read_text() == "x"
+    assert "evaluation: it raised AssertionError" in message
+    assert "mine.py:3) on the batch of 3 samples from a.csv:1 on" in message
+
+
+def test_none_from_the_only_reward_is_passed_to_trl(tmp_path: Path) -> None:
+    rewards = Rewards(
+        defaults(rewards=[write_reward(tmp_path, "return [None if c == 'b' else 1 for c in completions]")])
+    )
+    assert [score["reward"] for score in rewards.score([row(), row()], ["a", "b"])] == [1.0, None]
+
+
+STATEFUL = """
+import random
+from collections import deque
+
+count, seen, model = 0, [], None
+recent = same = deque([1.0], maxlen=9)
+
+
+class Mean:
+    def __init__(self):
+        self.total = 0.0
+
+
+mean = Mean()
+
+
+def load():
+    load.calls = getattr(load, "calls", 0) + 1
+    return object()
+
+
+def f(completions, **_):
+    global count, model
+    model = model or load()
+    count += 1
+    seen.append(completions[0])
+    same.append(float(count))
+    mean.total += 1
+    f.calls = getattr(f, "calls", 0) + 1
+    return [count + len(seen) + sum(recent) + mean.total + f.calls + random.random() for _ in completions]
+
+
+class Scorer:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, completions, **_):
+        self.calls += 1
+        return [self.calls] * len(completions)
+
+
+scorer = Scorer()
+"""
+
+
+def test_an_evaluation_leaves_the_state_of_a_reward_as_it_was(tmp_path: Path) -> None:
+    found = []
+    for evaluations in (0, 2):
+        file = tmp_path / f"stateful{evaluations}.py"
+        file.write_text(STATEFUL)
+        rewards = Rewards(defaults(rewards=[f"{file}:f", f"{file}:scorer"]))
+        random.seed(3)
+        values = []
+        for _ in range(3):
+            for _ in range(evaluations):
+                rewards.score([row()], ["b"], evaluation=True)
+            values.append(rewards.score([row()], ["a"])[0])
+        found.append(values)
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
+    # Nothing that an evaluation loaded is loaded again, and the functions of a file share it.
+    assert sys.modules["user_reward_of_stateful2"].load.calls == 1
 
 
 def test_functions_get_columns_and_messages(tmp_path: Path) -> None:

@@ -53,3 +53,11 @@ def check_batches(settings: Mapping[str, Any], ranks: int) -> tuple[int, int]:
             hint="--set vllm_tensor_parallel=1",
         )
     return per_gpu, micro
+
+
+def count_steps(settings: Mapping[str, Any], prompts: int) -> int:
+    """The optimizer steps of a run, as transformers counts them; TRL drops an incomplete batch of prompts."""
+    if settings["steps"]:
+        return int(settings["steps"])
+    per_epoch = max(1, prompts // settings["prompts_per_step"] * settings["num_iterations"])
+    return math.ceil(settings["epochs"] * per_epoch)

@@ -22,7 +22,17 @@ class Evaluator:
         self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
         self.batch_size = settings["eval_batch"]
         self.engine: Any = None  # a vLLM engine of `evaluation_engines`; none: the model itself
-        self.end_tokens = [policy.tokenizer.eos_token_id]
+        self.trainer: Any = None  # TRL's, with the state that rewards read
+        self.end_tokens: list[int] = []
+
+    def use_trainer(self, trainer: Any, engine: Any) -> None:
+        """Evaluate as this trainer samples: with its end tokens, and its vLLM engine where it has one.
+
+        From 1.15 on TRL adds the end tokens of the model's generation_config to the tokenizer's.
+        """
+        self.trainer, self.engine = trainer, engine
+        own = getattr(trainer, "eos_token_ids", None) or [self.policy.tokenizer.eos_token_id]
+        self.end_tokens = [token for token in own if token is not None]
 
     def evaluate(self, when: str, step: int) -> dict[str, float]:
         """Greedy and sampled metrics. `when` is "before", "during" or "after". All ranks call it."""
@@ -45,7 +55,8 @@ class Evaluator:
         ):
             local = self.ranks.local_items(rows)
             texts, ids = self._generate(local, temperature, self.ranks.rank)
-            scores = self.ranks.gather(self.task.score(local, texts, completion_ids=ids))
+            arguments = {"completion_ids": ids, "trainer_state": self.trainer.state, "evaluation": True}
+            scores = self.ranks.gather(self.task.score(local, texts, **arguments))
             summary = self.task.summarise(self.ranks.restore_order(scores, len(rows)))
             metrics |= {f"{kind}_{name}": value for name, value in summary.items()}
         return metrics
@@ -119,8 +130,3 @@ def truncate_at(ids: list[int], ends: Sequence[int]) -> list[int]:
     """The tokens up to and including the first end token, as TRL counts them."""
     first = next((number for number, token in enumerate(ids) if token in ends), len(ids))
     return ids[: first + 1]
-
-
-def find_end_tokens(trainer: Any, tokenizer: Any) -> list[int]:
-    """The end tokens of the training: newer TRLs add those of the model's generation_config to the tokenizer's."""
-    return list(getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id])

@@ -30,7 +30,6 @@ MAX_REWARD = 1e18  # TRL computes in float32, where the squares of larger values
 PATTERN_SECONDS = 1.0  # per completion: limits patterns with catastrophic backtracking
 HARMONY_MARK = "<|channel|>"
 CORRECT_HINT = "correct the reward, then start again, or continue from a checkpoint with --resume latest"
-PER_SAMPLE = ("prompts", "completions", "completion_ids")
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,6 @@ class Batch:
     rows: Sequence[Row]
     texts: Sequence[str]
     arguments: dict[str, Any]
-
-    def sample(self, number: int) -> Batch:
-        """Return one of the samples as a batch."""
-        part = slice(number, number + 1)
-        arguments = {
-            key: value[part] if value is not None and key in PER_SAMPLE else value
-            for key, value in self.arguments.items()
-        }
-        return Batch(self.rows[part], self.texts[part], arguments)
 
 
 @dataclass(frozen=True)
@@ -78,7 +68,7 @@ class Rewards:
         """Return {"reward": sum, "reward_NAME": each part before its weight} for every sample.
 
         `arguments` are those that TRL passes to a reward function: prompts, completions, completion_ids,
-        trainer_state. An evaluation passes none of them.
+        trainer_state. An evaluation passes the last two, and `evaluation`. The sum is None where no reward applies.
         """
         if not rows:
             return []
@@ -90,10 +80,8 @@ class Rewards:
             weighted = [
                 part.weight * value for part, value in zip(self.parts, values, strict=True) if value is not None
             ]
-            if not weighted:
-                raise sample_error(all_names, "returned None: no reward applies to this sample", batch, number)
-            total = sum(weighted)
-            if not abs(total) <= MAX_REWARD:
+            total = sum(weighted) if weighted else None
+            if total is not None and not abs(total) <= MAX_REWARD:
                 raise sample_error(all_names, f"has the sum {total}", batch, number)
             scores.append({"reward": total, **dict(zip(self.fields, values, strict=True))})
         return scores
@@ -119,8 +107,8 @@ class Rewards:
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
-            number, cause = _find_failing_sample(part, batch, error)
-            raise sample_error(part.name, f"raised {cause}", batch, number, hint=_hint(error, batch)) from error
+            problem = f"raised {describe_exception(error)} {describe_batch(batch)}"
+            raise sample_error(part.name, problem, batch, None, hint=_hint(error, batch)) from error
         return check_values(part.name, values, batch)
 
     def _choose(self, name: str) -> Callable[[Batch], object]:
@@ -156,16 +144,6 @@ class Rewards:
         if self.tokenizer is None:
             return None
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _find_failing_sample(part: RewardPart, batch: Batch, error: BaseException) -> tuple[int | None, str]:
-    """Return (the first sample that raises alone, its error), or (None, error) if only the whole batch raises."""
-    for number in range(len(batch.rows)):
-        try:
-            part.compute(batch.sample(number))
-        except (Exception, SystemExit) as sample_exception:
-            return number, describe_exception(sample_exception)
-    return None, f"{describe_exception(error)} (on the batch of {len(batch.rows)}, but on no single sample)"
 
 
 def overlong_penalty(tokens: int, limit: int, share: float) -> float:
@@ -302,9 +280,8 @@ def _hint(error: BaseException, batch: Batch) -> str:
 
 def sample_error(name: str, problem: str, batch: Batch, number: int | None, *, hint: str = CORRECT_HINT) -> BadInput:
     """Return the error of a reward with the step and, if known, the sample."""
-    state, sample = batch.arguments.get("trainer_state"), ""
-    step = batch.arguments.get("step") or (state.global_step + 1 if state is not None else None)
-    phase = "evaluation" if step is None else f"step {step}"
+    step, sample = batch.arguments.get("step"), ""
+    phase = f"step {step}" if step else "evaluation"
     if number is not None:
         row, text = batch.rows[number], batch.texts[number]
         sample = f"; sample {row.get('source', number)}: prompt {cut(repr(row['prompt']))}, "
@@ -314,6 +291,11 @@ def sample_error(name: str, problem: str, batch: Batch, number: int | None, *, h
         expected=f"a list with one number per sample of at most {MAX_REWARD:g}, or None if the reward does not apply",
         hint=hint,
     )
+
+
+def describe_batch(batch: Batch) -> str:
+    """Return the size of a batch and its first sample; no sample is called again, which may cost or count."""
+    return f"on the batch of {len(batch.rows)} samples from {batch.rows[0].get('source', 0)} on"
 
 
 def describe_exception(error: BaseException) -> str:

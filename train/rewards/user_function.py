@@ -1,6 +1,6 @@
 """User reward functions with TRL's signature. The check parses their source; only the run imports them.
 
-    def f(prompts, completions, completion_ids, **columns):   # also trainer_state; every column of the data by name
+    def f(prompts, completions, completion_ids, trainer_state, **columns):   # every column of the data by name
         return [1.0 if "yes" in text else None for text in completions]   # None: does not apply
 
 If prompts are messages, so are completions: [{"role": "assistant", "content": text}]. The name is FILE.py:function,
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rewards.state import preserve_state
 from settings import BadInput, expand_user, suggest
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -120,8 +123,9 @@ class UserReward:
             "log_extra": passed.get("log_extra") or _ignore,
             "log_metric": passed.get("log_metric") or _ignore,
         }
-        result = function(**_accepted_arguments(function, arguments))
-        return asyncio.run(result) if inspect.iscoroutine(result) else result
+        with preserve_state(function) if passed.get("evaluation") else contextlib.nullcontext():
+            result = function(**_accepted_arguments(function, arguments))
+            return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def _accepted_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -171,6 +175,12 @@ def _load_file(path: Path) -> Any:
         sys.path.append(str(folder))  # last, so that a user file settings.py does not hide the trainer's
     if len(names) > 1 or path.stem == "__init__":
         return importlib.import_module(".".join(names))
+    return _load_single_file(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _load_single_file(path: Path, _changed: int) -> Any:
+    """Load a file once: its functions share their state, and a model that it loads is loaded once."""
     name = f"user_reward_of_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -56,6 +56,7 @@ class Recorder(TrainerCallback):
         self.times: dict[str, float] = {}
         self.totals: dict[str, float] = {}
         self.peak = 0
+        self.unscored_noted = False
         if not ranks.is_main:
             return
         smooth = [f"{name}_smooth" for name in task.smoothed]
@@ -119,9 +120,20 @@ class Recorder(TrainerCallback):
         if not self.completions:
             return
         self.summary = self.task.summarise(self.completions)
+        self._note_unscored(sum(completion["reward"] is None for completion in self.completions))
         if self.ranks.is_main:
             self.generations.append(self.completions)
         self.completions = []
+
+    def _note_unscored(self, count: int) -> None:
+        """Note the first step with completions to which no reward applies."""
+        if not count or self.unscored_noted or not self.ranks.is_main:
+            return
+        self.unscored_noted = True
+        self.run.note(
+            f"no reward applies to {count} of {len(self.completions)} completions, for which every reward function "
+            "returned None: TRL leaves them out (TRL 0.22 gives them a reward of 0), as the mean reward does"
+        )
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write the metrics of a step, check the alarms, and evaluate when it is due."""
