@@ -84,6 +84,9 @@ def test_multi_step_scheduling_needs_the_vllm_that_it_is_tested_with(vllm: str, 
         ("1.16.0", {"num_iterations": 2}, False),
         ("1.16.0", {"liger_loss": True}, True),
         ("1.13.0", {"liger_loss": True}, False),
+        # TRL scores with other dropped activations than it trains with.
+        ("1.16.0", {"lora_rank": 4, "lora_dropout": 0.1}, False),
+        ("1.16.0", {"lora_rank": 4}, True),
     ],
 )
 def test_single_pass_where_it_computes_what_trl_computes(trl: str, settings: dict[str, Any], applies: bool) -> None:
@@ -91,6 +94,26 @@ def test_single_pass_where_it_computes_what_trl_computes(trl: str, settings: dic
     assert ("single-pass-logprobs" in names(context)) is applies
     context.installed = InstalledVersions(Version(trl), frozenset())
     assert "single-pass-logprobs" not in names(context)
+
+
+DROPOUT = """
+from checks.dropout import dropout_rate
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+small = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+qwen2 = small | {"intermediate_size": 8, "num_key_value_heads": 2}
+report(
+    gpt2=dropout_rate(GPT2LMHeadModel(GPT2Config(**small, attn_pdrop=0, embd_pdrop=0))),
+    plain_gpt2=dropout_rate(GPT2LMHeadModel(GPT2Config(**small, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0))),
+    qwen2=dropout_rate(Qwen2ForCausalLM(Qwen2Config(**qwen2))),
+    attention=dropout_rate(Qwen2ForCausalLM(Qwen2Config(**qwen2, attention_dropout=0.3))),
+)
+"""
+
+
+@pytest.mark.stack
+def test_the_dropout_of_a_model_is_found(stack_python: Path) -> None:
+    assert run_code(stack_python, DROPOUT) == {"gpt2": 0.1, "plain_gpt2": 0.0, "qwen2": 0.0, "attention": 0.3}
 
 
 def test_apply_skips_what_the_library_lacks() -> None:

@@ -82,13 +82,13 @@ def compare(mode, batch, noise):
     trl_weights, trl_calls, trl_logs = learn(GRPOTrainer, mode, batch, noise)
     weights, calls, logs = learn(SinglePassTrainer, mode, batch, noise)
     lean, _, lean_logs = learn(SinglePassTrainer, mode, batch, noise, lean=True)
-    name = "sampling/sampling_logp_difference/mean"
+    names = [name for name in trl_logs if name.startswith("sampling/")]
     return dict(
         moved=max(float((trl_weights[n] - start[n]).abs().max()) for n in trl_weights),
         apart=max(float((trl_weights[n] - weights[n]).abs().max()) for n in trl_weights),
         lean=all(torch.equal(lean[n], weights[n]) for n in weights) and lean_logs["loss"] == logs["loss"],
         trl_calls=trl_calls, calls=calls, losses=[trl_logs["loss"], logs["loss"]],
-        differences=[trl_logs[name], logs[name]],
+        sampling=[{name: row.get(name) for name in names} for row in (trl_logs, logs, lean_logs)],
     )
 
 
@@ -122,7 +122,11 @@ def test_the_single_pass_trainer_learns_the_same_as_trl(
     assert found["losses"][0] == pytest.approx(found["losses"][1], abs=1e-6)
     assert found["trl_calls"].count(False) >= 1
     assert found["calls"] == [True] * (4 // batch)
-    assert found["differences"][1] > 0.1
+    trl, *ours = found["sampling"]
+    assert len(trl) == 5
+    for sampling in ours:
+        assert sampling == pytest.approx(trl, abs=1e-5)
+    assert trl["sampling/sampling_logp_difference/mean"] > 0.1
 
 
 @pytest.mark.stack

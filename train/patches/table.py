@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from checks.dropout import dropout_rate
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from patches.context import PatchContext
@@ -47,12 +48,17 @@ def _colocated(context: PatchContext) -> bool:
 
 
 def _single_pass(context: PatchContext) -> bool:
-    """vLLM samples, its samples are corrected, and each completion is used for one update."""
+    """vLLM samples, its samples are corrected, and each completion is used for one update.
+
+    With dropout TRL's scoring pass drops other activations than the training pass.
+    """
     settings, installed = context.settings, context.installed
+    dropout = dropout_rate(context.model) if context.model is not None else settings["lora_dropout"]
     return (
         settings["generation"].startswith("vllm")
         and settings["vllm_correction"]
         and settings["num_iterations"] == 1
+        and not dropout
         and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
         and installed.trl in SINGLE_PASS_TRL
         # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.
