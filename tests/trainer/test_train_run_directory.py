@@ -159,6 +159,27 @@ def test_defects_of_a_checkpoint(tmp_path: Path) -> None:
     assert find_defect(path) == "complete.json is damaged"
 
 
+def test_one_flipped_bit_is_a_defect(tmp_path: Path) -> None:
+    whole, damaged = make_checkpoint(tmp_path, 5), make_checkpoint(tmp_path, 10)
+    content = bytearray((damaged / "model.safetensors").read_bytes())
+    content[3] ^= 1
+    (damaged / "model.safetensors").write_bytes(content)
+    defect = "model.safetensors has changed since it was saved: its SHA-256 differs"
+    assert find_defect(damaged) == defect
+    assert choose_checkpoint(tmp_path, "latest") == (whole, [(damaged, defect)])
+    with pytest.raises(BadInput, match="its SHA-256 differs"):
+        choose_checkpoint(tmp_path, "checkpoint-10")
+
+
+def test_a_checkpoint_of_an_earlier_version_has_sizes_alone(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, 5)
+    sizes = {"model.safetensors": 8, "trainer_state.json": 2}
+    (path / "complete.json").write_text(json.dumps({"files": sizes}))
+    assert find_defect(path) == ""
+    (path / "complete.json").write_text(json.dumps({"files": sizes | {"model.safetensors": 9}}))
+    assert find_defect(path) == "model.safetensors has 8 bytes, not 9"
+
+
 def test_old_checkpoints_are_deleted_only_with_enough_complete_newer_ones(tmp_path: Path) -> None:
     whole = [make_checkpoint(tmp_path, step) for step in (50, 100, 150)]
     (whole[2] / "complete.json").unlink()  # as if killed while it was written

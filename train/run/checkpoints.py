@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from settings import BadInput
 
-COMPLETE = "complete.json"  # written last into a checkpoint, with every file's size
+COMPLETE = "complete.json"  # written last into a checkpoint, with the size and SHA-256 of every file
+HASHING_THREADS, BLOCK = 4, 1 << 22
 
 
 def mark_complete(checkpoint: Path) -> None:
-    """Mark a checkpoint complete: list its files and sizes, after they are synced to disk."""
-    sizes = {}
-    for file in sorted(checkpoint.rglob("*")):
-        if file.is_file() and file.name != COMPLETE:
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-            sizes[str(file.relative_to(checkpoint))] = file.stat().st_size
+    """Mark a checkpoint complete: list its files with sizes and hashes, after they are synced to disk."""
+    paths = [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file.name != COMPLETE]
+    for path in paths:
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+    hashes = _hash_files(paths)
+    files = {
+        str(path.relative_to(checkpoint)): {"bytes": path.stat().st_size, "sha256": sha256}
+        for path, sha256 in zip(paths, hashes, strict=True)
+    }
     temporary = checkpoint / f"{COMPLETE}.part"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump({"files": sizes}, file, indent=1)
+        json.dump({"files": files}, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(checkpoint / COMPLETE)
 
 
-def find_defect(checkpoint: Path) -> str:
-    """Why a checkpoint cannot be resumed from; empty if it can."""
+def find_defect(checkpoint: Path, *, hashes: bool = True) -> str:
+    """Why a checkpoint cannot be resumed from; empty if it can. Without `hashes` only names and sizes are compared."""
     try:
-        sizes = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
+        files = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
+        # Earlier versions stored the size alone.
+        known = {name: entry if isinstance(entry, dict) else {"bytes": entry} for name, entry in files.items()}
     except OSError:
         return f"{COMPLETE} is missing: the checkpoint is incomplete"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{COMPLETE} is damaged"
-    for name, size in sizes.items():
+    for name, entry in known.items():
         file = checkpoint / name
         if not file.exists():
             return f"{name} is missing"
-        if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size} bytes, not {size}"
+        if file.stat().st_size != entry.get("bytes"):
+            return f"{name} has {file.stat().st_size} bytes, not {entry.get('bytes')}"
+    hashed = {name: entry["sha256"] for name, entry in known.items() if hashes and "sha256" in entry}
+    for name, sha256 in zip(hashed, _hash_files([checkpoint / name for name in hashed]), strict=True):
+        if sha256 != hashed[name]:
+            return f"{name} has changed since it was saved: its SHA-256 differs"
     return ""
+
+
+def _hash_files(paths: Sequence[Path]) -> Iterator[str]:
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:  # hashlib releases the interpreter's lock
+        yield from pool.map(_hash_file, paths)
+
+
+def _hash_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[Path, str]]]:
@@ -78,7 +104,7 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
 
 def delete_old_checkpoints(checkpoints: Path, keep: int) -> None:
     """Delete every checkpoint that is older than the newest `keep` complete ones."""
-    complete = [path for path in list_checkpoints(checkpoints) if not find_defect(path)]
+    complete = [path for path in list_checkpoints(checkpoints) if not find_defect(path, hashes=False)]
     if len(complete) <= keep:
         return
     oldest = checkpoint_step(complete[-keep])
