@@ -159,17 +159,69 @@ def test_both_ranks_stop_at_the_same_step_after_a_signal(stack_python: Path, tmp
     assert (run / "checkpoints" / f"checkpoint-{step}" / "complete.json").exists()
 
 
+# The trainer with an ACTION at the beginning of its third step.
+AT_STEP_3 = """
+import os, signal, sys
+sys.path.insert(0, TRAIN)
+import grpo
+prepared = grpo.prepare_process
+def prepare(*arguments):
+    prepared(*arguments)
+    from run.recorder import Recorder
+    begin = Recorder.on_step_begin
+    def on_step_begin(self, args, state, *more, **named):
+        if state.global_step == 2 and not os.path.exists("done"):
+            open("done", "w").close()
+            ACTION
+        begin(self, args, state, *more, **named)
+    Recorder.on_step_begin = on_step_begin
+grpo.prepare_process = prepare
+sys.exit(grpo.main())
+"""
+
+
+def test_an_interrupt_waits_for_the_last_update_of_its_completions(stack_python: Path, tmp_path: Path) -> None:
+    """A checkpoint does not contain completions that another update would use."""
+    settings = {"steps": 6, "warmup_steps": 20, "num_iterations": 2, "seed": 7, "save_every": 6}
+    whole = write_run(tmp_path / "whole", "sort", **settings)
+    status, output = finish(start(stack_python, whole))
+    assert status == 0, output
+    run, program = write_run(tmp_path / "run", "sort", **settings), tmp_path / "signal.py"
+    action = "os.kill(os.getpid(), signal.SIGTERM)"
+    program.write_text(f"TRAIN = {str(TRAIN)!r}\n{AT_STEP_3.replace('ACTION', action)}")
+    status, output = finish(start(stack_python, run, program=program, cwd=tmp_path))
+    assert status == 130, output
+    assert [event["step"] for event in read_events(run) if event["event"] == "interrupted"] == [4]
+    status, output = finish(start(stack_python, run, "--resume", "latest"))
+    assert status == 0, output
+    assert steady(run) == steady(whole)
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (whole, run)]
+    assert weights[0] == weights[1]
+
+
+def test_the_note_of_a_failed_step_says_that_its_completions_are_lost(stack_python: Path, tmp_path: Path) -> None:
+    run, program = write_run(tmp_path / "run", "sort", steps=6, num_iterations=2, save_every=6), tmp_path / "fail.py"
+    fails = AT_STEP_3.replace("global_step == 2", "global_step == 3").replace("ACTION", "1 / 0")
+    program.write_text(f"TRAIN = {str(TRAIN)!r}\n{fails}")
+    status, output = finish(start(stack_python, run, program=program, cwd=tmp_path))
+    assert status == 1, output
+    assert (
+        "saved the state after step 3; continue with --resume latest, which samples other completions for" in output
+    )
+
+
 def test_stop_on_ends_the_run(stack_python: Path, tmp_path: Path) -> None:
     # Without a warm-up every completion is wrong: all rewards are 0, and all advantages too.
     run = write_run(
         tmp_path / "run", "sort", steps=300, warmup_steps=0, warmup_batch=64, save_every=0, eval_every=0,
-        stop_on=["no-signal"],
+        stop_on=["no-signal"], num_iterations=2,
     )  # fmt: skip
     status, output = finish(start(stack_python, run))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
     assert (result["status"], result["stopped_by"]) == ("stopped", "no-signal")
     assert result["steps"] < 50
+    assert result["steps"] % 2 == 0
     (alarm,) = [event for event in read_events(run) if event["event"] == "alarm"]
     assert alarm["name"] == "no-signal"
     assert alarm["hint"]

@@ -1,4 +1,7 @@
-"""SIGINT, SIGTERM and SIGUSR1: the first ends the run after the current step, with a checkpoint; a second at once."""
+"""SIGINT, SIGTERM and SIGUSR1: the first ends the run after the current step, with a checkpoint; a second at once.
+
+With num_iterations the run ends after the last update with the completions of the step.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Recorder(TrainerCallback):
         """Start the timer."""
         self.timer.start_step()
 
-    def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop the timer, gather the completions, and save and stop after an interrupt."""
         self.times = self.timer.end_step()
         interrupted = self.interrupt.requested_at is not None
@@ -112,8 +112,17 @@ class Recorder(TrainerCallback):
             self.times = add_wait_seconds(self.times, max(seconds for seconds, *_ in ranks))
         if any(interrupted for _, interrupted, _ in ranks):  # ranks that stop at different steps would deadlock
             self.interrupt.requested_at = self.interrupt.requested_at or time.monotonic()
-            control.should_save = control.should_training_stop = True
+            self._stop(state, control)
         self._write_completions()
+
+    def _stop(self, state: Any, control: Any) -> None:
+        """Save and stop after the last update with the present completions, which no checkpoint contains."""
+        if not self._updates_left(state.global_step):
+            control.should_save = control.should_training_stop = True
+
+    def _updates_left(self, step: int) -> int:
+        """The later steps of the run that use the completions of this one again."""
+        return -step % int(self.settings["num_iterations"])
 
     def _write_completions(self) -> None:
         """Summarise and write the completions of a step; none where num_iterations reuses the previous ones."""
@@ -147,7 +156,7 @@ class Recorder(TrainerCallback):
         if every and step % every == 0 and step < state.max_steps:
             self.record_evaluation("during", step, self.evaluate("during", step))
         if self.settings["stop_on"] and self.ranks.any(bool(self.stopped_by)):
-            control.should_save = control.should_training_stop = True
+            self._stop(state, control)
 
     def record_evaluation(self, when: str, step: int, metrics: dict[str, float]) -> None:
         """Check the alarms for an evaluation, and report it to the trackers."""
@@ -227,7 +236,9 @@ class Recorder(TrainerCallback):
         except Exception as error:  # here too
             self.run.note(f"step {state.global_step} could not be saved: {type(error).__name__}: {error}")
         else:
-            self.run.note(f"saved the state after step {state.global_step}; continue with --resume latest")
+            left = self._updates_left(state.global_step)
+            lost = f", which samples other completions for the next {left} of num_iterations updates" if left else ""
+            self.run.note(f"saved the state after step {state.global_step}; continue with --resume latest{lost}")
 
     def time_shares(self) -> dict[str, float]:
         """The share of each part in the time of all steps."""
