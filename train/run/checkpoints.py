@@ -36,7 +36,7 @@ def mark_complete(checkpoint: Path) -> None:
 
 
 def find_defect(checkpoint: Path, *, hashes: bool = True) -> str:
-    """Why a checkpoint cannot be resumed from; empty if it can. Without `hashes` only names and sizes are compared."""
+    """Why a checkpoint cannot be resumed from; empty if it can. Without `hashes` the content is not read."""
     try:
         files = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))["files"]
         # Earlier versions stored the size alone.
