@@ -9,7 +9,8 @@ from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetV
 from envdoctor.manifests.command_parsers import Files, parse_actions, parse_requirement_lines, split_image
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.project_files import is_dockerfile, parse_dockerfile, parse_pyproject
-from envdoctor.manifests.shell import Command, parse_commands, strip_prompts
+from envdoctor.manifests.shell import parse_commands, strip_prompts
+from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.resolution.requirement import parse_install_requirement
 
 _SHELL = frozenset(
@@ -28,9 +29,9 @@ _FILE_NAME = re.compile(
 class BlockReader:
     """Converts code blocks to actions. Files and variables of a block are available to later blocks."""
 
-    def __init__(self, blocks: list[Block]) -> None:
+    def __init__(self, blocks: list[Block], choice: int = 0) -> None:
         self.blocks = blocks
-        self.variables: dict[str, str] = {}
+        self.shell = ShellState(choice)
         self.files: Files = {}
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
@@ -66,7 +67,7 @@ class BlockReader:
             yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
 
     def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
-        for command in parse_commands(lines, self.variables):
+        for command in parse_commands(lines, self.shell):
             self.commands.append(command)
             if command.heredoc:
                 self._store_heredoc(command)

@@ -18,17 +18,15 @@ from envdoctor.manifests.actions import (
     Uninstall,
     UseImage,
 )
+from envdoctor.manifests.command_wrappers import inner_script, unwrap
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.options import Options, parse_options
 from envdoctor.manifests.project_files import parse_environment_yml
-from envdoctor.manifests.shell import Command, parse_commands
+from envdoctor.manifests.shell import parse_commands
+from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
 Files = dict[str, tuple[Line, ...]]
-_WRAPPERS = frozenset(
-    {"sudo", "env", "nohup", "srun", "exec", "command", "time", "nice", "xargs", "stdbuf", "proxychains4"}
-)
-_SHELLS = frozenset({"bash", "sh", "zsh"})
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?|py")
 _PIP = re.compile(r"pip(?:3(?:\.\d+)?)?")
 _DOCKER_WITH_VALUE = frozenset({
@@ -44,31 +42,18 @@ _MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`
 
 def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Action]:
     """The actions of a command; none for commands that do not affect an environment."""
-    words = command.words
-    while words and words[0].rpartition("/")[2] in _WRAPPERS:
-        words = words[1:]
-        while words and (words[0].startswith("-") or re.match(r"[A-Za-z_]\w*=", words[0])):
-            words = words[1:]
-    if not words:
+    command = unwrap(command)
+    if not command.words:
         return
-    name = words[0].rpartition("/")[2]
-    command = command._replace(words=(name, *words[1:]))
-    inner = _inner_script(command)
+    inner = inner_script(command)
     if inner and depth < _MAX_DEPTH:
-        for inner_command in parse_commands(((command.line, inner),), {}):
+        for inner_command in parse_commands(((command.line, inner),), ShellState()):
             yield from parse_actions(inner_command, files, depth + 1)
         return
+    name = command.words[0]
     parser = PARSERS.get(name) or (_pip if _PIP.fullmatch(name) else _python if _PYTHON.fullmatch(name) else None)
     if parser:
         yield from parser(command, files)
-
-
-def _inner_script(command: Command) -> str:
-    """The script of `bash -lc "..."`; empty for other commands."""
-    if command.name not in _SHELLS:
-        return ""
-    flag = next((index for index, word in enumerate(command.words) if re.fullmatch(r"-\w*c", word)), 0)
-    return command.words[flag + 1] if flag and flag + 1 < len(command.words) else ""
 
 
 def parse_requirement_lines(

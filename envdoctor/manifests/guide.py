@@ -9,7 +9,7 @@ from typing import NamedTuple
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
-from envdoctor.manifests.shell import Command
+from envdoctor.manifests.shell_records import Command
 
 _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)

@@ -17,6 +17,7 @@ from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import GuideAudit, audit_guide
 from envdoctor.manifests.markdown import parse_blocks
 from envdoctor.manifests.shell import parse_commands, strip_prompts
+from envdoctor.manifests.shell_records import ShellState
 from envdoctor.profiles import choose, read_profile
 
 GUIDES = DATA / "guides"
@@ -169,7 +170,7 @@ def test_parse_commands() -> None:
         (4, "cd x && MAX_JOBS=4 python -c 'import a; b' || true; echo $HOME > /dev/null 2>&1"),
         (5, "cat > r.txt <<'EOF'"), (6, "torch==2.8.0 && rm -rf /"), (7, "EOF"), (8, "pip install ${C:-vllm}"),
     )  # fmt: skip
-    commands = parse_commands(lines, {})
+    commands = parse_commands(lines, ShellState())
     assert [(c.line, str(c)) for c in commands] == [
         (1, "export A=2.8.0 B=x y"), (2, "pip install torch==2.8.0 trl>=0.23"), (4, "cd x"),
         (4, "MAX_JOBS=4 python -c import a; b"), (4, "true"), (4, "echo $HOME"), (5, "cat"), (8, "pip install vllm"),

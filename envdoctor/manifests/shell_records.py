@@ -1,0 +1,77 @@
+"""The commands of a shell text, the state of a shell, and the text that the grammar parses."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from envdoctor.manifests.markdown import Line
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+BOUND_CHARACTERS = str.maketrans("<> ", "\ue001\ue002\ue003")  # what the grammar shall not read as a redirection
+_ORIGINAL_CHARACTERS = str.maketrans("\ue001\ue002\ue003", "<> ")
+
+
+class Command(NamedTuple):
+    """A simple command. `words` are unquoted, with known variables expanded."""
+
+    line: int
+    words: tuple[str, ...]
+    assignments: tuple[tuple[str, str], ...] = ()  # before the command: `MAX_JOBS=4 pip install`
+    output: str = ""  # file of `> FILE`
+    heredoc: tuple[Line, ...] = ()
+    unquoted_bounds: tuple[str, ...] = ()  # words with an unquoted `>` or `<`
+
+    @property
+    def name(self) -> str:
+        """The name of the program without its directory."""
+        return self.words[0].rpartition("/")[2] if self.words else ""
+
+    def __str__(self) -> str:
+        """The command as one line."""
+        text = " ".join([*(f"{name}={value}" for name, value in self.assignments), *self.words])
+        return text if len(text) <= 200 else text[:197] + "..."
+
+
+class ShellState:
+    """Known variables, arrays and functions. They are available to later texts of the same guide.
+
+    `choice` is the number of the branch that is read of each `if`, `case` and `||`. `choices` is the largest number
+    of branches seen. `arguments` are the known positional parameters of a function call.
+    """
+
+    def __init__(self, choice: int = 0) -> None:
+        self.variables: dict[str, str] = {}
+        self.arrays: dict[str, list[str]] = {}
+        self.functions: dict[str, tuple[Node, ShellText]] = {}
+        self.arguments: list[str] = []
+        self.choice = choice
+        self.choices = 1
+
+
+class ShellText(NamedTuple):
+    """A text that the grammar can parse, with the line numbers of its rows."""
+
+    source: bytes
+    numbers: tuple[int, ...]
+
+    def line(self, node: Node) -> int:
+        """The line of a node."""
+        return self.numbers[min(node.start_point[0], len(self.numbers) - 1)]
+
+
+def original_text(text: str) -> str:
+    """The text with the characters that `parse_commands` replaced."""
+    return text.translate(_ORIGINAL_CHARACTERS)
+
+
+def has_replaced_bound(text: str) -> bool:
+    """Whether a word contains a `<` or `>` that the shell reads as a redirection."""
+    return "\ue001" in text or "\ue002" in text
+
+
+def is_known(text: str) -> bool:
+    """Whether a word has no part that only a shell on the target machine can determine."""
+    return not re.search(r"[$`]|<[A-Za-z]", text)
