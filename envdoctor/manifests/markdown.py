@@ -1,11 +1,20 @@
-"""Code blocks of a Markdown file with line numbers: fenced, indented, HTML, and inline code in numbered lists."""
+"""Code blocks of a Markdown file with line numbers: fenced, indented, HTML, and inline code in numbered lists.
+
+markdown-it-py parses the text.
+"""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import cache
+from textwrap import dedent
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 Line = tuple[int, str]
 
@@ -19,9 +28,8 @@ _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
     "export", "git", "wget", "huggingface-cli",
 })  # fmt: skip
-_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(.*)")
-_LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+")
-_NUMBERED = re.compile(r"[ \t>]*\d{1,9}[.)]\s")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_PREFORMATTED = re.compile(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
 _INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
 # Words that turn a command in a list into a warning against it.
 _NEGATION = re.compile(
@@ -29,6 +37,7 @@ _NEGATION = re.compile(
     r"|不要|切勿|别|避免|❌|не ",
     re.IGNORECASE,
 )
+_MAX_DEPTH = 4  # of fences that are indented like code
 
 
 class Block(NamedTuple):
@@ -51,86 +60,89 @@ def parse_blocks(text: str) -> list[Block]:
     1. `pip install torch`        -> a block of one command
     ```bash                       -> a block in the language bash
     """
-    lines = text.removeprefix("\ufeff").split("\n")
-    return list(_MarkdownParser([line.rstrip("\r") for line in lines]).blocks())
+    return list(_MarkdownReader(text.removeprefix("\ufeff")).blocks())
 
 
-class _MarkdownParser:
-    """Parses the lines in one pass. `index` is the next line."""
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        self.index = 0
+    return MarkdownIt("commonmark").disable(["inline"])
+
+
+class _MarkdownReader:
+    """Converts the tokens of a text to blocks. `first` is the number of its first line."""
+
+    def __init__(self, text: str, first: int = 1, depth: int = 0) -> None:
+        # The parser would count a carriage return within a line as a line break.
+        self.text = text.replace("\r\n", "\n").replace("\r", " ")
+        self.lines = self.text.split("\n")
+        self.first = first
+        self.depth = depth
         self.preceding_text = ""
+        self.lists: list[str] = []  # types of the open lists
 
     def blocks(self) -> Iterator[Block]:
-        while self.index < len(self.lines):
-            line = self.lines[self.index]
-            if fence := _opening_fence(line):
-                yield self._fenced(*fence)
-            elif "<pre" in line.lower():
-                yield self._html()
-            elif line.startswith(("    ", "\t")) and _is_command(line):
-                yield self._indented()
-            else:
-                yield from self._inline(line)
-                self.preceding_text = line.strip() or self.preceding_text
-                self.index += 1
+        for token in _parser().parse(self.text):
+            if token.type in ("ordered_list_open", "bullet_list_open"):
+                self.lists.append(token.type)
+            elif token.type in ("ordered_list_close", "bullet_list_close"):
+                self.lists.pop()
+            elif token.map and token.type == "fence":
+                yield self._fenced(token, token.map[0])
+            elif token.map and token.type == "code_block":
+                yield from self._indented(token, token.map[0])
+            elif token.map and token.type in ("html_block", "inline"):
+                yield from self._text(token, token.map[0])
 
-    def _fenced(self, fence: str, info: str, prefix: int) -> Block:
-        self.index += 1
-        code: list[Line] = []
-        while self.index < len(self.lines):
-            line = self.lines[self.index]
-            stripped = line.lstrip(" \t>")
-            self.index += 1
-            if stripped.startswith(fence) and not stripped.strip().strip(fence[0]):
-                break
-            code.append((self.index, _remove_prefix(line, prefix)))
-        words = info.replace("{", " ").replace("}", " ").split()
+    def _fenced(self, token: Token, row: int) -> Block:
+        words = token.info.replace("{", " ").replace("}", " ").split()
         language = words[0].lstrip(".").lower() if words else ""
-        return Block(language, info, tuple(code), self.preceding_text)
+        return Block(language, token.info.strip(), self._code(token.content, row + 1), self.preceding_text)
 
-    def _html(self) -> Block:
-        code: list[Line] = []
-        while self.index < len(self.lines):
-            line = self.lines[self.index]
-            self.index += 1
-            code.append((self.index, html.unescape(re.sub(r"<[^<>]{0,200}>", "", line))))
-            if "</pre" in line.lower():
-                break
-        return Block("", "", tuple(code), self.preceding_text)
+    def _code(self, text: str, row: int) -> tuple[Line, ...]:
+        lines = text.removesuffix("\n").split("\n") if text else []
+        return tuple(enumerate(lines, self.first + row))
 
-    def _indented(self) -> Block:
-        code: list[Line] = []
-        while self.index < len(self.lines) and self.lines[self.index].startswith(("    ", "\t")):
-            code.append((self.index + 1, self.lines[self.index].strip()))
-            self.index += 1
-        return Block("", "", tuple(code), self.preceding_text)
+    def _indented(self, token: Token, row: int) -> Iterator[Block]:
+        """Indented code that starts with a command. Guides also indent fences, such as those of a tab."""
+        if fence := _FENCE.search(token.content):
+            yield from self._nested(token.content, fence.start(), row)
+            return
+        code = self._code(token.content, row)
+        start = next((index for index, (_, text) in enumerate(code) if _is_command(text)), len(code))
+        if start < len(code):
+            lines = tuple((number, text.strip()) for number, text in code[start:])
+            yield Block("", "", lines, self.preceding_text)
 
-    def _inline(self, line: str) -> Iterator[Block]:
-        """A command at the end of a numbered list item, unless the item warns against it."""
-        match = _INLINE_CODE.search(line) if _NUMBERED.match(line) else None
+    def _nested(self, content: str, start: int, row: int) -> Iterator[Block]:
+        row, content = row + content.count("\n", 0, start), content[start:]
+        if self.depth < _MAX_DEPTH:
+            reader = _MarkdownReader(dedent(content), self.first + row, self.depth + 1)
+            reader.preceding_text = self.preceding_text
+            yield from reader.blocks()
+
+    def _text(self, token: Token, row: int) -> Iterator[Block]:
+        if fence := _FENCE.search(token.content):
+            yield from self._nested(token.content, fence.start(), row)
+            return
+        for match in _PREFORMATTED.finditer(token.content):
+            code = html.unescape(re.sub(r"<[^<>]{0,200}>", "", match[0]))
+            yield Block(
+                "", "", self._code(code, row + token.content.count("\n", 0, match.start())), self.preceding_text
+            )
+        lines = token.content.rstrip("\n").split("\n")
+        for index, line in enumerate(lines if self.lists[-1:] == ["ordered_list_open"] else ()):
+            yield from self._inline(line, row + index)
+        self.preceding_text = self.lines[min(row + len(lines), len(self.lines)) - 1].strip() or self.preceding_text
+
+    def _inline(self, line: str, row: int) -> Iterator[Block]:
+        """A command at the end of a line of a numbered list, unless the line warns against it."""
+        match = _INLINE_CODE.search(line)
         if match and not re.search(r"\w{3}", match[2]) and not _NEGATION.search(line[: match.start()]):
             words = match[1].split()
             if len(words) > 1 and words[0] in _INLINE_COMMANDS:
-                yield Block("bash", "", ((self.index + 1, match[1]),), self.preceding_text)
-
-
-def _opening_fence(line: str) -> tuple[str, str, int] | None:
-    """The fence, its info string, and the width of its prefix; None for other lines."""
-    stripped = line.lstrip(" \t>")
-    if marker := _LIST_MARKER.match(stripped):
-        stripped = stripped[marker.end() :]
-    match = _FENCE.fullmatch(stripped)
-    if not match or (match[1][0] == "`" and "`" in match[2]):
-        return None
-    return match[1], match[2].strip(), len(line) - len(stripped)
-
-
-def _remove_prefix(line: str, width: int) -> str:
-    """A line of code without the indentation and quote marks of its fence."""
-    return line[width:] if not line[:width].strip(" \t>") else line.lstrip(" \t>")
+                yield Block("bash", "", ((self.first + row, match[1]),), self.preceding_text)
 
 
 def _is_command(line: str) -> bool:

@@ -164,6 +164,17 @@ def test_parse_blocks_of_all_forms() -> None:
     ]
 
 
+def test_indented_fences_and_tabs() -> None:
+    text = (
+        '=== "pip"\r\n\r\n    ```bash title="t"\r\n    pip install a\r\n    ```\r\n\r\n'
+        "text\n       ```sh\n       pip install b\n       ```\n\n<details>\n<pre>\npip install c\n</pre></details>\n"
+    )
+    blocks = parse_blocks(text)
+    found = [(block.language, number, line) for block in blocks for number, line in block.lines if line]
+    assert found == [("bash", 4, "pip install a"), ("sh", 9, "pip install b"), ("", 14, "pip install c")]
+    assert [block.preceding_text for block in blocks[:2]] == ['=== "pip"', '=== "pip"']
+
+
 def test_parse_commands() -> None:
     lines = (
         (1, "export A=2.8.0 B='x y'"), (2, 'pip install "torch==${A}" \\'), (3, "   'trl>=0.23' # why"),
