@@ -40,6 +40,10 @@ class Markers:
         }
         self._is_true = lru_cache(maxsize=None)(self._evaluate)
 
+    def holds(self, marker: str) -> bool:
+        """Whether a marker is true."""
+        return self._is_true(marker.strip())
+
     def applicable(self, lines: Iterable[str]) -> tuple[str, ...]:
         """The requirements, without markers, of the lines that apply, with those of the extra."""
         requirements = []

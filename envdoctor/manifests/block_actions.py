@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetVariables, UseImage
-from envdoctor.manifests.command_parsers import Files, parse_actions, parse_requirement_lines, split_image
+from envdoctor.manifests.command_parsers import parse_actions, parse_requirement_lines, split_image
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.project_files import is_dockerfile, parse_dockerfile, parse_pyproject
 from envdoctor.manifests.shell import parse_commands, strip_prompts
@@ -29,20 +30,20 @@ _FILE_NAME = re.compile(
 class BlockReader:
     """Converts code blocks to actions. Files and variables of a block are available to later blocks."""
 
-    def __init__(self, blocks: list[Block], choice: int = 0) -> None:
+    def __init__(self, blocks: list[Block], choice: int = 0, files: Files | None = None) -> None:
         self.blocks = blocks
         self.shell = ShellState(choice)
-        self.files: Files = {}
+        self.files = files or Files()
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:
             name = _file_name(block)
             if name and block.language not in _SHELL | _PYTHON:
-                self.files.setdefault(name, block.lines)
+                self.files.texts.setdefault(name, block.lines)
         text = "\n".join(block.text for block in blocks)
         self.used_files = {
             name
-            for name in self.files
+            for name in self.files.texts
             if re.search(r"(?:-r|-c|-f|--file|--requirement|sync)[ =]\S{0,80}" + re.escape(name), text)
         }
 
@@ -79,7 +80,7 @@ class BlockReader:
     def _store_heredoc(self, command: Command) -> None:
         name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]
         if name:
-            self.files[name] = command.heredoc
+            self.files.add(name, command.heredoc)
             self.used_files.add(name)
         if name.endswith(".py") or command.name.startswith("python"):
             self.python_blocks.append(command.heredoc)

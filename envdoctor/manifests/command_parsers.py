@@ -19,14 +19,14 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_wrappers import inner_script, unwrap
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.options import Options, parse_options
 from envdoctor.manifests.project_files import parse_environment_yml
 from envdoctor.manifests.shell import parse_commands
-from envdoctor.manifests.shell_records import Command, ShellState
+from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
-Files = dict[str, tuple[Line, ...]]
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?|py")
 _PIP = re.compile(r"pip(?:3(?:\.\d+)?)?")
 _DOCKER_WITH_VALUE = frozenset({
@@ -64,10 +64,11 @@ def parse_requirement_lines(
     options: list[str] = []
     for number, raw in lines:
         text = raw.partition(" #")[0].strip().rstrip("\\").strip()
+        text = re.sub(r"^(-[rc])(?=[\w./])|^(--requirement|--constraint)=", r"\1\2 ", text)
         if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
-            file = files.get(_file_name(text.split()[1]), ())
-            included_requirements, included_options = parse_requirement_lines(file, files, depth + 1)
-            requirements, options = requirements + included_requirements, options + included_options
+            path = text.split()[1]
+            included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
+            requirements, options = requirements + included[0], options + included[1]
         elif text.startswith("-"):
             options += text.split()
         elif text and not text.startswith("#") and (requirement := parse_install_requirement(text, number)):
@@ -75,12 +76,15 @@ def parse_requirement_lines(
     return requirements, options
 
 
-def _file_name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
 def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:
-    return [requirement for name in names if (requirement := parse_install_requirement(name, line))]
+    """The requirements in the arguments of a command. One with an unknown name has an empty name."""
+    found = []
+    for name in names:
+        if requirement := parse_install_requirement(name, line):
+            found.append(requirement)
+        elif not is_known(name):
+            found.append(InstallRequirement("", text=name, line=line))
+    return found
 
 
 def _pip(command: Command, files: Files) -> Iterator[Action]:
@@ -144,21 +148,23 @@ def _install(
     requirements = _parse_names(names, command.line)
     file_options: list[str] = []
     for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
-        listed, listed_options = parse_requirement_lines(files.get(_file_name(path), ()), files)
+        listed, listed_options = parse_requirement_lines(files.lines(path, command.line), files.within(path))
         requirements, file_options = requirements + listed, file_options + listed_options
     requirements += _parse_names(options.all("-e", "--editable"), command.line)
     constraints: list[InstallRequirement] = []
-    for path in options.all("-c", "--constraint", "--constraints", "--override", "--overrides"):
-        constraints += parse_requirement_lines(files.get(_file_name(path), ()), files)[0]
     in_file = parse_options(tuple(file_options))
+    names_of_constraints = ("-c", "--constraint", "--constraints", "--override", "--overrides")
+    for path in (*options.all(*names_of_constraints), *in_file.all(*names_of_constraints)):
+        constraints += parse_requirement_lines(files.lines(path, command.line), files.within(path))[0]
     index = options.last("-i", "--index-url") or options.last("--default-index")
     extra_indexes = (*options.all("--index", "--extra-index-url"), *in_file.all("--extra-index-url"))
     variables = dict(command.assignments)
+    unknown = [requirement for requirement in requirements if not is_known(requirement.text)]
     return Install(
         command.line,
         str(command),
         tool,
-        _deduplicate(requirements),
+        _deduplicate([requirement for requirement in requirements if requirement not in unknown]),
         _deduplicate(constraints),
         index_url=index or in_file.last("-i", "--index-url"),
         extra_indexes=tuple(re.sub(r"^[\w-]+=(?=http)", "", url) for url in extra_indexes),  # uv: --index NAME=URL
@@ -175,6 +181,7 @@ def _install(
         variables=command.assignments,
         config_settings=options.all("--config-settings", "-C"),
         unquoted_bounds=command.unquoted_bounds,
+        unknown=tuple(unknown[:_MAX_REQUIREMENTS]),
     )
 
 
@@ -230,7 +237,7 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
         requirements = [requirement for spec in specs if (requirement := parse_conda_spec(spec, line))]
         channels = options.all("-c", "--channel")
         path = options.last("-f", "--file")
-        file = parse_environment_yml(files.get(_file_name(path), ())) if path else None
+        file = parse_environment_yml(files.lines(path, line)) if path else None
         if file:
             requirements, channels = file.packages, tuple(file.channels)
             name = name or file.name

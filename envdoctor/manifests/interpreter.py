@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from envdoctor.core.records import Machine
+from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import releases_in_range
@@ -28,6 +29,7 @@ from envdoctor.resolution.torch_sources import cuda_name, torch_cuda
 
 _CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
 _COMPANIONS = ("torchvision", "torchaudio")
+USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
 IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
 
 
@@ -196,6 +198,8 @@ class GuideInterpreter:
         variables = self.variables | dict(action.variables)
         is_uv = action.tool == "uv"
         action = action._replace(
+            requirements=self._applicable(action.requirements, before.python),
+            constraints=self._applicable(action.constraints, before.python),
             torch_backend=action.torch_backend or variables.get("UV_TORCH_BACKEND", "") if is_uv else "",
             index_url=action.index_url or variables.get("UV_INDEX_URL" if is_uv else "PIP_INDEX_URL", ""),
             extra_indexes=action.extra_indexes or tuple(variables.get("PIP_EXTRA_INDEX_URL", "").split()),
@@ -205,6 +209,9 @@ class GuideInterpreter:
         resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
         for requirement in action.requirements:
             if requirement.url and requirement.name:
+                resolved[requirement.name] = _package_at_url(requirement)
+        for requirement in action.unknown:
+            if requirement.name:
                 resolved[requirement.name] = _package_at_url(requirement)
         resolved |= _newly_named(action, resolved, before.packages)
         packages = before.packages | resolved
@@ -224,6 +231,15 @@ class GuideInterpreter:
                 frozenset(self.system_packages),
             )
         )
+
+    def _applicable(
+        self, requirements: tuple[InstallRequirement, ...], python: str
+    ) -> tuple[InstallRequirement, ...]:
+        """The requirements whose markers hold on the machine, for the usual Python if the guide names none."""
+        if not any(requirement.marker for requirement in requirements):
+            return requirements
+        markers = Markers(python or USUAL_PYTHON, self.platform)
+        return tuple(each for each in requirements if not each.marker or markers.holds(each.marker))
 
     def _resolve(self, action: Install, before: EnvironmentState) -> Resolution:
         exclude_newer = min(self.today, action.exclude_newer or "9")

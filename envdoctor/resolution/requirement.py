@@ -47,7 +47,7 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
 
     `torch==2.8.0`, `flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl`, `git+https://...@v1`, `.`
     """
-    text = text.strip().strip("'\"")
+    text = _without_quotes(text.strip())
     if not text or text.startswith("-") or len(text) > 500:
         return None
     if _is_url(text):
@@ -63,6 +63,13 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
     if specifier and not re.match(r"[=<>~!]", specifier):
         return None
     return InstallRequirement(name, specifier, extras, "", text, line, marker)
+
+
+def _without_quotes(text: str) -> str:
+    """The text without quotes around it. Quotes at the end of a marker belong to the marker."""
+    if text[:1] in ("'", '"'):
+        return text[1:].removesuffix(text[0])
+    return text if ";" in text else text.rstrip("'\"")
 
 
 def _is_url(text: str) -> bool:

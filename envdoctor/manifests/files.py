@@ -1,0 +1,64 @@
+"""Files that commands name: those in the text of a guide, and those next to a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from envdoctor.core.decoding import MAX_FILE_BYTES
+from envdoctor.core.paths import is_file
+from envdoctor.manifests.markdown import Line
+
+
+class Files:
+    """The files that the commands of one input can read.
+
+    Files of the text are found by their name alone, because a guide abbreviates paths. `folder` is the directory of a
+    manifest on disk; a Dockerfile in a subdirectory names files of the directory above.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.texts: dict[str, tuple[Line, ...]] = {}
+        self.missing: dict[str, int] = {}  # path -> line of the command
+        self.included: list[str] = []  # paths that were read from disk
+
+    def add(self, path: str, lines: tuple[Line, ...]) -> None:
+        """Add a file of the text."""
+        self.texts[_name(path)] = lines
+
+    def lines(self, path: str, line: int) -> tuple[Line, ...]:
+        """The lines of a file that the command on `line` names; none if it is not available.
+
+        Lines of a file on disk have the number of the command.
+        """
+        if _name(path) in self.texts:
+            return self.texts[_name(path)]
+        text = self._read(path)
+        if text is None:
+            self.missing.setdefault(path, line)
+            return ()
+        self.included.append(path)
+        return tuple((line, each) for each in text.splitlines())
+
+    def within(self, path: str) -> Files:
+        """The files that a file on disk names, relative to its own directory. They share what is missing."""
+        nested = Files(self.folder and (self.folder / PurePosixPath(path)).parent)
+        nested.texts, nested.missing, nested.included = self.texts, self.missing, self.included
+        return nested
+
+    def _read(self, path: str) -> str | None:
+        if self.folder is None or not path or "://" in path or "\0" in path:
+            return None
+        # An absolute path is one of the target machine: only a file of that name next to the manifest can be it.
+        relative = _name(path) if path.startswith(("/", "~", "$")) else path
+        for candidate in (self.folder / relative, self.folder.parent / relative, self.folder / _name(path)):
+            if is_file(candidate) and candidate.stat().st_size <= MAX_FILE_BYTES:
+                try:
+                    return candidate.read_text(encoding="utf-8-sig")
+                except (OSError, UnicodeDecodeError):
+                    return None
+        return None
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
