@@ -6,7 +6,8 @@ from envdoctor.output.text import Part, Text, indent, table
 from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, LoadSummary
 
 NAMES = {
-    "gemm": "16-bit matrix product",
+    "gemm_burst": "short matrix product",
+    "gemm": "lasting matrix product",
     "memory": "copy within the GPU",
     "h2d": "pinned host to GPU",
     "d2h": "GPU to pinned host",

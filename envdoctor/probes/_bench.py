@@ -8,6 +8,9 @@ from _result import Result
 
 WARM_SECONDS = 1.0  # clocks, power and temperature reach their values under load
 MEASURED_SECONDS = 2.0
+BURST_SECONDS = 0.04  # an H100 reaches its power limit, which reduces the clocks, after 0.05 s
+BURST_PAUSE_SECONDS = 1.0  # before each burst
+BURSTS = 3
 BATCH_SECONDS = 0.1  # much longer than the synchronisation with the GPU
 
 
@@ -50,6 +53,20 @@ def measure(
         repeats = max(1, round(repeats * BATCH_SECONDS / elapsed))
     rates, began_at, began = [], time.time(), time.perf_counter()
     while time.perf_counter() - began < seconds or len(rates) < 3:
+        rates.append(amount * repeats / time_repeats(work, repeats, *devices))
+    rate = median(rates)
+    report_rate(result, f"{name}_{gpu}", rate, rates, began_at)
+    return rate
+
+
+def measure_burst(result: Result, name: str, gpu: int, work: Callable[[], object], amount: float, *devices) -> float:
+    """Report the median rate of bursts of `work` that end before the power limit reduces the clocks."""
+    wait_for(*devices)
+    work()  # the first call loads kernels
+    repeats = max(1, round(BURST_SECONDS / time_repeats(work, 1, *devices)))
+    rates, began_at = [], time.time()
+    for _ in range(BURSTS):
+        time.sleep(BURST_PAUSE_SECONDS)
         rates.append(amount * repeats / time_repeats(work, repeats, *devices))
     rate = median(rates)
     report_rate(result, f"{name}_{gpu}", rate, rates, began_at)

@@ -20,7 +20,7 @@ from envdoctor.knowledge.gpu_speeds import Measure
 from envdoctor.machine.driver import read_driver
 from envdoctor.machine.gpu import NvmlReading, read_nvml
 from envdoctor.machine.gpu_sampler import GpuSample, GpuSampler
-from envdoctor.verify.bench_causes import likely_causes
+from envdoctor.verify.bench_causes import is_only_power_capped, likely_causes
 from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, expected_speed, grade, summarize_load
 from envdoctor.verify.probe_process import run_probe
 from envdoctor.verify.probe_scripts import Probe, bundled_benchmarks
@@ -29,7 +29,7 @@ from envdoctor.verify.stored_results import BENCH_SCHEMA, bench_path, write_reco
 
 # Script -> its measurements. A measurement of one GPU has the GPU's number in its key, such as `gemm_0`.
 MEASURES: dict[str, tuple[Measure, ...]] = {
-    "bench_gemm": ("gemm",),
+    "bench_gemm": ("gemm_burst", "gemm"),
     "bench_memory": ("memory",),
     "bench_host": ("h2d", "d2h"),
     "bench_peer": ("peer",),
@@ -100,7 +100,7 @@ def run_benchmarks(
 
 def results_of(run: ProbeResult, gpus: Sequence[Gpu], samples: Sequence[GpuSample]) -> list[BenchmarkResult]:
     """The graded measurements of one script. A measurement without a value has the script's message."""
-    results = []
+    results: list[BenchmarkResult] = []
     for measure in MEASURES.get(run.probe, ()):
         if measure in ALL_GPU_MEASURES:
             during = samples_during(run.numbers, measure, [gpu.index for gpu in gpus], samples)
@@ -110,7 +110,15 @@ def results_of(run: ProbeResult, gpus: Sequence[Gpu], samples: Sequence[GpuSampl
             key = f"{measure}_{index}"
             during = samples_during(run.numbers, key, [gpu.index], samples)
             results.append(_grade_measurement(run, measure, run.numbers.get(key), gpu, during))
-    return results
+    fast = {result.gpu for result in results if result.measure == "gemm_burst" and result.grade == "healthy"}
+    return [_explained_by_power_cap(result) if result.gpu in fast else result for result in results]
+
+
+def _explained_by_power_cap(result: BenchmarkResult) -> BenchmarkResult:
+    """Of a GPU that is fast in bursts, lower clocks at its power limit are an explanation and not a fault."""
+    if result.measure == "gemm" and result.grade in ("slow", "failing") and is_only_power_capped(result.load):
+        return msgspec.structs.replace(result, grade="healthy")
+    return result
 
 
 def number_gpus(uuids: Sequence[str], gpus: Sequence[Gpu]) -> dict[int, Gpu]:
@@ -143,7 +151,7 @@ def _grade_measurement(
         gpu=None if all_gpus else gpu.index,
         gpu_name=gpu.name.value or "unreadable",
         value=value,
-        unit="TFLOP/s" if measure == "gemm" else "GB/s",
+        unit="TFLOP/s" if measure in ("gemm_burst", "gemm") else "GB/s",
         grade=grade_name,
         message="" if value is not None else f"{run.outcome}: {run.message}",
         healthy=healthy,

@@ -31,7 +31,7 @@ def likely_causes(
 ) -> tuple[str, ...]:
     """Possible causes of a low value, the likeliest first. `gpu` was read before the measurements."""
     causes = [*_shared_gpu(gpu)]
-    if measure == "gemm":
+    if measure in ("gemm_burst", "gemm"):
         causes += _clocks(load)
     if measure == "memory":
         causes += [*_memory(gpu), *_clocks(load)]
@@ -66,6 +66,14 @@ def _clocks(load: LoadSummary | None) -> Iterator[str]:
         yield CLOCK_REASONS[name].format(limit=limit, clock=clock, heat=heat) + share
     if not reasons and load.sm_clock and load.max_sm_clock and load.sm_clock < LOW_CLOCK * load.max_sm_clock:
         yield f"the SM clock stayed{clock} for an unknown reason: nvidia-smi -q -d CLOCK,PERFORMANCE"
+
+
+def is_only_power_capped(load: LoadSummary | None) -> bool:
+    """Whether the power limit reduced the clocks during a measurement, and nothing else did."""
+    if load is None:
+        return False
+    reasons = {name for name in CLOCK_REASONS if load.throttle_reasons.get(name, 0) >= MIN_THROTTLED_SHARE}
+    return reasons == {"power-cap"}
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
