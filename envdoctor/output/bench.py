@@ -7,7 +7,7 @@ from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, Loa
 
 NAMES = {
     "gemm_burst": "short matrix product",
-    "gemm": "lasting matrix product",
+    "gemm": "long matrix product",
     "memory": "copy within the GPU",
     "h2d": "pinned host to GPU",
     "d2h": "GPU to pinned host",

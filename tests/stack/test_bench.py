@@ -290,7 +290,7 @@ def test_run_grades_measurements_and_continues_after_a_failed_script(measured: t
 def test_human_output_fits_80_columns(measured: tuple[BenchmarkReport, Path]) -> None:
     text = "\n".join(line.plain for part in render_benchmark(measured[0]) for line in lines(part, 80))
     assert max(map(len, text.splitlines())) <= 80
-    for expected in ("lasting matrix product", "500 TFLOP/s", "612 to 800", "failing", "power-cap 100%", "1290",
+    for expected in ("long matrix product", "500 TFLOP/s", "612 to 800", "failing", "power-cap 100%", "1290",
                  "74% of the typical speed; possible causes:", "2 healthy, 1 failing, 3 not-measured"):  # fmt: skip
         assert expected in text
 

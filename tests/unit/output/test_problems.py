@@ -98,7 +98,7 @@ def test_slow_and_failing_speeds_have_possible_causes() -> None:
         ("warning", "copy within the GPU slow", "memory of GPU 0 3300 GB/s, slow (NVIDIA H200)"),
         (
             "error",
-            "lasting matrix product failing",
+            "long matrix product failing",
             (
                 "gemm of GPU 1 512 TFLOP/s, failing; healthy from 657 TFLOP/s (NVIDIA H200)\n"
                 "possible causes: the power cap of 400 W held the clocks; another process used the GPU"
