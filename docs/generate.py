@@ -103,7 +103,7 @@ def settings_page(file: str, title: str) -> str:
     ]
     lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `{name}` | {_value(row['default'])} | {_allowed(row)} | {_cell(row['help'])} |"
+        f"| `{name}` | {_value(row.get('default'))} | {_allowed(row)} | {_cell(row['help'])} |"
         for name, row in table.items()
     ]
     return "\n".join(lines) + "\n"
@@ -112,7 +112,7 @@ def settings_page(file: str, title: str) -> str:
 def _allowed(row: dict[str, Any]) -> str:
     if "choices" in row:
         return ", ".join(f"`{choice}`" if choice else "empty" for choice in row["choices"])
-    if isinstance(row["default"], bool):
+    if row.get("type") == "bool" or isinstance(row.get("default"), bool):
         return "`true`, `false`"
     bounds = [f"{word} {_number(row[key])}" for key, word in (("minimum", "from"), ("maximum", "to")) if key in row]
     return " ".join(bounds)
@@ -123,6 +123,8 @@ def _number(value: float) -> str:
 
 
 def _value(default: object) -> str:
+    if default is None:
+        return "TRL's"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, list):
@@ -331,7 +333,7 @@ def _completed_machine(name: str) -> str:
 
 
 def _completed_setting(setting: Setting) -> dict[str, Any]:
-    choices = ["true", "false"] if isinstance(setting.default, bool) else [each for each in setting.choices if each]
+    choices = [each for each in setting.choices if each]
     entry = {"help": setting.help, "choices": choices, "tasks": setting.tasks}
     return {key: value for key, value in entry.items() if value}
 

@@ -74,7 +74,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     settings, summary = check(recipe, request.get("settings", {}), str(run.path / "run.json"))
     checkpoint = run.prepare_resume(resume)
     first_step = checkpoint_step(checkpoint) if checkpoint else 0
-    if checkpoint and run.is_finished(checkpoint, settings["steps"]):
+    if checkpoint and run.is_finished(checkpoint, max(0, settings["max_steps"])):
         return 0
     proven = request.get("proven") or {}
     check_failed_probes(settings, proven)
@@ -103,7 +103,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from trl_config.versions import InstalledVersions, RunContext
 
     transformers_logging.disable_progress_bar()
-    device = choose_device(settings["device"])
+    device = choose_device(use_cpu=settings["use_cpu"])
     ranks = Ranks(device)
     installed = InstalledVersions.detect(GRPOConfig)
     context = RunContext(output=str(run.checkpoints), device=device, ranks=ranks.world_size)
@@ -127,12 +127,12 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         run.note(note)
     check_length(server_length, policy.longest_prompt + policy.completion, settings)
     config = make_config(GRPOConfig, arguments)
-    if settings["sharding"] == "fsdp":
+    if settings["fsdp"]:
         fsdp.configure_mixed_precision(config, policy.autocast)
 
     # 5. Warm-up of the tiny model: GRPO compares completions, so some must be correct from the start.
-    if checkpoint is None and settings["warmup_steps"] and not settings["model"]:
-        run.start_phase("warmup", f"{settings['warmup_steps']} steps of {settings['warmup_batch']}")
+    if checkpoint is None and settings["sft_steps"] and not settings["model"]:
+        run.start_phase("warmup", f"{settings['sft_steps']} steps of {settings['sft_batch_size']}")
         warm_up(policy, task, settings, run)
         timer.end("warmup")
     if settings["beta"] > 0:
@@ -175,7 +175,8 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     recorder.record_evaluation("before", 0, baseline)
 
     # 8. Training.
-    last = f"to {settings['steps']}" if settings["steps"] else f"on, {settings['epochs']:g} epochs"
+    epochs = f"on, {settings['num_train_epochs']:g} epochs"
+    last = f"to {settings['max_steps']}" if settings["max_steps"] > 0 else epochs
     devices = f"{device} x {ranks.world_size}" if ranks.world_size > 1 else device
     run.start_phase("train", f"steps {first_step + 1} {last} on {devices}")
     interrupt.training = True

@@ -47,7 +47,7 @@ def plan(
     `attention` the resolution of "auto". Without them the settings count, or a conservative assumption with a note.
     """
     check(shape, settings, machine, trl)
-    if settings["device"] == "cpu":
+    if settings["use_cpu"]:
         machine = {"gpus": machine.get("gpus")}  # a run on the CPU does not use the GPU's memory
     options = {
         "prompt_tokens": prompt_tokens,
@@ -68,15 +68,15 @@ def plan(
         return _plan_micro_batch(shape, changed, machine, options)
 
     result = _plan_micro_batch(shape, settings, machine, options)
-    if settings["device"] == "cpu":
-        result["notes"].append("device = cpu: none of this is GPU memory, and the host's memory is not checked")
+    if settings["use_cpu"]:
+        result["notes"].append("use_cpu = true: none of this is GPU memory, and the host's memory is not checked")
     result["remedies"] = [] if result["fits"] is not False else find_remedies(shape, settings, result, trl, replan)
     return result
 
 
 def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], trl: str) -> None:
     """Raise the errors that the trainer would raise for this model, number of GPUs and TRL version ("": any)."""
-    device = "cpu" if settings["device"] == "cpu" else "cuda"
+    device = "cpu" if settings["use_cpu"] else "cuda"
     ranks = 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1))
     check_quantization(settings, shape.quant_method, device=device, installed=("bitsandbytes",))
     layer_types = ["sliding_attention"] if shape.sliding_layers else []
@@ -85,14 +85,14 @@ def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], 
     check_attention(settings, shape, device, dtype)
     check_batches(settings, ranks)
     check_sleep(settings, trl)
-    if settings["sharding"] == "fsdp":
+    if settings["fsdp"]:
         check_fsdp_processes(device, ranks)
         check_fsdp_settings(settings)
 
 
 def check_attention(settings: dict[str, Any], shape: ModelShape, device: str, dtype: str) -> None:
     """Refuse an attention implementation that cannot train this model, whichever packages are installed."""
-    attention = settings["attention"]
+    attention = settings["attn_implementation"]
     packages = ("flash_attn", "flash_attn_interface", "kernels")
     proven = {"attention_with_sinks": [attention]} if "/" in attention else {}
     facts = {"has_sinks": shape.model_type in SINKS, "dtype": dtype, "device": device, "installed": packages}
@@ -109,15 +109,16 @@ def _plan_micro_batch(
         return MemoryPlan(resolve_workload(shape, settings | changes, machine, **options), machine).as_record()
 
     full = result = plan_once()
-    if full["fits"] is not False or settings["micro_batch"]:
+    if full["fits"] is not False or settings["per_device_train_batch_size"]:
         return full
     for size in divisors(full["answers"])[1:]:
-        result = plan_once(micro_batch=size)
+        result = plan_once(per_device_train_batch_size=size)
         if result["fits"]:
             break
     if result is not full:
+        size = result["per_device_train_batch_size"]
         result["notes"].append(
-            f"micro_batch: {result['micro_batch']}, since a micro-batch of all {full['answers']} completions needs "
+            f"per_device_train_batch_size: {size}, since a micro-batch of all {full['answers']} completions needs "
             f"{full['peak'] / 2**30:.1f} GiB"
         )
     return result

@@ -22,7 +22,7 @@ def main() -> int:
     """Push the model, and print its address."""
     parser = argparse.ArgumentParser(prog="push.py", description=__doc__.splitlines()[0])
     parser.add_argument("run_dir", type=Path, help="directory of a finished run")
-    parser.add_argument("repository", nargs="?", default="", help="OWNER/NAME; default: the setting push_to")
+    parser.add_argument("repository", nargs="?", default="", help="OWNER/NAME; default: the setting hub_model_id")
     arguments = parser.parse_args()
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     try:
@@ -35,7 +35,7 @@ def main() -> int:
 
 def push_again(run: RunDirectory, repository: str) -> str:
     """Push the model, add the address to result.json, and return it."""
-    repository = repository or str(run.read_run_json().get("settings", {}).get("push_to", ""))
+    repository = repository or str(run.read_run_json().get("settings", {}).get("hub_model_id", ""))
     file, folder = run.path / "result.json", run.path / "model"
     if not (file.is_file() and folder.is_dir()):
         raise BadInput(
@@ -45,7 +45,9 @@ def push_again(run: RunDirectory, repository: str) -> str:
         )
     if not repository:
         raise BadInput(
-            f"{run.path / 'run.json'}: push_to is empty", expected="OWNER/NAME", hint=f"push.py {run.path} OWNER/NAME"
+            f"{run.path / 'run.json'}: hub_model_id is empty",
+            expected="OWNER/NAME",
+            hint=f"push.py {run.path} OWNER/NAME",
         )
     address = push(folder, repository, os.environ.get("HF_TOKEN", ""))
     run.write_result(json.loads(file.read_text(encoding="utf-8")) | {"pushed": address})

@@ -5,17 +5,19 @@ Standard library only.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
-import math
 import os
-import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from conflicts import find_conflicts as find_grpo_conflicts
+from conflicts import repository_conflicts
+from messages import BadInput, Conflict, describe, format_value, shorten, suggest
+from renamed_settings import check_renamed, suggest_setting
 
 HERE = Path(__file__).parent
 RECIPES = HERE / "recipes"
@@ -24,37 +26,26 @@ TYPE_NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list, as a,b",
 }  # fmt: skip
 UNBOUNDED = 1e9  # the maximum of a setting that defines none
-REPORTERS = ("tensorboard", "trackio", "wandb")
-REPOSITORY = re.compile(r"(\b[\w\-.]+\b/)?\b[\w\-.]{1,96}\b")
+KINDS: dict[str, type] = {"bool": bool, "int": int, "number": float, "text": str, "list": list}
 
-Conflict = tuple[str, str, str]  # observed, expected, hint
-
-
-class BadInput(Exception):  # noqa: N818  (named after the event that it becomes)
-    """A setting, file or argument that cannot be used: the observed value and its source, `expected`, `hint`."""
-
-    def __init__(self, message: str, *, expected: str, hint: str) -> None:
-        super().__init__(message)
-        self.message, self.expected, self.hint = message, expected, hint
-
-    def as_record(self) -> dict[str, str]:
-        """The error as a JSON object."""
-        return {"message": self.message, "expected": self.expected, "hint": self.hint}
+__all__ = ["BadInput", "format_value", "shorten", "suggest"]  # of messages, for every module of the trainer
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The definition of a setting; the default gives its type."""
+    """The definition of a setting. A default of None: the field of TRL keeps the default of the installed version."""
 
     name: str
+    kind: type
     default: Any
     help: str
     choices: tuple[str, ...] = ()
     minimum: float = 0.0
     maximum: float = UNBOUNDED
     tasks: tuple[str, ...] = ()  # the tasks that have the setting; empty: every task
-    requires: str = ""  # the setting that this one depends on: NAME (set) or NAME=one,of,these
+    requires: tuple[str, ...] = ()  # the settings that this one depends on: NAME (set) or NAME=one,of,these
     example: Any = None  # a typical value, for hints
+    note: str = ""  # added to the error where the setting has no effect
 
 
 @dataclass(frozen=True)
@@ -73,14 +64,16 @@ def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
     return {
         name: Setting(
             name,
-            row["default"],
+            KINDS[row["type"]] if "type" in row else type(row["default"]),
+            row.get("default"),
             row["help"],
             tuple(row.get("choices", ())),
             row.get("minimum", 0.0),
             row.get("maximum", UNBOUNDED),
             tuple(row.get("tasks", ())),
-            row.get("requires", ""),
+            (requires,) if isinstance(requires := row.get("requires", ()), str) else tuple(requires),
             row.get("example"),
+            row.get("note", ""),
         )
         for name, row in table.items()
     }
@@ -121,12 +114,6 @@ def expand_user(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for an unknown user
 
 
-def suggest(word: str, known: Sequence[str]) -> str:
-    """` (did you mean 'x'?)` for the nearest known word, else an empty string."""
-    near = difflib.get_close_matches(str(word), known, 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
 def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> dict[str, Any]:
     """Parse `--set KEY=VALUE` by the types of the defaults. Sample: ["steps=5", "report_to=wandb"]."""
     given: dict[str, Any] = {}
@@ -136,13 +123,15 @@ def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> 
             raise BadInput(
                 f"--set {assignment}", expected="KEY=VALUE, as steps=100", hint="envdoctor train --settings"
             )
-        given[key] = _parse(_find_setting(key, "--set", file), text)
+        given[key] = _parse(_find_setting(key, "--set", file, text), text)
     return given
 
 
 def _parse(setting: Setting, text: str) -> Any:
-    kind = type(setting.default)
+    kind = setting.kind
     try:
+        if setting.default is None and text.lower() == "none":
+            return None
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is list and text.startswith("["):  # JSON, for elements with a comma: rewards=["format:a{1,2}"]
@@ -154,11 +143,12 @@ def _parse(setting: Setting, text: str) -> Any:
         raise _type_error(setting, f"--set {setting.name}={shorten(text)}") from None
 
 
-def _find_setting(key: str, source: str, file: str) -> Setting:
+def _find_setting(key: str, source: str, file: str, value: object) -> Setting:
     known = setting_definitions(file)
     if key not in known:
+        check_renamed(key, value, source, known)
         raise BadInput(
-            f"{source}: unknown setting {key!r}{suggest(key, list(known))}",
+            f"{source}: unknown setting {key!r}{suggest_setting(key, list(known))}",
             expected="a setting of the trainer",
             hint="envdoctor train --settings",
         )
@@ -175,20 +165,18 @@ def resolve_settings(
 ) -> dict[str, Any]:
     """Every setting, checked. Order of precedence: `given`, the recipe, the defaults."""
     if not isinstance(given, dict):
-        raise BadInput(
-            f"{source} is {_describe(given)}", expected="an object of settings", hint="use --set key=value"
-        )
+        raise BadInput(f"{source} is {describe(given)}", expected="an object of settings", hint="use --set key=value")
     settings = {name: setting.default for name, setting in setting_definitions(file).items()}
     for origin, changes in ((f"recipe {recipe.name}", recipe.settings), (source, given)):
         for key, value in changes.items():
-            setting = _find_setting(key, origin, file)
+            setting = _find_setting(key, origin, file, value)
             settings[key] = _coerce(setting, value, origin)
             _check_value(setting, settings[key], origin)
     settings = _reset_deselected(settings, given, file)
     _check_ineffective(settings, given, recipe.settings, source, file)
     for observed, expected, hint in (
-        *_repository_conflicts(settings),
-        *(find_conflicts or _find_conflicts)(settings),
+        *repository_conflicts(settings),
+        *(find_conflicts or find_grpo_conflicts)(settings),
     ):
         raise BadInput(f"{source}: {observed}", expected=expected, hint=hint)
     return settings
@@ -198,29 +186,31 @@ def _type_error(setting: Setting, message: str) -> BadInput:
     default = format_value(setting.default)
     return BadInput(
         message,
-        expected=f"{setting.name} is {TYPE_NAMES[type(setting.default)]} (default {default})",
-        hint=f"--set {setting.name}={default}",
+        expected=f"{setting.name} is {TYPE_NAMES[setting.kind]} (default {default})",
+        hint=f"--set {setting.name}={_example(setting)}",
     )
 
 
 def _coerce(setting: Setting, value: object, source: str) -> Any:
-    kind = type(setting.default)
+    kind = setting.kind
+    if value is None and setting.default is None:
+        return None
     if kind is float and type(value) is int:
         return float(value) if abs(value) <= UNBOUNDED else value  # float() may overflow; the range check refuses it
     if kind is list and type(value) is list:
         return [str(part) for part in value]
     if type(value) is not kind:  # `is`, since True is an int for isinstance
-        raise _type_error(setting, f"{source}: {setting.name} = {_describe(value)}")
+        raise _type_error(setting, f"{source}: {setting.name} = {describe(value)}")
     return value
 
 
 def _check_value(setting: Setting, value: Any, source: str) -> None:
     low, high = setting.minimum, setting.maximum
-    if setting.choices and value not in setting.choices:
+    if setting.choices and value is not None and value not in setting.choices:
         raise BadInput(
             f"{source}: {setting.name} = {value!r}{suggest(value, setting.choices)}",
             expected=f"{setting.name} is one of {', '.join(choice or 'nothing' for choice in setting.choices)}",
-            hint=f"--set {setting.name}={setting.default}",
+            hint=f"--set {setting.name}={_example(setting)}",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
         one_sided = high >= UNBOUNDED and value < low
@@ -228,26 +218,33 @@ def _check_value(setting: Setting, value: Any, source: str) -> None:
         raise BadInput(
             f"{source}: {setting.name} = {shorten(str(value))}",  # also NaN, which is in no range
             expected=f"{setting.name} is {limit}",
-            hint=f"--set {setting.name}={setting.default}",
+            hint=f"--set {setting.name}={_example(setting)}",
         )
 
 
-def _meets_requirement(setting: Setting, settings: Mapping[str, Any]) -> bool:
-    """Whether the setting that this one depends on is set, or has one of the values that `requires` lists."""
-    name, _, values = setting.requires.partition("=")
-    if not name:
-        return True
-    return format_value(settings[name]) in values.split(",") if values else bool(settings[name])
+def _example(setting: Setting) -> str:
+    """A valid value for a hint."""
+    values = (setting.default, setting.example, *setting.choices, "true" if setting.kind is bool else "none")
+    return next(format_value(value) for value in values if value is not None)
+
+
+def _unmet_requirement(setting: Setting, settings: Mapping[str, Any]) -> str:
+    """The first of `requires` that does not hold; empty if all do."""
+    for requirement in setting.requires:
+        name, _, values = requirement.partition("=")
+        if not (format_value(settings[name]) in values.split(",") if values else settings[name]):
+            return requirement
+    return ""
 
 
 def _reset_deselected(settings: Mapping[str, Any], given: Mapping[str, Any], file: str) -> dict[str, Any]:
     """The settings, with the recipe's values reset where `given` deselects the alternative that they belong to.
 
-    Sample: the recipe sets vllm_share for generation = vllm-colocate, and `given` sets generation = transformers.
+    Sample: the recipe sets use_vllm and vllm_gpu_memory_utilization, and `given` sets use_vllm = false.
     """
     found = dict(settings)
     for setting in setting_definitions(file).values():
-        deselected = setting.requires.partition("=")[0] in given and not _meets_requirement(setting, found)
+        deselected = _unmet_requirement(setting, found).partition("=")[0] in given
         if deselected and setting.name not in given and (not setting.tasks or found["task"] in setting.tasks):
             found[setting.name] = setting.default
     return found
@@ -258,9 +255,11 @@ def _check_ineffective(
 ) -> None:
     """Refuse a setting that would have no effect."""
     for setting in setting_definitions(file).values():
-        name, _, values = setting.requires.partition("=")
+        unmet = _unmet_requirement(setting, settings)
+        name, _, values = unmet.partition("=")
         value = format_value(settings[setting.name])
-        # A default value counts where the user gives it against the recipe: epochs=1 with a recipe that sets steps.
+        # A default value counts where the user gives it against the recipe: num_train_epochs=1 with a recipe that
+        # sets max_steps.
         contradicts_recipe = setting.name in given and name in recipe and name not in given
         if settings[setting.name] == setting.default and not contradicts_recipe:
             continue
@@ -270,111 +269,12 @@ def _check_ineffective(
                 expected=f"settings of task {settings['task']}",
                 hint=f"leave {setting.name} out",
             )
-        if not _meets_requirement(setting, settings):
-            example = values.split(",")[0] or format_value(setting_definitions(file)[name].example)
+        if unmet:
+            needed = setting_definitions(file)[name]
+            example = values.split(",")[0] or ("true" if needed.kind is bool else format_value(needed.example))
+            note = f"; {setting.note}" if setting.note else ""
             raise BadInput(
-                f"{source}: {setting.name} = {value} does nothing with {name} = {settings[name]}",
-                expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}",
+                f"{source}: {setting.name} = {value} does nothing with {name} = {format_value(settings[name])}",
+                expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}{note}",
                 hint=f"--set {name}={example}, or leave {setting.name} out",
             )
-
-
-def _repository_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
-    """Check push_to before the training by the rule of huggingface_hub (validate_repo_id)."""
-    name = settings["push_to"]
-    odd = "--" in name or ".." in name or name.endswith(".git")
-    if not name or (REPOSITORY.fullmatch(name) and not odd):
-        return []
-    return [(f"push_to = {name!r}", "OWNER/NAME of letters, digits, - _ and .", "--set push_to=OWNER/NAME")]
-
-
-def _find_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
-    """Combinations of settings that cannot work."""
-    checks = (_model_conflicts, _step_conflicts, _loss_conflicts, _generation_conflicts)
-    return [conflict for find in checks for conflict in find(settings)]
-
-
-def _model_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    hidden, heads = settings["hidden_size"], settings["heads"]
-    if hidden % (2 * heads):
-        yield (
-            f"hidden_size = {hidden} with heads = {heads}",
-            "hidden_size is a multiple of 2 * heads: rotary embeddings need heads of an even width",
-            f"--set hidden_size={2 * heads * max(1, round(hidden / (2 * heads)))}",
-        )
-    if settings["task"] == "dataset" and not settings["model"]:
-        yield ("model is empty", "a directory or a Hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
-
-
-def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    completions = settings["prompts_per_step"] * settings["num_generations"]
-    if settings["micro_batch"] and completions % settings["micro_batch"]:
-        yield (
-            f"micro_batch = {settings['micro_batch']} for {completions} completions per step",
-            f"a divisor of prompts_per_step * num_generations = {completions}",
-            f"--set micro_batch={math.gcd(completions, settings['micro_batch'])}",
-        )
-    steps, warm_up = settings["steps"], settings["lr_warmup_steps"]
-    if 0 < steps <= warm_up:
-        yield (
-            f"lr_warmup_steps = {warm_up} of {steps} steps: the learning rate would never be reached",
-            "a warm-up that ends before the last step",
-            f"--set lr_warmup_steps={steps // 10}",
-        )
-    every, updates = settings["save_every"], settings["num_iterations"]
-    if every % updates:
-        yield (
-            f"save_every = {every} with num_iterations = {updates}",
-            "a multiple of num_iterations: a checkpoint does not contain the completions of a started step",
-            f"--set save_every={math.ceil(every / updates) * updates}",  # rounded up: 0 would save none
-        )
-    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
-    if unknown:
-        yield (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
-
-
-def _loss_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    kind, low, high = settings["loss_type"], settings["epsilon"], settings["epsilon_high"]
-    if kind == "cispo" and high < 1:
-        yield (
-            f"loss_type = cispo with epsilon_high = {high}: the importance ratio itself is clamped to it",
-            "at least 1; the CISPO paper uses 5",
-            "--set epsilon_high=5",
-        )
-    elif high and high < low:
-        yield (
-            f"epsilon_high = {high} below epsilon = {low}",
-            "0 (the same as epsilon) or more than epsilon",
-            f"--set epsilon_high={max(low, 0.28)}",
-        )
-
-
-def _generation_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    if settings["generation"] == "vllm-server":
-        address = settings["vllm_server"]
-        host, _, port = address.rpartition(":")
-        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            observed = f"vllm_server = {shorten(repr(address))}" if address else "no vllm_server"
-            yield (f"generation = vllm-server with {observed}", "HOST:PORT", "--set vllm_server=localhost:8000")
-    if settings["generation"].startswith("vllm") and not settings["model"]:
-        yield (
-            f"generation = {settings['generation']} with the tiny model",
-            "a model from a directory or a Hub: vLLM loads it by its name",
-            "--set generation=transformers",
-        )
-
-
-def format_value(value: Any) -> str:
-    """A value as written after `--set KEY=`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _describe(value: object) -> str:
-    return f"{shorten(repr(value))} ({type(value).__name__})"
-
-
-def shorten(text: str) -> str:
-    """Cut a text to 60 characters, for a message of one line."""
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -134,7 +134,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # no
     if first_step >= steps:
         raise BadInput(
             f"{checkpoint} is the last step of the run, {steps}", expected="an earlier checkpoint, or more epochs",
-            hint="start a new run with more --set epochs=N",
+            hint="start a new run with more --set num_train_epochs=N",
         )  # fmt: skip
     (run.path / "verl").mkdir(exist_ok=True)
     (run.path / "verl" / "options.json").write_text(
@@ -193,8 +193,8 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # no
         result["merged"] = merge_checkpoint(
             run, children, shards, settings, version=version, environment=environment, result=result
         )
-        if settings["push_to"]:
-            result["pushed"] = push(run, settings["push_to"])
+        if settings["hub_model_id"]:
+            result["pushed"] = push(run, settings["hub_model_id"])
     run.write_result(result)
     run.write_event("done", result=result)
     return 0

@@ -37,7 +37,7 @@ class PlanRequest(Record, frozen=True, kw_only=True):
     Nothing is downloaded, no model is loaded, and no GPU is needed. With --venv or --python, the estimate is for
     the TRL version of that environment.
 
-    Example: envdoctor plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200
+    Example: envdoctor plan --model openai/gpt-oss-20b --set r=8 --machine h200
     """
 
     model: Annotated[str, Option("--model", "The model to train; default: the recipe's.", "ID|DIR|config.json")] = ""
@@ -87,7 +87,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     answers: int
-    micro_batch: int
+    per_device_train_batch_size: int
     dtype: str
     attention: str
     parts: tuple[MemoryPart, ...]
@@ -100,7 +100,7 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     host: int
     fits: bool | None
     vllm_shortage: int  # that vLLM's share is too small by
-    vllm_share: float | None
+    vllm_gpu_memory_utilization: float | None
     vllm_share_computed: bool
     remedies: tuple[MemoryRemedy, ...]
     notes: tuple[str, ...]

@@ -52,7 +52,7 @@ class TrainRequest(Record, frozen=True, kw_only=True):
 
     Example: envdoctor train --model Qwen/Qwen2.5-0.5B-Instruct --data rows.jsonl --reward score.py:helpful
 
-    Example: envdoctor train tes --set data=./weeks --set steps=100
+    Example: envdoctor train tes --set data=./weeks --set max_steps=100
 
     Example: envdoctor train gsm8k --launcher slurm --nodes 2 --gpus 8 --partition gpu --time 12:00:00
     """

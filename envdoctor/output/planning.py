@@ -25,11 +25,15 @@ def render_memory_plan(data: MemoryPlan) -> list[Part]:
     parts.append(Text(f"other phases: {others} GiB", style="dim"))
     if data.host >= SMALLEST_PART:
         parts.append(Text(f"host memory without the libraries: {_gib(data.host)} GiB", style="dim"))
-    if data.vllm_share is not None:
+    if data.vllm_gpu_memory_utilization is not None:
         computed = "computed: " if data.vllm_share_computed else ""
-        parts.append(Text(f"vLLM's share: {computed}vllm_share={data.vllm_share:g}"))
+        parts.append(Text(f"vLLM's share: {computed}{_share(data)}"))
     parts += [Text(f"note: {note}", style="dim") for note in data.notes]
     return [*parts, *_remedies(data)]
+
+
+def _share(data: MemoryPlan) -> str:
+    return f"vllm_gpu_memory_utilization={data.vllm_gpu_memory_utilization:g}"
 
 
 def _verdict(data: MemoryPlan) -> Text:
@@ -47,7 +51,7 @@ def _verdict(data: MemoryPlan) -> Text:
     excess = f"{_gib(needed - data.usable)} GiB too much"
     reason = f"{excess}; {_gib(needed)} needed{vllm}, {_gib(data.usable)} of {free} usable"
     if needed <= data.usable:
-        reason = f"vLLM needs {_gib(data.vllm_shortage)} GiB more than vllm_share={data.vllm_share:g}"
+        reason = f"vLLM needs {_gib(data.vllm_shortage)} GiB more than {_share(data)}"
     return Text.assemble(("✗ ", "error"), ("does not fit", "title"), f": {reason}", (f"  {data.gpu}", "dim"))
 
 
@@ -55,7 +59,7 @@ def _subject(data: MemoryPlan) -> list[Part]:
     """The model, and the settings that determine its memory."""
     parameters = f"  {_count(data.parameters)} parameters, {_count(data.trained)} trained"
     lengths = f"prompts of {data.prompt_tokens} and completions of {data.completion_tokens} tokens"
-    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.micro_batch}"
+    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.per_device_train_batch_size}"
     return [
         Text.assemble("  ", (data.model or data.recipe, "name"), parameters),
         Text(f"  {batch}; {lengths}; {data.dtype}, {data.attention}"),

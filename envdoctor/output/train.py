@@ -27,7 +27,7 @@ def render_settings(data: SettingList) -> list[Part]:
     rows = table("setting", "default", "description")
     for setting in data.settings:
         help_text = Text(setting.help)
-        if setting.choices:
+        if setting.choices and not isinstance(setting.default, bool):
             help_text.append(f" ({', '.join(choice or 'empty' for choice in setting.choices)})", style="dim")
         if setting.tasks:
             help_text.append(f" [{', '.join(setting.tasks)}]", style="dim")

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,13 @@ PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
 
 class Setting(Record, frozen=True):
-    """A setting of a trainer: its default, its help text, its choices, and the tasks that use it (empty: all)."""
+    """A setting of a trainer: its default, its help text, its choices, and the tasks that use it (empty: all).
+
+    A default of None is the default of the installed TRL.
+    """
 
     name: str
-    default: SettingValue
+    default: SettingValue | None
     help: str
     choices: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -118,9 +121,14 @@ def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
     path = bundled_directory("train") / SETTINGS_FILES[engine]
     table = decode_toml(path, expected="the trainer's settings", hint=HINT)
     return tuple(
-        Setting(name, entry["default"], entry["help"], tuple(entry.get("choices", ())), tuple(entry.get("tasks", ())))
+        Setting(name, entry.get("default"), entry["help"], _choices(entry), tuple(entry.get("tasks", ())))
         for name, entry in table.items()
     )
+
+
+def _choices(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    is_switch = entry.get("type") == "bool" or isinstance(entry.get("default"), bool)
+    return ("true", "false") if is_switch else tuple(entry.get("choices", ()))
 
 
 def resolve_recipe(recipe: str, assignments: Sequence[str] = ()) -> ResolvedRecipe:

@@ -173,7 +173,7 @@ def parse_trainer_error(output: str) -> BadInput | None:
     r"""Parse the last error that the trainer printed.
 
     The trainer writes no events into a run that belongs to another process.
-    Sample: "error: steps = 0\nexpected: steps is at least 1\nhint: --set steps=100\n"
+    Sample: "error: steps = 0\nexpected: steps is at least 1\nhint: --set max_steps=100\n"
     """
     errors = re.findall(r"^error: (.*)\nexpected: (.*)\nhint: (.*)$", output, re.MULTILINE)
     return BadInput(errors[-1][0], expected=errors[-1][1], hint=errors[-1][2]) if errors else None

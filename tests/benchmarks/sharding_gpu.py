@@ -32,10 +32,15 @@ SKIPPED_STEPS = 2
 MAX_DIFFERENCE = 1e-4  # of the weights, at a learning rate of 1e-3
 TINY = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prompt": 8}
 BIG = {"words": 32000, "width": 896, "inner": 4864, "layers": 24, "heads": 14, "prompt": 256}
-LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
+LORA = {"r": 4, "target_modules": ["all-linear"]}
 CASES: dict[str, dict[str, Any]] = {
     "tiny": {},
-    "tiny, beta, checkpointed": {"beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
+    "tiny, beta, checkpointed": {
+        "beta": 0.1,
+        "num_iterations": 2,
+        "per_device_train_batch_size": 4,
+        "gradient_checkpointing": True,
+    },
     "tiny, LoRA, checkpointed": {**LORA, "gradient_checkpointing": True},
 }
 # The trainer, which also writes the memory peak of each rank; EXACT disables autocast.
@@ -103,9 +108,10 @@ class Bench:
             folder.mkdir()
             settings = {
                 "model": str(source), "data": f"{source}/rows.jsonl", "rewards": [f"{source}/reward.py:lucky"],
-                "chat": "text", "steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-3,
-                "max_completion_length": 16, "eval_every": 2, "eval_samples": 1, "eval_batch": 1, "save_every": 2,
-                "held_out_rows": 3, "device": "cpu" if self.options.cpu else "cuda", **more,
+                "chat": "text", "max_steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-3,
+                "max_completion_length": 16, "eval_steps": 2, "num_generations_eval": 1,
+                "per_device_eval_batch_size": 1, "save_steps": 2,
+                "held_out_rows": 3, "use_cpu": self.options.cpu, **more,
             }  # fmt: skip
             (folder / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
         variables = {"HF_HUB_OFFLINE": "1"} | ({"EXACT": "1"} if exact else {})
@@ -168,16 +174,16 @@ def run_tiny(bench: Bench) -> bool:
     bench.make_model("small", TINY)
     started = {}
     for name, more in CASES.items():
-        for sharding in ("none", "fsdp"):
-            run = f"{name}, {sharding}"
-            started[run] = bench.start(run, "small", sharding=sharding, **more)
+        for fsdp in ("", "full_shard"):
+            run = f"{name}, {'FSDP' if fsdp else 'DDP'}"
+            started[run] = bench.start(run, "small", fsdp=fsdp, **more)
             if bench.options.cpu:  # sequentially, for a machine with few cores
                 bench.wait_for(run, started.pop(run))
     for run, process in started.items():
         bench.wait_for(run, process)
     passed = True
     for name, more in CASES.items():
-        file = "adapter_model.safetensors" if "lora_rank" in more else "model.safetensors"
+        file = "adapter_model.safetensors" if "r" in more else "model.safetensors"
         passed &= report(f"{name}: FSDP and DDP", bench.compare(f"{name}, fsdp", f"{name}, none", file))
         bench.copy_without_later_steps(f"{name}, fsdp", f"{name}, resumed")
         bench.wait_for(f"{name}, resumed", bench.start(f"{name}, resumed", "small", "--resume", "latest"))
@@ -187,14 +193,15 @@ def run_tiny(bench: Bench) -> bool:
     return passed
 
 
-def run_big(bench: Bench, sharding: str, **more: Any) -> None:
+def run_big(bench: Bench, fsdp: str, **more: Any) -> None:
     """Print the seconds per step and the memory peak of each process."""
-    run = f"387 M, {'FSDP' if sharding == 'fsdp' else 'DDP'}{', adapter' if more else ''}"
+    run = f"387 M, {'FSDP' if fsdp else 'DDP'}{', adapter' if more else ''}"
     settings = {
-        "steps": 6, "prompts_per_step": 8, "num_generations": 8, "learning_rate": 1e-6, "max_completion_length": 128,
-        "eval_every": 0, "eval_batch": 64, "save_every": 0, "optimizer": "adamw_torch_fused",
+        "max_steps": 6, "prompts_per_step": 8, "num_generations": 8, "learning_rate": 1e-6,
+        "max_completion_length": 128,
+        "eval_steps": 0, "per_device_eval_batch_size": 64, "save_steps": 0, "optim": "adamw_torch_fused",
     }  # fmt: skip
-    bench.wait_for(run, bench.start(run, "big", exact=False, sharding=sharding, **settings | more))
+    bench.wait_for(run, bench.start(run, "big", exact=False, fsdp=fsdp, **settings | more))
     folder = bench.folder / run
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     steps = [event for event in events if event["event"] == "step"]
@@ -228,8 +235,8 @@ def main() -> int:
             if "big" in (options.only or ["big"]) and not options.cpu:
                 bench.make_model("big", BIG)
                 for more in ({}, LORA):
-                    for sharding in ("none", "fsdp"):
-                        run_big(bench, sharding, **more)
+                    for fsdp in ("", "full_shard"):
+                        run_big(bench, fsdp, **more)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"FAILED: {error}", flush=True)
             return 1

@@ -38,13 +38,13 @@ SMALL = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prom
 SKIPPED_STEPS = 2
 PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
-COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
-FUSED = COLOCATE | {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
-GRAPHS = {"generation": "transformers-graphs", "optimizer": "adamw_torch_fused"}
-LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
+COLOCATE = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3}
+FUSED = COLOCATE | {"liger_kernels": "on", "optim": "adamw_torch_fused"}
+GRAPHS = {"cuda_graph_decoding": True, "optim": "adamw_torch_fused"}
+LORA = {"r": 4, "target_modules": ["all-linear"]}
 EXPERTS = [f"{layer}.mlp.experts.{part}" for layer in (1, 6) for part in ("gate_up_proj", "down_proj")]
 GPT_OSS = {  # settings of the recipe vllm-colocate, with experts of two layers
-    "lora_rank": 4, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_target_parameters": EXPERTS,
+    "r": 4, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "target_parameters": EXPERTS,
     "max_completion_length": 128, "learning_rate": 1e-3,
 }  # fmt: skip
 # name: (program, settings of the trainer or arguments of GRPOConfig)
@@ -54,24 +54,24 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "TRL, vLLM": ("TRL", VLLM),
     "envdoctor, vLLM": ("envdoctor", COLOCATE),
     "envdoctor, vLLM, fused": ("envdoctor", FUSED),
-    "envdoctor, vLLM, fused, micro-batch of 16": ("envdoctor", FUSED | {"micro_batch": 16}),
-    "envdoctor, vLLM, fused, compiled": ("envdoctor", FUSED | {"compile": True}),
+    "envdoctor, vLLM, fused, micro-batch of 16": ("envdoctor", FUSED | {"per_device_train_batch_size": 16}),
+    "envdoctor, vLLM, fused, compiled": ("envdoctor", FUSED | {"torch_compile": True}),
     "envdoctor, vLLM, fused, bfloat16": ("envdoctor", FUSED | {"dtype": "bfloat16"}),
-    "envdoctor, vLLM, as planned": ("envdoctor", {"generation": "vllm-colocate"}),
-    "envdoctor, vLLM, as planned, bfloat16": ("envdoctor", {"generation": "vllm-colocate", "dtype": "bfloat16"}),
+    "envdoctor, vLLM, as planned": ("envdoctor", {"use_vllm": True}),
+    "envdoctor, vLLM, as planned, bfloat16": ("envdoctor", {"use_vllm": True, "dtype": "bfloat16"}),
     "envdoctor, graphs": ("envdoctor", GRAPHS | {"liger_kernels": "off"}),
     "envdoctor, graphs, fused": ("envdoctor", GRAPHS | {"liger_kernels": "on"}),
     "envdoctor, graphs, LoRA": ("envdoctor", GRAPHS | LORA),
     "TRL, transformers, 128 tokens": ("TRL", {"max_completion_length": 128}),
     "envdoctor, transformers, 128 tokens": ("envdoctor", {"max_completion_length": 128}),
-    "envdoctor, vLLM, fused, uncorrected": ("envdoctor", FUSED | {"vllm_correction": False}),
+    "envdoctor, vLLM, fused, uncorrected": ("envdoctor", FUSED | {"vllm_importance_sampling_correction": False}),
     "envdoctor, vLLM, LoRA": ("envdoctor", COLOCATE | LORA),
-    "envdoctor, vLLM server": ("envdoctor", {"generation": "vllm-server", "optimizer": "adamw_torch_fused"}),
+    "envdoctor, vLLM server": ("envdoctor", {"use_vllm": True, "vllm_mode": "server", "optim": "adamw_torch_fused"}),
     "envdoctor, gpt-oss, LoRA": ("envdoctor", GPT_OSS),
     "envdoctor, gpt-oss, LoRA, vLLM": ("envdoctor", GPT_OSS | COLOCATE),
     "envdoctor, nf4, LoRA, 64 tokens": (
         "envdoctor",
-        LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64},
+        LORA | {"load_in_4bit": True, "optim": "paged_adamw_8bit", "max_completion_length": 64},
     ),
 }
 MAKE = """
@@ -155,12 +155,12 @@ def run(argv: list[str]) -> str:
 @contextmanager
 def serving(python: str, settings: dict[str, Any], size: dict[str, Any], gpus: int, folder: Path) -> Iterator[None]:
     """Run the vLLM server of the settings, if any, on the GPU after those of the trainer."""
-    if "vllm_server" not in settings:
+    if settings.get("vllm_mode") != "server":
         yield
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus + 1)))).split(",")
     max_length = str(size["prompt"] + size["completion"])
-    port = settings["vllm_server"].rpartition(":")[2]
+    port = str(settings["vllm_server_port"])
     server = [python, "-B", "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
@@ -182,13 +182,13 @@ def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any],
     """Create a run directory for the bundled trainer. Returns its settings."""
     settings: dict[str, Any] = {
         "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
-        "steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
-        "max_completion_length": size["completion"], "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
-        "save_every": 0, **more,
+        "max_steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
+        "max_completion_length": size["completion"], "eval_steps": 0, "num_generations_eval": 1, "held_out_rows": 2,
+        "save_steps": 0, **more,
     }  # fmt: skip
-    if settings.get("generation") == "vllm-server":
+    if settings.get("vllm_mode") == "server":
         with socket.create_server(("127.0.0.1", 0)) as free:
-            settings["vllm_server"] = f"127.0.0.1:{free.getsockname()[1]}"
+            settings |= {"vllm_server_host": "127.0.0.1", "vllm_server_port": free.getsockname()[1]}
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))
     return settings
@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--gpus", type=int, default=1)
     options = parser.parse_args()
-    size = (SMALL if options.small else SIZE) | {"steps": options.steps}
+    size = (SMALL if options.small else SIZE) | {"max_steps": options.steps}
     if options.gpus == 1:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL rejects several GPUs in one process
     with tempfile.TemporaryDirectory() as shared:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 TRAIN = Path(__file__).resolve().parents[2] / "train"
 SETTINGS = {
-    "steps": 23, "warmup_steps": 0, "hidden_size": 256, "intermediate_size": 1024, "layers": 4, "heads": 8,
-    "eval_every": 0, "eval_samples": 1, "save_every": 0,
+    "max_steps": 23, "sft_steps": 0, "hidden_size": 256, "intermediate_size": 1024, "layers": 4, "heads": 8,
+    "eval_steps": 0, "num_generations_eval": 1, "save_steps": 0,
 }  # fmt: skip
 SKIPPED_STEPS = 3
 TRL_SCRIPT = """
@@ -52,7 +52,7 @@ def reward(completions, answer, **_):
     return [float(completion == expected) for completion, expected in zip(completions, answer)]
 
 arguments = GRPOConfig(
-    output_dir=sys.argv[3], max_steps=settings["steps"], num_generations=settings["num_generations"],
+    output_dir=sys.argv[3], max_steps=settings["max_steps"], num_generations=settings["num_generations"],
     per_device_train_batch_size=settings["prompts_per_step"] * settings["num_generations"],
     max_completion_length=settings["max_completion_length"], learning_rate=settings["learning_rate"],
     lr_scheduler_type="constant", bf16=False, gradient_checkpointing=False, use_cpu=not torch.cuda.is_available(),

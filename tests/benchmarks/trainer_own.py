@@ -88,9 +88,10 @@ def main() -> None:
         read_output([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
         settings = {
             "model": str(model), "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"],
-            "chat": "text", "steps": options.steps, "prompts_per_step": options.batch // 8, "num_generations": 8,
-            "max_completion_length": options.completion, "eval_every": 0, "eval_samples": 1, "held_out_rows": 2,
-            "save_every": 0,
+            "chat": "text", "max_steps": options.steps, "prompts_per_step": options.batch // 8, "num_generations": 8,
+            "max_completion_length": options.completion, "eval_steps": 0, "num_generations_eval": 1,
+            "held_out_rows": 2,
+            "save_steps": 0,
         }  # fmt: skip
         out.mkdir()
         (out / "run.json").write_text(json.dumps({"schema": 1, "recipe": "benchmark", "settings": settings}))

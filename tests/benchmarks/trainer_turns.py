@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="time limit; the steps measured until then count")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
-    size = (SMALL if options.small else SIZE | {"completion": options.tokens}) | {"steps": options.steps}
+    size = (SMALL if options.small else SIZE | {"completion": options.tokens}) | {"max_steps": options.steps}
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder, "model"))
         run([options.python, "-B", "-c", MAKE, model, json.dumps(size)])

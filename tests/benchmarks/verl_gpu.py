@@ -40,7 +40,13 @@ TIMEOUT, INTERRUPTED = 900, 130  # seconds of a run, and envdoctor's exit code
 PARTS = ("generate", "update", "sync")
 PEAK = "perf/max_memory_allocated_gb"
 BIG, START, TINY = (1024, 30, 16, 2816), (256, 4, 4, 768), (64, 2, 2, 128)  # width, layers, heads, inner width
-SFT = {"epochs": 10, "max_seq_length": 128, "eval_every": 0, "keep_checkpoints": 1, "options": "data.num_workers=0"}
+SFT = {
+    "num_train_epochs": 10,
+    "max_seq_length": 128,
+    "eval_steps": 0,
+    "save_total_limit": 1,
+    "options": "data.num_workers=0",
+}
 # verl's default is eight processes each; TransferQueue exists from 0.9 on.
 FEW_WORKERS = (
     "actor_rollout_ref.rollout.agent.num_workers=2,reward.num_workers=2,data.dataloader_num_workers=0,"
@@ -48,17 +54,20 @@ FEW_WORKERS = (
 )
 RL = {
     "data": "sampled", "instruction": "", "prompts_per_step": 64, "mini_batch": 32, "max_prompt_length": 64,
-    "max_completion_length": 48, "vllm_share": 0.3, "vllm_cuda_graphs": "false", "options": FEW_WORKERS,
+    "max_completion_length": 48, "vllm_gpu_memory_utilization": 0.3, "vllm_cuda_graphs": "false",
+    "options": FEW_WORKERS,
 }  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
-    "sft": SFT | {"data": "sft", "prompts_per_step": 16, "steps": 24, "learning_rate": 1e-4, "save_every": STOP_STEP},
-    "start": SFT | {"data": "start", "prompts_per_step": 64, "steps": 200, "learning_rate": 1e-3, "save_every": 0},
-    "grpo": RL | {"steps": 10, "num_generations": 8, "learning_rate": 5e-5},
-    "ppo": RL | {"steps": 6, "learning_rate": 1e-5, "critic_learning_rate": 1e-4},
+    "sft": SFT
+    | {"data": "sft", "prompts_per_step": 16, "max_steps": 24, "learning_rate": 1e-4, "save_steps": STOP_STEP},
+    "start": SFT
+    | {"data": "start", "prompts_per_step": 64, "max_steps": 200, "learning_rate": 1e-3, "save_steps": 0},
+    "grpo": RL | {"max_steps": 10, "num_generations": 8, "learning_rate": 5e-5},
+    "ppo": RL | {"max_steps": 6, "learning_rate": 1e-5, "critic_learning_rate": 1e-4},
 }
 CPU = "trainer.device=cpu,"
-SMALL_SFT = {"prompts_per_step": 8, "steps": 14, "sharding": "fsdp2", "options": f"{CPU}{SFT['options']}"}
-SMALL_RL = SMALL_SFT | {"mini_batch": 4, "steps": 2, "held_out_rows": 8}
+SMALL_SFT = {"prompts_per_step": 8, "max_steps": 14, "sharding": "fsdp2", "options": f"{CPU}{SFT['options']}"}
+SMALL_RL = SMALL_SFT | {"mini_batch": 4, "max_steps": 2, "held_out_rows": 8}
 SMALL_RL |= {"options": CPU + FEW_WORKERS + ",actor_rollout_ref.rollout.free_cache_engine=false"}
 VARIABLES = {  # for a machine without network or nvcc, which FlashInfer's sampler needs
     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0", "NO_COLOR": "1",
@@ -134,14 +143,14 @@ class Bench:
         if self.small:
             settings = settings | (SMALL_SFT if recipe == "verl-sft" else SMALL_RL)
         held_out, data = (self.folder / f"{name}.jsonl" for name in ("held_out", settings["data"]))
-        micro_batch = settings.get("mini_batch", settings["prompts_per_step"]) // self.gpus
+        per_device_train_batch_size = settings.get("mini_batch", settings["prompts_per_step"]) // self.gpus
         if recipe != "verl-sft":
-            settings = settings | {"save_every": settings["steps"], "eval_every": 0}
+            settings = settings | {"save_steps": settings["max_steps"], "eval_steps": 0}
         common = {
             "model": model,
             "data": data,
             "held_out_data": held_out,
-            "micro_batch": micro_batch,
+            "per_device_train_batch_size": per_device_train_batch_size,
             "gpus": self.gpus,
         }
         return [word for name, value in (settings | common).items() for word in ("--set", f"{name}={value}")]

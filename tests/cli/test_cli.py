@@ -159,7 +159,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     ),
     "two interpreters": (["verify", "--venv", "a", "--python", "b"], "cannot be combined with"),
     "unknown probe": (["verify", "--python", sys.executable, "--only", "torch_matmull"], "'torch_matmul'"),
-    "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'steps'?"),
+    "unknown setting": (["train", "sort", "--set", "stepz=3"], "did you mean 'max_steps'?"),
     "home of an unknown user": (["train", "~no-such-user/x.toml"], "no-such-user"),
     "archs below an unknown home": (["archs", "~no-such-user/x"], "~no-such-user/x"),
     "abi below an unknown home": (["abi", "~no-such-user"], "~no-such-user is not a directory"),
@@ -169,8 +169,8 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
         "--python ~no-such-user/p: No such file",
     ),
     "data below an unknown home": (["train", "tes", "--set", "data=~no-such-user/x"], "no such file"),
-    "setting of another type": (["train", "sort", "--set", "steps=many"], "steps=many"),
-    "setting out of range": (["train", "sort", "--set", "steps=-3"], "steps = -3"),
+    "setting of another type": (["train", "sort", "--set", "max_steps=many"], "steps=many"),
+    "setting out of range": (["train", "sort", "--set", "max_steps=-3"], "steps = -3"),
     "setting without a value": (["train", "sort", "--set", "steps"], "KEY=VALUE"),
     "no data": (["train", "tes"], "data is not set"),
     "data nowhere": (["train", "tes", "--set", "data=nowhere"], "nowhere"),
@@ -264,7 +264,7 @@ def test_a_saved_machine_gives_the_same_results(home: Path) -> None:
 
 
 def test_a_dry_run_of_training_writes_nothing(home: Path) -> None:
-    done = envdoctor("train", "sort", "--dry-run", "--set", "steps=7", home=home)
+    done = envdoctor("train", "sort", "--dry-run", "--set", "max_steps=7", home=home)
     assert done.returncode == 0
     assert "steps" in done.stdout
     assert snapshot(home) == {}

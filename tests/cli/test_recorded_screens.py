@@ -44,14 +44,15 @@ LINES = {
               "audit nowhere.txt"],
     "plan": [
         "plan sort --machine h200", "plan gsm8k --machine h200", "plan gsm8k --machine t4",
-        "plan --model openai/gpt-oss-20b --set lora_rank=8 --machine h200 --format json",
+        "plan --model openai/gpt-oss-20b --set r=8 --machine h200 --format json",
         "plan --model openai/gpt-oss-20b --machine rtx4090", "plan gsm8k --machine h200 --set vllm_shar=1",
         "plan openai/gpt-oss-20b --machine h200", "plan",
     ],
     "train": [
         "recipes", "recipes --format json", "train sort --settings", "train sort --set stepz=3",
         "train nothing", "train openai/gpt-oss-20b", "train --model a/b", "train sort --reward score.py:f",
-        "train sort --learning-rate 1e-3", "train sort --set steps=-1", "train sort --set rewards=score.py:nothing",
+        "train sort --learning-rate 1e-3", "train sort --set max_steps=-1",
+        "train sort --set rewards=score.py:nothing",
     ],
     "profiles": [
         "profiles", "profiles --format json", "profiles show cpu", "profiles show gh200 --format json",

@@ -107,7 +107,10 @@ def test_a_second_argument_that_may_be_an_environment_gives_the_option(tmp_path:
         return str(envelope(envdoctor(*line.split(), "--format", "json", home=tmp_path))["error"]["hint"])
 
     assert hint("install cpu ./venv") == "envdoctor install cpu --format json --venv ./venv"
-    assert hint("train sort ./venv --set steps=1") == "envdoctor train sort --set steps=1 --format json --venv ./venv"
+    assert (
+        hint("train sort ./venv --set max_steps=1")
+        == "envdoctor train sort --set max_steps=1 --format json --venv ./venv"
+    )
     assert hint("install cpu ./venv --venv b") == "envdoctor install --help"
     assert hint("check a b") == "envdoctor check --help"
 

@@ -33,7 +33,7 @@ def read_result(run: Path) -> dict[str, Any]:
 def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = envdoctor(
-        *train_arguments(isolated_forking(stack_python), run, "--launcher=accelerate", "--gpus=2", steps=2),
+        *train_arguments(isolated_forking(stack_python), run, "--launcher=accelerate", "--gpus=2", max_steps=2),
         home=tmp_path,
         ROCR_VISIBLE_DEVICES="0",
         PYTHON_EXEC=str(isolated_forking(stack_python)),
@@ -48,10 +48,12 @@ def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
     run, python = tmp_path / "run", isolated_forking(stack_python)
     variables = environment(tmp_path, PYTHON_EXEC=str(python))  # torchrun's
     options = ["--launcher=torchrun", "--nodes=2", "--gpus=1", "--interface=lo"]
-    plan = envdoctor(*train_arguments(python, run, *options, "--dry-run", "--format=json", steps=2), home=tmp_path)
+    plan = envdoctor(
+        *train_arguments(python, run, *options, "--dry-run", "--format=json", max_steps=2), home=tmp_path
+    )
     launch = json.loads(plan.stdout)["data"]["run"]["launch"]
     first = subprocess.Popen(
-        [sys.executable, "-m", "envdoctor", *train_arguments(python, run, *options, steps=2)],
+        [sys.executable, "-m", "envdoctor", *train_arguments(python, run, *options, max_steps=2)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, cwd=tmp_path,
     )  # fmt: skip
     wait_for((run / "run.json").exists, "run.json", 120)
@@ -70,7 +72,8 @@ def test_ranks_save_when_torchrun_receives_sigterm(stack_python: Path, tmp_path:
     run = tmp_path / "run"
     log = tmp_path / "out"
     plan = envdoctor(
-        *train_arguments(stack_python, run, "--gpus=2", "--dry-run", "--format=json", steps=100_000), home=tmp_path
+        *train_arguments(stack_python, run, "--gpus=2", "--dry-run", "--format=json", max_steps=100_000),
+        home=tmp_path,
     )
     planned = json.loads(plan.stdout)["data"]["run"]
     run.mkdir()

@@ -39,7 +39,7 @@ def test_the_run_has_all_files(quickstart: Quickstart) -> None:
     assert (configuration["recipe"], configuration["profile"]) == ("sort", "cpu")
     with (run / "metrics.csv").open() as file:
         steps = [int(row["step"]) for row in csv.DictReader(file)]
-    assert steps == list(range(1, configuration["settings"]["steps"] + 1))
+    assert steps == list(range(1, configuration["settings"]["max_steps"] + 1))
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -76,7 +76,16 @@ def test_a_changed_environment_is_no_longer_verified(quickstart: Quickstart) -> 
 @pytest.mark.early
 def test_an_interrupted_run_in_the_verified_environment_can_be_resumed(quickstart: Quickstart) -> None:
     """Training needs no option for the environment that quickstart verified."""
-    settings = ["--set", "warmup_steps=2", "--set", "eval_every=0", "--set", "save_every=1000", "--set", "steps=2000"]
+    settings = [
+        "--set",
+        "sft_steps=2",
+        "--set",
+        "eval_steps=0",
+        "--set",
+        "save_steps=1000",
+        "--set",
+        "max_steps=2000",
+    ]
     command = [sys.executable, "-m", "envdoctor", "train", "sort", *settings, "--run", "stopped"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                              cwd=quickstart.home, env=environment(quickstart.home))  # fmt: skip
@@ -92,7 +101,7 @@ def test_an_interrupted_run_in_the_verified_environment_can_be_resumed(quickstar
     assert list((quickstart.home / "stopped/checkpoints").glob("checkpoint-*/complete.json"))
     done = len(metrics.read_text().splitlines()) - 1
     run = quickstart.home / "stopped/run.json"
-    run.write_text(run.read_text().replace('"steps": 2000', f'"steps": {done + 2}'))
+    run.write_text(run.read_text().replace('"max_steps": 2000', f'"steps": {done + 2}'))
     resume = ["train", "sort", "--run", "stopped", "--resume", "latest", "--format", "json"]
     again = envdoctor(*resume, home=quickstart.home)
     assert again.returncode == 0, again.stderr

@@ -57,14 +57,14 @@ def test_job_with_warning_is_requeued_and_resumed_and_job_without_ends_at_its_li
 ) -> None:
     """Both jobs run at the same time, since the shortest time limit of SLURM is a minute."""
     run, limited = tmp_path / "run", tmp_path / "limited"
-    warned = submit(cluster, stack_python, run, "--time=2", "--slurm-option=signal=USR1@60", steps=100_000)
+    warned = submit(cluster, stack_python, run, "--time=2", "--slurm-option=signal=USR1@60", max_steps=100_000)
     # 0 s before the limit there is no warning signal; SLURM sends SIGTERM at the limit.
-    ended = submit(cluster, stack_python, limited, "--time=1", "--slurm-option=signal=CONT@0", steps=100_000)
+    ended = submit(cluster, stack_python, limited, "--time=1", "--slurm-option=signal=CONT@0", max_steps=100_000)
     wait_for(lambda: read_events(run) and read_events(run)[-1]["event"] == "interrupted", "warning", 120)
     stopped = int(read_events(run)[-1]["step"])
     assert (run / f"checkpoints/checkpoint-{stopped}/complete.json").exists()
     configuration = json.loads((run / "run.json").read_text())
-    configuration["settings"]["steps"] = stopped + 20  # otherwise the job would be requeued repeatedly
+    configuration["settings"]["max_steps"] = stopped + 20  # otherwise the job would be requeued repeatedly
     (run / "run.json").write_text(json.dumps(configuration))
     # SLURM restarts the same job, which resumes.
     wait_for(lambda: cluster.job(warned)["Restarts"] == "1", "requeue", 30)
@@ -92,7 +92,7 @@ def test_job_with_warning_is_requeued_and_resumed_and_job_without_ends_at_its_li
 
 def test_killed_run_of_two_nodes_is_not_requeued(cluster: Cluster, stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    number = submit(cluster, stack_python, run, "--nodes=2", "--time=10", steps=100_000)
+    number = submit(cluster, stack_python, run, "--nodes=2", "--time=10", max_steps=100_000)
     wait_for(lambda: last_step(run) >= 3, "third step", 90)
     trainer = int((run / ".lock").read_text())
     variables = Path(f"/proc/{trainer}/environ").read_bytes().split(b"\0")
@@ -110,7 +110,7 @@ def test_killed_run_of_two_nodes_is_not_requeued(cluster: Cluster, stack_python:
 
 def test_pending_and_cancelled_jobs_are_explained(cluster: Cluster, stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    number = submit(cluster, stack_python, run, "--time=10", "--slurm-option=hold", steps=3)
+    number = submit(cluster, stack_python, run, "--time=10", "--slurm-option=hold", max_steps=3)
     wait_for(lambda: cluster.job(number).get("Reason") == "JobHeldUser", "hold", 30)
     (note,) = watch_once(cluster, run)["state"]["notes"]
     waits = "it waits since its owner holds it (JobHeldUser)"
@@ -128,7 +128,7 @@ def test_pending_and_cancelled_jobs_are_explained(cluster: Cluster, stack_python
 
 def test_inside_an_allocation_srun_starts_both_nodes(cluster: Cluster, stack_python: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "envdoctor", *train_arguments(stack_python, run, steps=3)]
+    command = [sys.executable, "-m", "envdoctor", *train_arguments(stack_python, run, max_steps=3)]
     done = subprocess.run(
         ["salloc", "--nodes=2", "--ntasks-per-node=1", *command], capture_output=True, text=True, check=False,
         timeout=120, env=environment(tmp_path) | cluster.variables,

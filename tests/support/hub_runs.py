@@ -102,8 +102,8 @@ def train(python: Path, hub: Hub, home: Path, settings: dict[str, Any], **extra:
     run.mkdir()
     given = {
         "task": "dataset", "model": "o/qwen2", "data": "o/sums:main", "rewards": [f"{home / 'reward.py'}:reward"],
-        "steps": 2, "lora_rank": 2, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4,
-        "device": "cpu", "eval_every": 0,
+        "max_steps": 2, "r": 2, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 4,
+        "use_cpu": True, "eval_steps": 0,
     } | settings  # fmt: skip
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": given}))
     began = time.monotonic()

@@ -21,7 +21,7 @@ CONTEXT = LaunchContext(
 
 
 SPEC = RunSpec(
-    directory="/runs/sort-1", recipe="sort", engine="grpo", settings={"device": "auto"}, python="/env/bin/python",
+    directory="/runs/sort-1", recipe="sort", engine="grpo", settings={"use_cpu": False}, python="/env/bin/python",
     program=("/tool/train/grpo.py", "/runs/sort-1"), node_program="/tool/node.py", folders=("/runs/sort-1", "/env"),
 )  # fmt: skip
 

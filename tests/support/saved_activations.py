@@ -1,7 +1,7 @@
 """Run by a stack's Python: bytes that autograd really saves, and parameters that transformers really makes.
 
 Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attention": ..., "checkpointing": ...,
-"lora": [...], "sequences": n, "length": n}, perhaps with "quantization": "nf4" or "int8", or "masked": false, or
+"lora": [...], "sequences": n, "length": n}, perhaps with "load_in_4bit": True or "int8", or "masked": false, or
 {"config": {...}, "count": true}; prints a JSON list of numbers, null where the CPU has not the GPU's kernel.
 """
 

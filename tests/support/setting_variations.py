@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from settings import SETTINGS_FILE, setting_definitions
+from settings import SETTINGS_FILE, Setting, setting_definitions
 
 
 def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -13,7 +13,7 @@ def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[st
     for name, setting in setting_definitions(file).items():
         values: list[Any] = [choice for choice in setting.choices if choice != setting.default]
         if not values:
-            values = [setting.example] if setting.example is not None else other_values(setting.default)
+            values = [setting.example] if setting.example is not None else other_values(setting)
         yield from ((f"{name}={value}", {name: value}) for value in values)
 
 
@@ -35,10 +35,11 @@ def by_first_version(results: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def other_values(default: Any) -> list[Any]:
-    """A number or a truth value other than the default; nothing for a text or a list."""
-    if isinstance(default, bool):
-        return [not default]
-    if isinstance(default, int):
-        return [default + 1]
-    return [default / 2 or 0.5] if isinstance(default, float) else []
+def other_values(setting: Setting) -> list[Any]:
+    """A number or a truth value other than the default; both for an unset switch; nothing for a text or a list."""
+    default = setting.default
+    if setting.kind is bool:
+        return [not default] if default is not None else [True, False]
+    if setting.kind is int:
+        return [(default or 0) + 1]
+    return [(default or 0) / 2 or 0.5] if setting.kind is float else []

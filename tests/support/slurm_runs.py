@@ -7,8 +7,8 @@ from pathlib import Path
 from support.trainer_runs import read_events
 
 TINY_SETTINGS = {
-    "device": "cpu", "prompts_per_step": 4, "num_generations": 4, "hidden_size": 16, "intermediate_size": 16,
-    "layers": 1, "heads": 2, "warmup_steps": 3, "eval_every": 0, "eval_samples": 1, "save_every": 0,
+    "use_cpu": True, "prompts_per_step": 4, "num_generations": 4, "hidden_size": 16, "intermediate_size": 16,
+    "layers": 1, "heads": 2, "sft_steps": 3, "eval_steps": 0, "num_generations_eval": 1, "save_steps": 0,
 }  # fmt: skip
 
 

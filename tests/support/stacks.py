@@ -45,7 +45,7 @@ def defaults(**changed: Any) -> dict[str, Any]:
     """Every setting, with these changes."""
     table = json.loads(_read_settings())
     assert set(changed) <= set(table), set(changed) - set(table)
-    return {name: row["default"] for name, row in table.items()} | changed
+    return {name: row.get("default") for name, row in table.items()} | changed
 
 
 # What a run of the trainer imports from the stack before its first step.

@@ -17,17 +17,17 @@ GRPO = TRAIN / "grpo.py"
 
 
 SHORT = {
-    "warmup_steps": 3,
-    "warmup_batch": 8,
+    "sft_steps": 3,
+    "sft_batch_size": 8,
     "prompts_per_step": 4,
     "num_generations": 4,
     "hidden_size": 16,
     "intermediate_size": 16,
     "layers": 1,
     "heads": 2,
-    "eval_every": 2,
-    "eval_samples": 1,
-    "save_every": 2,
+    "eval_steps": 2,
+    "num_generations_eval": 1,
+    "save_steps": 2,
 }
 
 

@@ -74,7 +74,7 @@ else:
 """
 # Settings of verl-sft for the tiny model.
 SETTINGS = {
-    "prompts_per_step": 2, "micro_batch": 2, "gpus": 1, "sharding": "fsdp2", "eval_every": 0,
+    "prompts_per_step": 2, "per_device_train_batch_size": 2, "gpus": 1, "sharding": "fsdp2", "eval_steps": 0,
     "options": ["trainer.device=cpu", "data.num_workers=0"],
 }  # fmt: skip
 

@@ -57,7 +57,7 @@ def test_sort_defaults_are_valid(tmp_path: Path) -> None:
     status, record = check_bytes(b'{"recipe": "sort", "settings": {}}', tmp_path, sys.executable, "-I")
     assert (status, record["ok"]) == (0, True)
     assert check("sort", tmp_path) == (status, record)
-    assert record["settings"]["steps"] == 200
+    assert record["settings"]["max_steps"] == 200
     assert record["summary"] == {"train_multisets": 615, "held_out_multisets": 100}
 
 
@@ -69,20 +69,20 @@ def test_integers_are_accepted_as_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "seen"),
     [
-        ({"stepz": 3}, "unknown setting 'stepz' (did you mean 'steps'?)"),
-        ({"steps": "many"}, "steps = 'many' (str)"),
-        ({"steps": 1.5}, "steps = 1.5 (float)"),
-        ({"steps": True}, "steps = True (bool)"),
-        ({"steps": -1}, "steps = -1"),
+        ({"stepz": 3}, "unknown setting 'stepz' (did you mean 'max_steps'?)"),
+        ({"max_steps": "many"}, "max_steps = 'many' (str)"),
+        ({"max_steps": 1.5}, "max_steps = 1.5 (float)"),
+        ({"max_steps": True}, "max_steps = True (bool)"),
+        ({"max_steps": -2}, "max_steps = -2"),
         ({"augment": 4}, "augment = 4, which belongs to task tes"),
-        ({"micro_batch": 7}, "micro_batch = 7 for 256 completions per step"),
+        ({"per_device_train_batch_size": 7}, "per_device_train_batch_size = 7 for 256 completions per step"),
         ({"report_to": ["wandbb"]}, "did you mean 'wandb'?"),
         ({"num_generations": 1}, "num_generations = 1"),
         ({"learning_rate": -1.0}, "learning_rate = -1.0"),
-        ({"device": "gpu"}, "device = 'gpu'"),
-        ({"push_to": "a/b/c"}, "push_to = 'a/b/c'"),
-        ({"push_to": "me/my model"}, "push_to = 'me/my model'"),
-        ({"push_to": "https://example.org/me/x"}, "push_to = 'https://example.org/me/x'"),
+        ({"use_cpu": "yes"}, "use_cpu = 'yes'"),
+        ({"hub_model_id": "a/b/c"}, "hub_model_id = 'a/b/c'"),
+        ({"hub_model_id": "me/my model"}, "hub_model_id = 'me/my model'"),
+        ({"hub_model_id": "https://example.org/me/x"}, "hub_model_id = 'https://example.org/me/x'"),
         ({"heads": 5}, "hidden_size = 64 with heads = 5"),
         ({"held_out_multisets": 715}, "held_out_multisets = 715"),
         ({"max_completion_length": 4}, "max_completion_length = 4 for 4 digits"),
@@ -275,12 +275,14 @@ def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> Non
 
 
 def test_settings_of_a_deselected_alternative_are_reset() -> None:
-    """gsm8k sets a share and a length for vLLM, which are reset with generation = transformers."""
+    """gsm8k sets a share and a length for vLLM, which are reset with use_vllm = false."""
     recipe = read_recipe("gsm8k")
-    settled = resolve_settings(recipe, {"generation": "transformers"})
-    assert (settled["vllm_share"], settled["vllm_max_model_length"]) == (0.0, 0)
-    assert resolve_settings(recipe, {})["vllm_share"] == 0.3
-    with pytest.raises(BadInput, match=r"vllm_share = 0\.2 does nothing with generation = transformers"):
-        resolve_settings(recipe, {"generation": "transformers", "vllm_share": 0.2})
+    settled = resolve_settings(recipe, {"use_vllm": False})
+    assert (settled["vllm_gpu_memory_utilization"], settled["vllm_max_model_length"]) == (0.0, 0)
+    assert resolve_settings(recipe, {})["vllm_gpu_memory_utilization"] == 0.3
+    with pytest.raises(BadInput, match=r"vllm_gpu_memory_utilization = 0\.2 does nothing with use_vllm = false"):
+        resolve_settings(recipe, {"use_vllm": False, "vllm_gpu_memory_utilization": 0.2})
     with pytest.raises(BadInput, match="does nothing with"):  # a recipe that contradicts itself
-        resolve_settings(Recipe("mine", "", {"task": "dataset", "model": "a/b", "vllm_share": 0.3}), {})
+        resolve_settings(
+            Recipe("mine", "", {"task": "dataset", "model": "a/b", "vllm_gpu_memory_utilization": 0.3}), {}
+        )

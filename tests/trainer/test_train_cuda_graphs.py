@@ -212,7 +212,7 @@ report(
 @pytest.mark.stack
 def test_untested_models_are_refused(python: Path) -> None:
     result = run_code(python, REFUSE)
-    assert "attention sinks; --set generation=" in result["sinks"]
+    assert "attention sinks; --set cuda_graph_decoding=" in result["sinks"]
     assert "attention has softcap" in result["softcap"]
     assert "repetition_penalty = 1.2" in result["penalty"]
 
@@ -222,17 +222,17 @@ def test_untested_models_are_refused(python: Path) -> None:
     [
         ("gpt_oss", ["sliding_attention", "full_attention"], {}, "type gpt_oss, whose attention has sinks"),
         ("qwen2", ["full_attention", "sliding_attention"], {}, "type qwen2, which has layers of the kind sliding"),
-        ("qwen2", [], {"quantization": "nf4"}, "with quantization = nf4"),
+        ("qwen2", [], {"load_in_4bit": True}, "with load_in_4bit = true"),
         ("qwen2", [], {"device_map": "auto"}, "with device_map = auto"),
-        ("qwen2", [], {"sharding": "fsdp"}, "with sharding = fsdp"),
+        ("qwen2", [], {"fsdp": "full_shard"}, "with fsdp = full_shard"),
         ("qwen2", ["full_attention"], {}, ""),
-        ("gpt_oss", [], {"generation": "transformers"}, ""),
+        ("gpt_oss", [], {"cuda_graph_decoding": False}, ""),
     ],
 )
 def test_an_unsupported_model_is_refused_before_it_is_loaded(
     model_type: str, layers: list[str], settings: dict[str, Any], problem: str
 ) -> None:
-    given = defaults(**{"generation": "transformers-graphs", **settings})
+    given = defaults(**{"cuda_graph_decoding": True, **settings})
     if not problem:
         check_cuda_graphs(given, model_type, layers)
         return
@@ -249,7 +249,7 @@ MOE = {
 
 
 def test_the_plan_refuses_the_same_models_as_the_run() -> None:
-    given = defaults(generation="transformers-graphs", max_prompt_length=64)
+    given = defaults(cuda_graph_decoding=True, max_prompt_length=64)
     with pytest.raises(BadInput, match="attention has sinks"):
         plan(read_shape("openai/gpt-oss-20b")[0], given, {})
     with pytest.raises(BadInput, match="qwen3_moe, which has 4 experts"):

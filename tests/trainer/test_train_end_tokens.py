@@ -39,9 +39,9 @@ def test_evaluation_stops_at_the_end_tokens_of_the_training(python: Path, tmp_pa
     run = tmp_path / "run"
     run.mkdir()
     settings = {
-        "task": "dataset", "model": str(tmp_path / "model"), "data": str(tmp_path / "rows.jsonl"), "device": "cpu",
+        "task": "dataset", "model": str(tmp_path / "model"), "data": str(tmp_path / "rows.jsonl"), "use_cpu": True,
         "rewards": ["ends.py:ended"], "max_completion_length": 24, "prompts_per_step": 8, "num_generations": 4,
-        "eval_every": 0, "eval_samples": 8, "save_every": 0, "steps": 1,
+        "eval_steps": 0, "num_generations_eval": 8, "save_steps": 0, "max_steps": 1,
     }  # fmt: skip
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
     status, output = finish(start(python, run, cwd=tmp_path))

@@ -29,7 +29,8 @@ ranks = Ranks(sys.argv[3])
 generation = SimpleNamespace(sync_weights=lambda: None)
 if ranks.is_main:
     generation.vllm_client = Client()
-engine = choose_evaluation_engine(SimpleNamespace(vllm_generation=generation), {"generation": "vllm-server"}, ranks)
+engine = choose_evaluation_engine(SimpleNamespace(vllm_generation=generation), {"use_vllm": True,
+    "vllm_mode": "server"}, ranks)
 found = [
     engine.generate(ranks.local_items(rows), length=length, temperature=temperature, seed=ranks.rank)
     for rows, length, temperature in (([[1], [2, 3], [4]], 2, 0.0), ([[7]], 1, 0.5), ([], 1, 0.0))
@@ -80,17 +81,22 @@ CHOICE = """
 from types import SimpleNamespace
 from generation.evaluation_engines import choose_evaluation_engine
 
+defaults = {"use_vllm": False, "vllm_mode": "colocate", "vllm_enable_sleep_mode": False,
+    "vllm_tensor_parallel_size": 1}
+defaults |= {"cuda_graph_decoding": False, "use_transformers_continuous_batching": False}
+engines = {"use_vllm": True}, {"use_vllm": True, "vllm_mode": "server"}, {}
+
 def kind(trainer, **settings):
-    found = choose_evaluation_engine(trainer, {"vllm_sleep": False, "vllm_tensor_parallel": 1} | settings, None)
+    found = choose_evaluation_engine(trainer, defaults | settings, None)
     return found and type(found).__name__
 
 new = SimpleNamespace(vllm_generation=SimpleNamespace(llm=1, sync_weights=2))
 old = SimpleNamespace(llm=1, _move_model_to_vllm=2)  # TRL before 0.28
 report(
-    new=[kind(new, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
-    old=[kind(old, generation=name) for name in ("vllm-colocate", "vllm-server", "transformers")],
-    sleeps=kind(new, generation="vllm-colocate", vllm_sleep=True),
-    shared=kind(new, generation="vllm-colocate", vllm_tensor_parallel=2),
+    new=[kind(new, **engine) for engine in engines],
+    old=[kind(old, **engine) for engine in engines],
+    sleeps=kind(new, use_vllm=True, vllm_enable_sleep_mode=True),
+    shared=kind(new, use_vllm=True, vllm_tensor_parallel_size=2),
 )
 """
 

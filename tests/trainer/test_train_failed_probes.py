@@ -14,11 +14,11 @@ BUNDLED = PACKAGE / "probes"
 @pytest.mark.parametrize(
     ("changed", "probe"),
     [
-        ({"quantization": "fp4"}, "bitsandbytes_nf4"),
-        ({"generation": "vllm-colocate"}, "vllm_generate"),
-        ({"liger_loss": True}, "liger_grpo"),
-        ({"compile": True}, "torch_compile"),
-        ({"optimizer": "paged_adamw_8bit"}, "bitsandbytes_adam8bit"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}, "bitsandbytes_nf4"),
+        ({"use_vllm": True}, "vllm_generate"),
+        ({"use_liger_kernel": True}, "liger_grpo"),
+        ({"torch_compile": True}, "torch_compile"),
+        ({"optim": "paged_adamw_8bit"}, "bitsandbytes_adam8bit"),
     ],
 )
 def test_only_settings_with_a_failed_probe_are_refused(changed: dict[str, object], probe: str) -> None:

@@ -23,6 +23,7 @@ from support.stacks import TINY, defaults, run_code
 from support.trainer_runs import finish, start_ranks
 
 GIB = 1 << 30
+PAGED = "use_transformers_continuous_batching"
 NEWEST = {"trl": Version("1.16.0"), "transformers": Version("5.17.0"), "accelerate": Version("1.15.0"),
           "torch": Version("2.13.0+cpu")}  # fmt: skip
 ON_CPU = TESTS / "support/fsdp_on_cpu.py"
@@ -31,7 +32,7 @@ ON_CPU = TESTS / "support/fsdp_on_cpu.py"
 def fields(**changed: Any) -> dict[str, Any]:
     place = {"device": "cuda", "ranks": 2, "versions": NEWEST}
     place |= {name: changed.pop(name) for name in list(changed) if name in place}
-    return fsdp_fields(defaults(sharding="fsdp", **changed), place.pop("versions"), **place)
+    return fsdp_fields(defaults(fsdp="full_shard", **changed), place.pop("versions"), **place)
 
 
 def test_the_fields_for_transformers() -> None:
@@ -42,7 +43,7 @@ def test_the_fields_for_transformers() -> None:
     assert arguments["fsdp_config"]["version"] == 2
     assert arguments["fsdp_config"]["state_dict_type"] == "SHARDED_STATE_DICT"
     # One of the two kinds of checkpointing, never both: transformers refuses that.
-    full, adapter = fields(gradient_checkpointing=True), fields(gradient_checkpointing=True, lora_rank=8)
+    full, adapter = fields(gradient_checkpointing=True), fields(gradient_checkpointing=True, r=8)
     assert (full["fsdp_config"]["activation_checkpointing"], full["gradient_checkpointing"]) == (True, False)
     assert (adapter["fsdp_config"]["activation_checkpointing"], adapter["gradient_checkpointing"]) == (False, True)
 
@@ -50,20 +51,20 @@ def test_the_fields_for_transformers() -> None:
 @pytest.mark.parametrize(
     ("changed", "seen", "way_out"),
     [
-        ({"device": "cpu"}, "on device = cpu", "sharding=none"),
+        ({"device": "cpu"}, "on device cpu", "fsdp="),
         ({"ranks": 1}, "in one process", "--gpus 2"),
-        ({"versions": NEWEST | {"torch": Version("2.5.1")}}, "with torch 2.5.1", "sharding=none"),
-        ({"versions": {}}, "with trl None", "sharding=none"),
-        ({"generation": "vllm-colocate"}, "generation = vllm-colocate", "generation=transformers"),
-        ({"generation": "transformers-paged"}, "generation = transformers-paged", "generation=transformers"),
-        ({"quantization": "nf4", "lora_rank": 8}, "quantization = nf4", "quantization=none"),
+        ({"versions": NEWEST | {"torch": Version("2.5.1")}}, "with torch 2.5.1", "fsdp="),
+        ({"versions": {}}, "with trl None", "fsdp="),
+        ({"use_vllm": True}, "use_vllm = true", "use_vllm=false"),
+        ({PAGED: True}, f"{PAGED} = true", f"{PAGED}=false"),
+        ({"load_in_4bit": True, "r": 8}, "load_in_4bit = true", "load_in_4bit=false"),
         ({"dtype": "bfloat16"}, "dtype = bfloat16", "dtype=auto"),
-        ({"dtype": "float16", "lora_rank": 8}, "dtype = float16", "dtype=auto"),
-        ({"optimizer": "paged_adamw_8bit"}, "optimizer = paged_adamw_8bit", "optimizer=adamw_torch"),
-        ({"lora_rank": 8, "lora_target_parameters": ["a"]}, "lora_target_parameters", "lora_target_parameters="),
+        ({"dtype": "float16", "r": 8}, "dtype = float16", "dtype=auto"),
+        ({"optim": "paged_adamw_8bit"}, "optim = paged_adamw_8bit", "optim=adamw_torch"),
+        ({"r": 8, "target_parameters": ["a"]}, "target_parameters", "target_parameters="),
         ({"liger_kernels": "on"}, "liger_kernels = on", "liger_kernels=off"),
-        ({"compile": True}, "compile = true", "compile=false"),
-        ({"merge": True, "lora_rank": 8}, "merge = true", "merge=false"),
+        ({"torch_compile": True}, "torch_compile = true", "torch_compile=false"),
+        ({"merge": True, "r": 8}, "merge = true", "merge=false"),
     ],
 )  # fmt: skip
 def test_unsupported_combinations_are_refused(changed: dict[str, Any], seen: str, way_out: str) -> None:
@@ -78,7 +79,7 @@ def planned(gpus: int, *, memory: int = 140, **changed: Any) -> dict[str, Any]:
         "model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
         "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
     }  # fmt: skip
-    settings = defaults(prompts_per_step=8, num_generations=8, micro_batch=1, **changed)
+    settings = defaults(prompts_per_step=8, num_generations=8, per_device_train_batch_size=1, **changed)
     machine = {"gpus": gpus, "memory": memory * GIB, "free": memory * GIB, "name": "card", "bfloat16": True}
     return plan(parse_config(qwen2), settings, machine, prompt_tokens=256, completion_tokens=512, trl="1.16.0")
 
@@ -88,8 +89,8 @@ def sizes(made: dict[str, Any]) -> dict[str, float]:
 
 
 def test_the_plan_shards_the_states_and_gathers_for_generation() -> None:
-    more = {"gradient_checkpointing": True, "optimizer": "adamw_torch_fused"}
-    unsharded, sharded = planned(8, memory=110, **more), planned(8, memory=110, sharding="fsdp", **more)
+    more = {"gradient_checkpointing": True, "optim": "adamw_torch_fused"}
+    unsharded, sharded = planned(8, memory=110, **more), planned(8, memory=110, fsdp="full_shard", **more)
     assert unsharded["fits"] is False  # 7.6 billion weights: 28 GiB, as much of gradients, AdamW's states 57 GiB
     assert sharded["fits"] is True
     assert sizes(sharded)["weights"] == pytest.approx(sizes(unsharded)["weights"] / 8, rel=1e-6)
@@ -102,10 +103,10 @@ def test_the_plan_shards_the_states_and_gathers_for_generation() -> None:
 
 
 def test_no_remedy_conflicts_with_fsdp() -> None:
-    made = planned(2, memory=60, sharding="fsdp", beta=0.1)
+    made = planned(2, memory=60, fsdp="full_shard", beta=0.1)
     assert made["fits"] is False
     assert made["remedies"]
-    assert not {name for each in made["remedies"] for name in each["set"]} & {"optimizer", "quantization", "dtype"}
+    assert not {name for each in made["remedies"] for name in each["set"]} & {"optim", "load_in_4bit", "dtype"}
 
 
 # --- Two processes
@@ -166,9 +167,10 @@ def train(
         run.mkdir()
         given = {
             "task": "dataset", "model": f"{material}/{model}", "data": f"{material}/rows.jsonl", "chat": "text",
-            "rewards": [f"{material}/reward.py:lucky"], "steps": 3, "prompts_per_step": 4, "num_generations": 4,
-            "learning_rate": 1e-3, "max_completion_length": 12, "eval_every": 2, "eval_samples": 1, "eval_batch": 1,
-            "save_every": 2, "device": "cpu", "held_out": "share=0.12",
+            "rewards": [f"{material}/reward.py:lucky"], "max_steps": 3, "prompts_per_step": 4, "num_generations": 4,
+            "learning_rate": 1e-3, "max_completion_length": 12, "eval_steps": 2, "num_generations_eval": 1,
+            "per_device_eval_batch_size": 1,
+            "save_steps": 2, "use_cpu": True, "held_out": "share=0.12",
         } | settings  # fmt: skip
         (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "x", "settings": given}))
     return finish(start_ranks(python, run, *options, program=program, count=processes, **variables or {}))
@@ -194,15 +196,21 @@ def continue_from_step_2(python: Path, material: Path, run: Path, copy: Path) ->
     "more",
     [
         {},
-        {"model": "tied", "beta": 0.1, "num_iterations": 2, "micro_batch": 4, "gradient_checkpointing": True},
+        {
+            "model": "tied",
+            "beta": 0.1,
+            "num_iterations": 2,
+            "per_device_train_batch_size": 4,
+            "gradient_checkpointing": True,
+        },
     ],
 )
 def test_a_sharded_model_learns_the_same_as_an_unsharded_one(
     stack_python: Path, material: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     unsharded, sharded, again = tmp_path / "unsharded", tmp_path / "sharded", tmp_path / "again"
-    for run, sharding in ((unsharded, "none"), (sharded, "fsdp")):
-        status, output = train(stack_python, material, run, sharding=sharding, **more)
+    for run, fsdp in ((unsharded, ""), (sharded, "full_shard")):
+        status, output = train(stack_python, material, run, fsdp=fsdp, **more)
         assert status == 0, output
     # It was sharded: each rank wrote a part.
     parts = sharded / "checkpoints" / "checkpoint-2" / "pytorch_model_fsdp_0"
@@ -222,22 +230,22 @@ def test_a_sharded_model_learns_the_same_as_an_unsharded_one(
         assert not found["missing"]
     # An unsharded checkpoint, and a changed setting.
     written = json.loads((unsharded / "run.json").read_text())
-    written["settings"] |= {"sharding": "fsdp", "steps": 4}
+    written["settings"] |= {"fsdp": "full_shard", "max_steps": 4}
     (unsharded / "run.json").write_text(json.dumps(written))
     (unsharded / "result.json").unlink()
     status, output = train(stack_python, material, unsharded, "--resume", "latest")
     assert status != 0
-    assert "was written with sharding = none" in output
+    assert "was written without fsdp" in output
 
 
 @pytest.mark.stack
 @pytest.mark.early
 def test_a_sharded_model_with_an_adapter(stack_python: Path, material: Path, tmp_path: Path) -> None:
     unsharded, sharded, again = tmp_path / "unsharded", tmp_path / "sharded", tmp_path / "again"
-    more = {"lora_rank": 4, "lora_targets": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}
-    for run, sharding in ((unsharded, "none"), (sharded, "fsdp")):
+    more = {"r": 4, "target_modules": ["all-linear"], "beta": 0.05, "gradient_checkpointing": True}
+    for run, fsdp in ((unsharded, ""), (sharded, "full_shard")):
         # One row is held out: the second rank has none.
-        status, output = train(stack_python, material, run, sharding=sharding, held_out="share=0.04", **more)
+        status, output = train(stack_python, material, run, fsdp=fsdp, held_out="share=0.04", **more)
         assert status == 0, output
     continue_from_step_2(stack_python, material, sharded, again)
     file, start = "model/adapter_model.safetensors", material / "model" / "model.safetensors"
@@ -253,11 +261,11 @@ def test_a_sharded_model_with_an_adapter(stack_python: Path, material: Path, tmp
 @pytest.mark.long
 def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_path: Path) -> None:
     grpo = TRAIN / "grpo.py"
-    status, output = train(stack_python, material, tmp_path / "cpu", program=grpo, sharding="fsdp")
+    status, output = train(stack_python, material, tmp_path / "cpu", program=grpo, fsdp="full_shard")
     assert status != 0
-    assert "sharding = fsdp on device = cpu" in output
-    status, output = train(stack_python, material, tmp_path / "one", processes=1, sharding="fsdp")
-    assert "sharding = fsdp in one process" in output
+    assert "fsdp = full_shard on device = cpu" in output
+    status, output = train(stack_python, material, tmp_path / "one", processes=1, fsdp="full_shard")
+    assert "fsdp = full_shard in one process" in output
     variables = {"ACCELERATE_USE_FSDP": "true"}
     status, output = train(
         stack_python, material, tmp_path / "variable", program=grpo, processes=1, variables=variables
@@ -266,10 +274,10 @@ def test_bad_input_on_real_processes(stack_python: Path, material: Path, tmp_pat
 
 
 def test_unsupported_combinations_are_refused_before_the_start(tmp_path: Path) -> None:
-    request = {"recipe": "gsm8k", "settings": {"sharding": "fsdp"}}
+    request = {"recipe": "gsm8k", "settings": {"fsdp": "full_shard"}}
     done = subprocess.run(
         [sys.executable, "-B", str(TRAIN / "grpo.py"), "--check"],
         input=json.dumps(request), capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["message"] == "sharding = fsdp with generation = vllm-colocate"
+    assert json.loads(done.stdout)["error"]["message"] == "fsdp = full_shard with use_vllm = true"

@@ -141,7 +141,7 @@ def test_a_hub_that_stops_answering(python: Path, hub: Hub, tmp_path: Path) -> N
 @pytest.mark.long  # test_train_hub_models.py covers Hub models; here the model is local
 def test_a_run_on_a_hub_dataset(python: Path, hub: Hub, tmp_path: Path) -> None:
     make_models(python, tmp_path)
-    local = {"model": str(tmp_path / "qwen2"), "rewards": [], "data": "o/sums:main@v1", "lora_rank": 0}
+    local = {"model": str(tmp_path / "qwen2"), "rewards": [], "data": "o/sums:main@v1", "r": 0}
     done = train(python, hub, tmp_path / "a", local, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert done.result["data"]["format"] == "gsm8k"

@@ -55,7 +55,7 @@ def load(python: Path, hub: Hub, home: Path, calls: str, **extra: str) -> list[d
 
 @pytest.mark.parametrize("name", ["qwen2", pytest.param("gpt_oss", marks=pytest.mark.long)])
 def test_a_run_with_a_hub_name(python: Path, hub: Hub, tmp_path: Path, name: str) -> None:
-    experts = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
+    experts = {"target_parameters": ["1.mlp.experts.gate_up_proj"]} if name == "gpt_oss" else {}
     settings = {"model": f"o/{name}", "revision": "v1", "data": "o/sums:main@v1"} | experts
     done = train(python, hub, tmp_path / "a", settings, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
@@ -77,7 +77,7 @@ def test_the_reference_model_has_the_trained_revision(python: Path, hub: Hub, ma
              "model.save_pretrained(given[0])\nreport()", tmp_path / "other")  # fmt: skip
     hub.add("models", "o/two", made / "qwen2", "v1")
     hub.add("models", "o/two", tmp_path / "other")
-    settings = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "lora_rank": 0, "beta": 0.1, "steps": 1}
+    settings = {"model": "o/two", "revision": "v1", "data": "o/sums:main@v1", "r": 0, "beta": 0.1, "max_steps": 1}
     done = train(python, hub, tmp_path / "a", settings)
     assert done.status == 0, done.errors
     (row,) = csv.DictReader((done.run / "metrics.csv").read_text(encoding="utf-8").splitlines())

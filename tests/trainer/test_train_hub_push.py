@@ -36,7 +36,7 @@ def push_again(python: Path, done: Done, hub: Hub, token: str) -> subprocess.Com
 
 
 def test_the_adapter_and_the_merged_model_with_their_card(python: Path, hub: Hub, made: Path, tmp_path: Path) -> None:
-    local = {"model": str(made / "qwen2"), "push_to": "me/sums", "merge": True}
+    local = {"model": str(made / "qwen2"), "hub_model_id": "me/sums", "merge": True}
     done = train(python, hub, tmp_path / "a", local, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
     assert done.result["pushed"] == f"{hub.address}/me/sums"
@@ -58,10 +58,10 @@ def test_the_adapter_and_the_merged_model_with_their_card(python: Path, hub: Hub
 
 def test_a_push_that_fails_halfway(python: Path, hub: Hub, tmp_path: Path) -> None:
     hub.fail("POST .*/commit/", 500)
-    done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_right")
+    done = train(python, hub, tmp_path / "a", {"hub_model_id": "me/sums"}, HF_TOKEN="hf_right")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
-    assert "note: not pushed: push_to = me/sums: the Hub responded with HTTP 500" in done.output
+    assert "note: not pushed: hub_model_id = me/sums: the Hub responded with HTTP 500" in done.output
     assert "Traceback" not in done.output + done.errors
     assert not PUSHED & set(hub.repositories["models", "me/sums"].files)
     hub.faults.clear()
@@ -72,14 +72,14 @@ def test_a_push_that_fails_halfway(python: Path, hub: Hub, tmp_path: Path) -> No
 
 
 def test_tokens_without_write_permission(python: Path, hub: Hub, tmp_path: Path) -> None:
-    done = train(python, hub, tmp_path / "a", {"push_to": "me/sums"}, HF_TOKEN="hf_reader")
+    done = train(python, hub, tmp_path / "a", {"hub_model_id": "me/sums"}, HF_TOKEN="hf_reader")
     assert done.status == 0, done.errors
     assert (done.result["status"], done.result["pushed"]) == ("done", None)
     assert "the Hub refused it (HTTP 403)" in done.output
     assert not done.holds("hf_reader")
     wrong = push_again(python, done, hub, "hf_wrong")
     assert wrong.returncode == 2
-    assert "error: push_to = me/sums: the Hub rejects this HF_TOKEN" in wrong.stderr
+    assert "error: hub_model_id = me/sums: the Hub rejects this HF_TOKEN" in wrong.stderr
     hub.fail("POST /api/repos/create", "drop")
     dropped = push_again(python, done, hub, "hf_right")
     assert dropped.returncode == 2

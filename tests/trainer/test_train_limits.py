@@ -52,17 +52,18 @@ def test_limits_of_each_setting_are_as_recorded(file: str) -> None:
     assert_as_recorded(f"settings/limits-{'grpo' if file == SETTINGS_FILE else 'verl'}", found)
 
 
-MODEL, SORT, LINEAR = {"model": "a/b"}, {"task": "sort"}, {"model": "a/b", "lr_schedule": "linear"}
+MODEL, SORT, LINEAR = {"model": "a/b"}, {"task": "sort"}, {"model": "a/b", "lr_scheduler_type": "linear"}
 COMBINATIONS: list[dict[str, Any]] = [
     SORT | {"hidden_size": 96, "heads": 5}, SORT | {"hidden_size": 4, "heads": 4}, SORT | {"hidden_size": 100},
-    SORT | {"hidden_size": 128, "heads": 8}, MODEL | {"micro_batch": 6, "prompts_per_step": 4, "num_generations": 4},
-    MODEL | {"micro_batch": 4, "prompts_per_step": 4}, LINEAR | {"steps": 50, "lr_warmup_steps": 50},
-    LINEAR | {"steps": 51, "lr_warmup_steps": 50}, LINEAR | {"steps": 0, "lr_warmup_steps": 50},
-    MODEL | {"save_every": 10, "num_iterations": 3}, MODEL | {"save_every": 9, "num_iterations": 3},
+    SORT | {"hidden_size": 128, "heads": 8}, MODEL | {"per_device_train_batch_size": 6, "prompts_per_step": 4,
+        "num_generations": 4},
+    MODEL | {"per_device_train_batch_size": 4, "prompts_per_step": 4}, LINEAR | {"max_steps": 50, "warmup_steps": 50},
+    LINEAR | {"max_steps": 51, "warmup_steps": 50}, LINEAR | {"max_steps": 0, "warmup_steps": 50},
+    MODEL | {"save_steps": 10, "num_iterations": 3}, MODEL | {"save_steps": 9, "num_iterations": 3},
     MODEL | {"report_to": ["wandbb"]}, {"model": ""}, MODEL | {"loss_type": "cispo", "epsilon_high": 0.0},
     MODEL | {"loss_type": "cispo", "epsilon_high": 1.0},
     MODEL | {"epsilon": 0.2, "epsilon_high": 0.2}, MODEL | {"epsilon": 0.2, "epsilon_high": 0.1},
-    MODEL | {"generation": "vllm-server"}, MODEL | {"generation": "vllm-colocate", "vllm_sleep": True},
+    MODEL | {"use_vllm": True, "vllm_mode": "server"}, MODEL | {"use_vllm": True, "vllm_enable_sleep_mode": True},
 ]  # fmt: skip
 
 

@@ -66,18 +66,18 @@ def test_attention_is_chosen(requested: tuple[Any, ...], facts: dict[str, Any], 
 @pytest.mark.parametrize(
     ("wanted", "facts", "seen", "hint"),
     [
-        ("sdpa", {"has_sinks": True}, "drops the model's attention sinks", "--set attention=eager"),
-        ("flash_attention_3", {"has_sinks": True, "installed": BOTH}, "drops", "--set attention=eager"),
-        ("flash_attention_2", {}, "module flash_attn is not installed", "--set attention=auto"),
+        ("sdpa", {"has_sinks": True}, "drops the model's attention sinks", "--set attn_implementation=eager"),
+        ("flash_attention_3", {"has_sinks": True, "installed": BOTH}, "drops", "--set attn_implementation=eager"),
+        ("flash_attention_2", {}, "module flash_attn is not installed", "--set attn_implementation=auto"),
         (
             "flash_attention_2",
             {"installed": BOTH, "dtype": "float32"},
             "does not support float32",
-            "--set attention=auto",
+            "--set attn_implementation=auto",
         ),
         ("kernels-community/vllm-flash-attn3", {"installed": ["kernels"], "has_sinks": True}, "no backward pass", ""),
         ("kernels-community/flash-attn3", {"installed": []}, "kernels is not installed", ""),
-        ("flash-attn", {}, "it is none of eager", "--set attention=auto"),
+        ("flash-attn", {}, "it is none of eager", "--set attn_implementation=auto"),
         ("flex_attention", {"device": "cpu"}, "does not train on a CPU", ""),
     ],
 )
@@ -103,11 +103,11 @@ def test_a_hub_kernel_that_verify_passed_with_sinks_is_used() -> None:
         ({"dtype": "float32"}, "", True, ("bfloat16", "float32"), ""),
         ({"dtype": "bfloat16"}, "", True, ("bfloat16", "bfloat16"), "lose the small updates"),
         ({"dtype": "bfloat16", "learning_rate": 1e-3}, "", True, ("bfloat16", "bfloat16"), ""),
-        ({"lora_rank": 8}, "", True, ("bfloat16", "bfloat16"), ""),
+        ({"r": 8}, "", True, ("bfloat16", "bfloat16"), ""),
         ({}, "", False, ("float32", "float32"), ""),
-        ({"lora_rank": 8, "quantization": "nf4"}, "", False, ("bfloat16", "bfloat16"), ""),
+        ({"r": 8, "load_in_4bit": True}, "", False, ("bfloat16", "bfloat16"), ""),
         ({"dtype": "float16"}, "", True, ("float16", "float32"), "cannot be unscaled"),
-        ({"dtype": "float16", "lora_rank": 4}, "", True, ("float16", "float16"), ""),
+        ({"dtype": "float16", "r": 4}, "", True, ("float16", "float16"), ""),
         ({}, "mxfp4", False, ("bfloat16", "bfloat16"), ""),
     ],
 )
@@ -123,12 +123,12 @@ def test_the_dtype_is_chosen(
 @pytest.mark.parametrize(
     ("changed", "stored", "device", "seen", "hint"),
     [
-        ({"quantization": "nf4"}, "", "cuda", "lora_rank = 0 trains every weight", "--set lora_rank=16"),
-        ({}, "bitsandbytes", "cuda", "openai/x is quantized, and lora_rank = 0", "--set lora_rank=16"),
-        ({"lora_rank": 4, "merge": True}, "bitsandbytes", "cuda", "itself is quantized", "--set merge=false"),
-        ({}, "gptq", "cuda", "openai/x is quantized, and lora_rank = 0", "--set lora_rank=16"),
-        ({"quantization": "nf4", "lora_rank": 4}, "mxfp4", "cuda", "MXFP4", "--set quantization=none"),
-        ({"quantization": "int8", "lora_rank": 4}, "", "cuda", "bitsandbytes is not installed", "quantization=none"),
+        ({"load_in_4bit": True}, "", "cuda", "r = 0 trains every weight", "--set r=16"),
+        ({}, "bitsandbytes", "cuda", "openai/x is quantized, and r = 0", "--set r=16"),
+        ({"r": 4, "merge": True}, "bitsandbytes", "cuda", "itself is quantized", "--set merge=false"),
+        ({}, "gptq", "cuda", "openai/x is quantized, and r = 0", "--set r=16"),
+        ({"load_in_4bit": True, "r": 4}, "mxfp4", "cuda", "MXFP4", "--set load_in_4bit=false"),
+        ({"load_in_8bit": True, "r": 4}, "", "cuda", "bitsandbytes is not installed", "load_in_8bit=false"),
         ({"device_map": "auto"}, "", "cpu", "device_map = auto on a CPU", "--set device_map="),
     ],
 )
@@ -206,8 +206,9 @@ tokenizer, notes = models.load_tokenizer(use(model=str(root / "qwen2")))
 ids = tokenizer("sort these digits one")["input_ids"]
 loaded = models.load_model(use(model=str(root / "qwen2")), device="cpu")
 sinks = models.load_model(use(model=str(root / "gpt_oss")), device="cpu", environment="flash_attention_2")
-half = models.load_model(use(model=str(root / "qwen2"), dtype="bfloat16", lora_rank=4), device="cpu")
-named = models.load_model(use(model=str(root / "qwen2"), attention="eager"), device="cpu", environment="sdpa")
+half = models.load_model(use(model=str(root / "qwen2"), dtype="bfloat16", r=4), device="cpu")
+named = models.load_model(use(model=str(root / "qwen2"), attn_implementation="eager"), device="cpu",
+    environment="sdpa")
 whole = sum(p.numel() for p in loaded.model.parameters())
 
 broken = root / "damaged"
@@ -257,7 +258,7 @@ report(
         "unknown": refusal(models.load_model, model=place("unknown", model_type="frobnicator")),
         "custom": refusal(models.load_model, model=custom),
         "t5": refusal(models.load_model, model=place("t5", model_type="t5")),
-        "sinks": refusal(models.load_model, model=str(root / "gpt_oss"), attention="sdpa"),
+        "sinks": refusal(models.load_model, model=str(root / "gpt_oss"), attn_implementation="sdpa"),
         "tokenizer": refusal(models.load_tokenizer, model=str(empty)),
         "tokenizer_hub": refusal(models.load_tokenizer, model=str(root / "qwen2"), tokenizer="nobody/nothing"),
     },
@@ -328,7 +329,7 @@ config.architectures = ["GptOssForCausalLM"]
 config.save_pretrained(root)
 save_file(packed, str(root / "model.safetensors"), metadata={"format": "pt"})
 save_tokenizer(root)
-loaded = models.load_model(given[1] | {"model": str(root), "lora_rank": 4}, device="cpu")
+loaded = models.load_model(given[1] | {"model": str(root), "r": 4}, device="cpu")
 experts = loaded.model.model.layers[0].mlp.experts.gate_up_proj
 report(
     dtype=loaded.dtype, attention=loaded.attention, notes=loaded.notes,
@@ -365,15 +366,17 @@ root = Path(given[0])
 save_qwen2(root)
 whole = sum(p.numel() for p in models.load_model(given[1] | {"model": str(root)}, device="cpu").model.parameters())
 found = {"there": importlib.util.find_spec("bitsandbytes") is not None, "whole": whole}
-for kind in ("nf4", "fp4", "int8"):
+kinds = {"nf4": ["load_in_4bit"], "fp4": ["load_in_4bit"], "int8": ["load_in_8bit"]}
+for kind in kinds:
     try:
-        settings = given[1] | {"model": str(root), "quantization": kind, "lora_rank": 4}
+        settings = given[1] | {"model": str(root), **dict.fromkeys(kinds[kind], True),
+            "bnb_4bit_quant_type": kind.replace("int8", "nf4"), "r": 4}
         loaded = models.load_model(settings, device="cpu")
     except BadInput as error:
         found[kind] = error.message
         continue
     weight = loaded.model.model.layers[0].self_attn.q_proj.weight
-    model = models.prepare_for_training(loaded.model, given[1] | {"lora_rank": 4})
+    model = models.prepare_for_training(loaded.model, given[1] | {"r": 4})
     found[kind] = [type(weight).__name__, loaded.dtype, loaded.notes, *models.count_parameters(model)]
 report(**found)
 """
@@ -385,7 +388,7 @@ def test_quantized_models_on_the_cpu(stack_python: Path, tmp_path: Path) -> None
     for python in all_stacks(stack_python):
         found = run_code(python, QUANTIZED, tmp_path / name_of(python), defaults())
         if not found["there"]:
-            assert found["nf4"] == "quantization = nf4, but bitsandbytes is not installed"
+            assert found["nf4"] == "load_in_4bit = true, but bitsandbytes is not installed"
             continue
         for kind, name in (("nf4", "Params4bit"), ("fp4", "Params4bit"), ("int8", "Int8Params")):
             assert found[kind] == [name, "bfloat16", [], 0, found["whole"]], (name_of(python), kind)

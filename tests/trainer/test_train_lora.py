@@ -32,7 +32,7 @@ def test_similar_names_have_as_many_parts_as_needed() -> None:
     assert adapters.closest_names("k_prj", NAMES, long=False)[0] == "k_proj"
     assert adapters.closest_names("1.mlp.expert.gate_up_proj", EXPERTS, long=True)[0] == "1.mlp.experts.gate_up_proj"
     assert adapters.no_match_error("gate_up_proj", "module", NAMES, EXPERTS).message == (
-        "lora_targets: gate_up_proj matches no module: model.layers.0.mlp.experts.gate_up_proj is a parameter"
+        "target_modules: gate_up_proj matches no module: model.layers.0.mlp.experts.gate_up_proj is a parameter"
     )
     assert (
         "a bias cannot be a target"
@@ -52,7 +52,7 @@ save_gpt_oss(root / "gpt_oss")
 
 
 def add(kind, **changed):
-    settings = given[1] | {"model": str(root / kind), "lora_rank": 4} | changed
+    settings = given[1] | {"model": str(root / kind), "r": 4} | changed
     model = models.prepare_for_training(models.load_model(settings, device="cpu").model, settings)
     try:
         model, rows = adapters.add_lora(model, settings)
@@ -63,16 +63,16 @@ def add(kind, **changed):
 
 experts = ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]
 report(
-    plain=add("qwen2"), linear=add("qwen2", lora_targets=["all-linear"]),
-    both=add("gpt_oss", lora_target_parameters=experts), experts=add("gpt_oss", lora_targets=[],
-             lora_target_parameters=["mlp.experts.gate_up_proj"]),
-    moe=add("gpt_oss", lora_targets=["all-linear"]),
-    typo=add("qwen2", lora_targets=["q_proj", "k_prj"]), block=add("qwen2", lora_targets=["input_layernorm"]),
-    module=add("gpt_oss", lora_targets=["gate_up_proj"]),
-    layer=add("gpt_oss", lora_target_parameters=["7.mlp.experts.gate_up_proj"]),
-    bias=add("gpt_oss", lora_target_parameters=["1.mlp.experts.gate_up_proj_bias"]),
-    dropout=add("gpt_oss", lora_target_parameters=experts, lora_dropout=0.1),
-    none=add("qwen2", lora_targets=[]), mixed=add("qwen2", lora_targets=["all-linear", "q_proj"]),
+    plain=add("qwen2"), linear=add("qwen2", target_modules=["all-linear"]),
+    both=add("gpt_oss", target_parameters=experts), experts=add("gpt_oss", target_modules=[],
+             target_parameters=["mlp.experts.gate_up_proj"]),
+    moe=add("gpt_oss", target_modules=["all-linear"]),
+    typo=add("qwen2", target_modules=["q_proj", "k_prj"]), block=add("qwen2", target_modules=["input_layernorm"]),
+    module=add("gpt_oss", target_modules=["gate_up_proj"]),
+    layer=add("gpt_oss", target_parameters=["7.mlp.experts.gate_up_proj"]),
+    bias=add("gpt_oss", target_parameters=["1.mlp.experts.gate_up_proj_bias"]),
+    dropout=add("gpt_oss", target_parameters=experts, lora_dropout=0.1),
+    none=add("qwen2", target_modules=[]), mixed=add("qwen2", target_modules=["all-linear", "q_proj"]),
 )
 """
 )
@@ -105,13 +105,13 @@ def test_lora_targets_on_every_stack(stack_python: Path, tmp_path: Path) -> None
         assert found["experts"]["counted"] == 2 * 4 * 4 * 96
         assert "does not reach the experts" in found["moe"]["rows"][0]["note"]
         refused = {name: one["refused"] for name, one in found.items() if "refused" in one}
-        assert refused["typo"][0] == "lora_targets: k_prj matches no module of the model"
-        assert refused["typo"][1:] == ["one of k_proj, v_proj, q_proj, o_proj", "--set lora_targets=k_proj"] or (
+        assert refused["typo"][0] == "target_modules: k_prj matches no module of the model"
+        assert refused["typo"][1:] == ["one of k_proj, v_proj, q_proj, o_proj", "--set target_modules=k_proj"] or (
             "k_proj" in refused["typo"][1]
         )
-        assert refused["block"][0].startswith("lora_targets = input_layernorm: Target module Qwen2RMSNorm")
+        assert refused["block"][0].startswith("target_modules = input_layernorm: Target module Qwen2RMSNorm")
         assert "is a parameter" in refused["module"][0]
-        assert "lora_target_parameters=" in refused["module"][2]
+        assert "target_parameters=" in refused["module"][2]
         assert refused["layer"][0].endswith("7.mlp.experts.gate_up_proj matches no parameter of the model")
         assert "1.mlp.experts.gate_up_proj" in refused["layer"][1]
         assert "(a bias cannot be a target)" in refused["bias"][0]
@@ -132,11 +132,11 @@ from trl import GRPOConfig, GRPOTrainer
 root = Path(given[0])
 save_qwen2(root / "qwen2")
 save_gpt_oss(root / "gpt_oss")
-EXPERTS = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]}
+EXPERTS = {"target_parameters": ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]}
 
 
 def train(kind, **changed):
-    settings = given[1] | {"model": str(root / kind), "lora_rank": 4} | changed
+    settings = given[1] | {"model": str(root / kind), "r": 4} | changed
     tokenizer, _ = models.load_tokenizer(settings)
     model = models.prepare_for_training(models.load_model(settings, device="cpu").model, settings)
     model, _ = adapters.add_lora(model, settings)
@@ -178,11 +178,11 @@ cases = {
     "bfloat16": train("qwen2", dtype="bfloat16"),
 }
 if importlib.util.find_spec("bitsandbytes"):
-    cases["nf4, beta"] = train("qwen2", quantization="nf4", beta=0.1)
+    cases["nf4, beta"] = train("qwen2", load_in_4bit=True, beta=0.1)
     # on a CPU TRL 0.22 takes 4-bit weights for sharded ones and leaves them alone; 8-bit ones it does not
-    cases["int8"] = train("qwen2", quantization="int8")
-    cases["nf4, checkpointing"] = train("qwen2", quantization="nf4", gradient_checkpointing=True)
-    cases["gpt_oss, nf4"] = train("gpt_oss", quantization="nf4", gradient_checkpointing=True, **EXPERTS)
+    cases["int8"] = train("qwen2", load_in_8bit=True)
+    cases["nf4, checkpointing"] = train("qwen2", load_in_4bit=True, gradient_checkpointing=True)
+    cases["gpt_oss, nf4"] = train("gpt_oss", load_in_4bit=True, gradient_checkpointing=True, **EXPERTS)
 report(**cases)
 """
 )

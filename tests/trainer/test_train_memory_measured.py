@@ -71,7 +71,7 @@ def quantized_config() -> dict[str, Any]:
 def test_quantized_activations_match_autograd(stack_python: Path) -> None:
     """Needs a stack with bitsandbytes in ENVDOCTOR_STACK_PYTHONS; the profile cpu has none."""
     targets = {"all": ["all-linear"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}
-    plain = {"config": quantized_config(), "mode": "bfloat16", "attention": "sdpa", "checkpointing": False}
+    plain = {"config": quantized_config(), "mode": "bfloat16", "attn_implementation": "sdpa", "checkpointing": False}
     cases = [
         plain | {"quantization": kind, "lora": targets[lora], "sequences": 4, "length": 96}
         for kind, lora in QUANTIZED
@@ -100,16 +100,18 @@ def activation_cases() -> list[dict[str, Any]]:
     oss = {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 32, "intermediate_size": 256,
            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
     dense = {"model_type": "qwen2", **SMALL, "intermediate_size": 1024, "tie_word_embeddings": True}
-    plain = {"checkpointing": False, "lora": [], "sequences": 4, "length": 96, "attention": "sdpa"}
+    plain = {"checkpointing": False, "lora": [], "sequences": 4, "length": 96, "attn_implementation": "sdpa"}
     attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
     cases = [plain | {"config": dense, "mode": mode} for mode in ("float32", "mixed", "bfloat16")]
-    cases += [plain | {"config": dense, "mode": "bfloat16", "attention": "eager"}]
+    cases += [plain | {"config": dense, "mode": "bfloat16", "attn_implementation": "eager"}]
     cases += [plain | {"config": dense, "mode": mode, "masked": False} for mode in ("mixed", "bfloat16")]
     cases += [plain | {"config": dense, "mode": "mixed", "lora": lora} for lora in (["all-linear"], attention)]
     cases += [plain | {"config": dense, "mode": mode, "checkpointing": True} for mode in ("float32", "bfloat16")]
     cases += [plain | {"config": dense | {"model_type": "llama"}, "mode": mode} for mode in ("float32", "bfloat16")]
-    cases += [plain | {"config": oss, "mode": mode, "attention": "eager"} for mode in ("float32", "bfloat16")]
-    cases += [plain | {"config": oss, "mode": "bfloat16", "attention": "eager", "checkpointing": True}]
+    cases += [
+        plain | {"config": oss, "mode": mode, "attn_implementation": "eager"} for mode in ("float32", "bfloat16")
+    ]
+    cases += [plain | {"config": oss, "mode": "bfloat16", "attn_implementation": "eager", "checkpointing": True}]
     cases += [plain | {"config": dense | {"model_type": "qwen3", "head_dim": 64}, "mode": "bfloat16"}]
     cases += [plain | {"config": {"model_type": "mixtral", **SMALL, **EXPERTS}, "mode": "bfloat16"}]
     return cases

@@ -46,13 +46,13 @@ QWEN2_387M = {
     "max_position_embeddings": 32768,
 }  # fmt: skip
 BARE = {"prompts_per_step": 8, "num_generations": 8, "max_prompt_length": 256, "max_completion_length": 512,
-        "dtype": "float32", "optimizer": "adamw_torch_fused"}  # fmt: skip
-COLOCATE = {"generation": "vllm-colocate", "vllm_share": 0.3}
-GRAPHS = {"generation": "transformers-graphs"}
-FUSED = {"liger_kernels": "on", "optimizer": "adamw_torch_fused"}
-PLANNED = {"generation": "vllm-colocate"}
-LORA = {"lora_rank": 4, "lora_targets": ["all-linear"]}
-NF4 = LORA | {"quantization": "nf4", "optimizer": "paged_adamw_8bit", "max_completion_length": 64, "dtype": "auto"}
+        "dtype": "float32", "optim": "adamw_torch_fused"}  # fmt: skip
+COLOCATE = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3}
+GRAPHS = {"cuda_graph_decoding": True}
+FUSED = {"liger_kernels": "on", "optim": "adamw_torch_fused"}
+PLANNED = {"use_vllm": True}
+LORA = {"r": 4, "target_modules": ["all-linear"]}
+NF4 = LORA | {"load_in_4bit": True, "optim": "paged_adamw_8bit", "max_completion_length": 64, "dtype": "auto"}
 
 
 def planned(trl: str, **changed: Any) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def card(gib: float) -> dict[str, Any]:
 def gpt_oss(gib: float, *, model: str = "openai/gpt-oss-20b", **changed: Any) -> dict[str, Any]:
     experts = [f"{n}.mlp.experts.{name}" for n in (7, 15, 23) for name in ("gate_up_proj", "down_proj")]
     settings = {
-        "prompts_per_step": 12, "num_generations": 8, "micro_batch": 1, "max_prompt_length": 904,
-        "max_completion_length": 4096, "lora_rank": 8, "lora_target_parameters": experts, "liger_loss": True,
-        "gradient_checkpointing": True, "attention": "flex_attention", "generation": "vllm-colocate",
+        "prompts_per_step": 12, "num_generations": 8, "per_device_train_batch_size": 1, "max_prompt_length": 904,
+        "max_completion_length": 4096, "r": 8, "target_parameters": experts, "use_liger_kernel": True,
+        "gradient_checkpointing": True, "attn_implementation": "flex_attention", "use_vllm": True,
     }  # fmt: skip
     return plan(read_shape(model)[0], defaults(**settings | changed), card(gib), trl="0.23.1")
 
@@ -119,16 +119,18 @@ def check_peak(result: dict[str, Any], measured: float) -> None:
 
 
 @pytest.mark.usefixtures("_with_masks")
-@pytest.mark.parametrize("changed", [COLOCATE, COLOCATE | {"vllm_sleep": True, "liger_loss": True}])
+@pytest.mark.parametrize("changed", [COLOCATE, COLOCATE | {"vllm_enable_sleep_mode": True, "use_liger_kernel": True}])
 def test_runs_that_ran_out_of_memory_do_not_fit_and_get_a_remedy(changed: dict[str, Any]) -> None:
-    result = planned("0.23.1", **changed | {"micro_batch": 64})
+    result = planned("0.23.1", **changed | {"per_device_train_batch_size": 64})
     assert result["fits"] is False
     (first, *_) = result["remedies"]
-    assert first["set"] == {"micro_batch": 32}
+    assert first["set"] == {"per_device_train_batch_size": 32}
     assert first["fits"] is True
     found = planned("0.23.1", **changed)  # without the setting, the plan notes the largest that fits
-    assert (found["fits"], found["micro_batch"], found["remedies"]) == (True, 32, [])
-    assert found["notes"][-1].startswith("micro_batch: 32, since a micro-batch of all 64 completions needs")
+    assert (found["fits"], found["per_device_train_batch_size"], found["remedies"]) == (True, 32, [])
+    assert found["notes"][-1].startswith(
+        "per_device_train_batch_size: 32, since a micro-batch of all 64 completions needs"
+    )
 
 
 def test_parameters_of_gpt_oss_20b() -> None:
@@ -173,10 +175,10 @@ def test_gpt_oss_weights_as_published() -> None:
     ("gib", "sleep", "most"), [(79.6, False, 0.34), (79.6, True, 0.48), (95.6, False, 0.45), (140.4, False, 0.60)]
 )
 def test_vllm_share_for_gpt_oss_with_mxfp4_rollout(gib: float, sleep: bool, most: float) -> None:
-    result = gpt_oss(gib, vllm_sleep=sleep)
+    result = gpt_oss(gib, vllm_enable_sleep_mode=sleep)
     assert result["fits"] is True
     assert result["vllm_share_computed"]
-    assert 0.1 < result["vllm_share"] <= most
+    assert 0.1 < result["vllm_gpu_memory_utilization"] <= most
 
 
 @pytest.mark.parametrize(
@@ -184,22 +186,22 @@ def test_vllm_share_for_gpt_oss_with_mxfp4_rollout(gib: float, sleep: bool, most
     [(79.6, False, False), (79.6, True, False), (95.6, False, False), (95.6, True, True), (140.4, False, True)],
 )
 def test_gpt_oss_with_bfloat16_rollout(gib: float, sleep: bool, fits: bool) -> None:
-    result = gpt_oss(gib, model="unsloth/gpt-oss-20b-BF16", vllm_sleep=sleep)
+    result = gpt_oss(gib, model="unsloth/gpt-oss-20b-BF16", vllm_enable_sleep_mode=sleep)
     assert result["fits"] is fits
     if gib > 90 and not fits:
-        assert [row["set"] for row in result["remedies"]] == [{"vllm_sleep": True}]
+        assert [row["set"] for row in result["remedies"]] == [{"vllm_enable_sleep_mode": True}]
 
 
 def test_quantized_weights() -> None:
     qwen = read_shape("Qwen/Qwen2.5-7B")[0]
     sizes = {}
-    for kind in ("none", "nf4", "int8"):
-        result = plan(qwen, defaults(quantization=kind, lora_rank=8), card(80))
+    for kind, setting in (("none", {}), ("nf4", {"load_in_4bit": True}), ("int8", {"load_in_8bit": True})):
+        result = plan(qwen, defaults(**setting, r=8), card(80))
         (sizes[kind],) = [row["bytes"] / GIB for row in result["parts"] if row["part"] == "weights"]
     assert sizes["none"] == pytest.approx(14.19, abs=0.01)
     assert 7 < sizes["nf4"] < 7.5  # 6.53 G in four bits; PEFT casts embeddings and head, 1.09 G, to float32
     assert sizes["nf4"] < sizes["int8"] < sizes["none"]
-    oss = plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(quantization="nf4", lora_rank=8), card(80))
+    oss = plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(load_in_4bit=True, r=8), card(80))
     assert any("gpt-oss's experts stay in bfloat16" in note for note in oss["notes"])
 
 
@@ -214,30 +216,31 @@ NF4_7B = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_doub
 @pytest.mark.parametrize(
     ("quantization", "changed"),
     [
-        (NF4_7B | {"quant_method": "bitsandbytes"}, {"quantization": "nf4"}),
-        (NF4_7B, {"quantization": "nf4"}),  # older checkpoints have no quant_method
-        ({"load_in_4bit": True}, {"quantization": "fp4", "double_quantization": False}),  # defaults of bitsandbytes
-        ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, {"quantization": "int8"}),
+        (NF4_7B | {"quant_method": "bitsandbytes"}, {"load_in_4bit": True}),
+        (NF4_7B, {"load_in_4bit": True}),  # older checkpoints have no quant_method
+        (
+            {"load_in_4bit": True},
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": False},
+        ),  # defaults of bitsandbytes
+        ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, {"load_in_8bit": True}),
     ],
 )
 def test_bitsandbytes_checkpoints_count_like_the_setting(
     quantization: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    from_checkpoint = plan(parse_config(quantized_7b(**quantization)), defaults(lora_rank=8), card(80))
-    from_setting = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))
+    from_checkpoint = plan(parse_config(quantized_7b(**quantization)), defaults(r=8), card(80))
+    from_setting = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(r=8, **changed), card(80))
     assert from_checkpoint["parts"] == from_setting["parts"]
-    vllm = {"lora_rank": 8, "generation": "vllm-colocate", "micro_batch": 1}
+    vllm = {"r": 8, "use_vllm": True, "per_device_train_batch_size": 1}
     four_bit = plan(parse_config(quantized_7b(**quantization)), defaults(**vllm), card(80))
     sixteen_bit = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**vllm, **changed), card(80))
     assert four_bit["needed"] < sixteen_bit["needed"]  # vLLM loads a checkpoint as it is stored
-    with pytest.raises(BadInput, match="lora_rank = 0 trains every weight"):
+    with pytest.raises(BadInput, match="r = 0 trains every weight"):
         plan(parse_config(quantized_7b(**quantization)), defaults(), card(80))
-    with_setting = plan(
-        parse_config(quantized_7b(**quantization)), defaults(lora_rank=8, quantization="int8"), card(80)
-    )
-    assert any("quantization has no effect" in note for note in with_setting["notes"])
-    assert not any("quantization" in row["set"] for row in plan(
-        parse_config(quantized_7b(**quantization)), defaults(lora_rank=8), card(6))["remedies"])  # fmt: skip
+    with_setting = plan(parse_config(quantized_7b(**quantization)), defaults(r=8, load_in_8bit=True), card(80))
+    assert any("load_in_8bit have no effect" in note for note in with_setting["notes"])
+    assert not any("load_in_4bit" in row["set"] for row in plan(
+        parse_config(quantized_7b(**quantization)), defaults(r=8), card(6))["remedies"])  # fmt: skip
 
 
 def test_other_quantization_methods() -> None:
@@ -249,7 +252,7 @@ def test_other_quantization_methods() -> None:
     with pytest.raises(BadInput, match="load_in_4bit is 'yes'"):
         parse_config(quantized_7b(load_in_4bit="yes"))
     with pytest.raises(BadInput, match="which bitsandbytes does not support"):
-        plan(read_shape("openai/gpt-oss-20b")[0], defaults(lora_rank=8, quantization="nf4"), card(80))
+        plan(read_shape("openai/gpt-oss-20b")[0], defaults(r=8, load_in_4bit=True), card(80))
 
 
 def test_settings_change_the_memory_needed() -> None:
@@ -260,32 +263,36 @@ def test_settings_change_the_memory_needed() -> None:
 
     plain = needed()
     assert needed(beta=0.1) - plain == pytest.approx(2 * qwen_bytes(), rel=0.01)  # a reference model in float32
-    assert needed(beta=0.1, lora_rank=8) < plain
+    assert needed(beta=0.1, r=8) < plain
     assert needed(dtype="bfloat16") < plain
-    assert needed(attention="eager") > plain
+    assert needed(attn_implementation="eager") > plain
     assert needed(max_completion_length=1024) > plain
     assert needed(gradient_checkpointing=True) < plain
-    assert needed(micro_batch=4) < needed(micro_batch=16) < plain
-    assert needed(dtype="bfloat16", liger_loss=True) < needed(dtype="bfloat16")
-    assert needed(liger_loss=True) > plain  # Liger's loss runs float32 weights without autocast
-    assert needed(generation="vllm-colocate") > plain
-    copy = needed(generation="transformers-graphs", dtype="float32") - needed(dtype="float32")
+    assert needed(per_device_train_batch_size=4) < needed(per_device_train_batch_size=16) < plain
+    assert needed(dtype="bfloat16", use_liger_kernel=True) < needed(dtype="bfloat16")
+    assert needed(use_liger_kernel=True) > plain  # Liger's loss runs float32 weights without autocast
+    assert needed(use_vllm=True) > plain
+    copy = needed(cuda_graph_decoding=True, dtype="float32") - needed(dtype="float32")
     assert copy > qwen_bytes() / 2  # the bfloat16 copy, and the KV cache
-    assert needed(generation="vllm-colocate", vllm_sleep=True) < needed(generation="vllm-colocate")
+    assert needed(use_vllm=True, vllm_enable_sleep_mode=True) < needed(use_vllm=True)
     buckets, nccl = 4 * 494_032_768, 0.7 * 2**30
-    for micro_batch in (64, 32):
-        one = plan(qwen, defaults(max_prompt_length=256, micro_batch=micro_batch), card(140))
+    for per_device_train_batch_size in (64, 32):
+        one = plan(
+            qwen, defaults(max_prompt_length=256, per_device_train_batch_size=per_device_train_batch_size), card(140)
+        )
         two = plan(
             qwen,
-            defaults(max_prompt_length=256, prompts_per_step=16, micro_batch=micro_batch),
+            defaults(
+                max_prompt_length=256, prompts_per_step=16, per_device_train_batch_size=per_device_train_batch_size
+            ),
             card(140) | {"gpus": 2},
         )
         parts = {row["part"]: row["bytes"] for row in two["parts"]}
         assert parts["DDP buckets"] == buckets  # the last micro-batch copies the gradients into them
-        assert parts.get("gradients") == (None if micro_batch == 64 else buckets)
+        assert parts.get("gradients") == (None if per_device_train_batch_size == 64 else buckets)
         for phase, more in {"load": nccl, "update": buckets + nccl, "step": nccl}.items():
             assert two["phases"][phase] - one["phases"][phase] == pytest.approx(more, abs=0.15 * 2**30), phase
-    paged = plan(qwen, defaults(max_prompt_length=256, optimizer="paged_adamw_8bit"), card(140))
+    paged = plan(qwen, defaults(max_prompt_length=256, optim="paged_adamw_8bit"), card(140))
     assert paged["host"] > 0
     assert "optimizer" not in {row["part"] for row in paged["parts"]}
 
@@ -308,28 +315,45 @@ def test_logits_by_trl_version(trl: str, liger: bool, how: str) -> None:
         "liger": "Liger: one completion at a time",
         "fused": "TRL's tiled head",
     }
-    (why,) = [row["why"] for row in planned(trl, liger_loss=liger)["parts"] if row["part"] == "logits"]
+    (why,) = [row["why"] for row in planned(trl, use_liger_kernel=liger)["parts"] if row["part"] == "logits"]
     assert reasons[how] in why
     assert any("unknown TRL version" in note for note in planned(trl)["notes"]) is (trl == "")
-    small_gpu = plan(parse_config(QWEN2_387M), defaults(**BARE | {"micro_batch": 1}), card(8), trl=trl)
+    small_gpu = plan(
+        parse_config(QWEN2_387M), defaults(**BARE | {"per_device_train_batch_size": 1}), card(8), trl=trl
+    )
     suggested = [row["set"] for row in small_gpu["remedies"]]
-    assert {"liger_loss": True} not in suggested or how != "fused"
+    assert {"use_liger_kernel": True} not in suggested or how != "fused"
 
 
 @pytest.mark.parametrize(
     ("changed", "gpus", "trl", "problem"),
     [
         ({}, 3, "", "64 completions per step (prompts_per_step * num_generations) on 3 GPUs"),
-        ({"micro_batch": 64}, 2, "", "micro_batch = 64 for 32 completions per GPU"),
-        ({"generation": "vllm-colocate", "vllm_tensor_parallel": 2}, 1, "", "vllm_tensor_parallel = 2 on 1 GPUs"),
-        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "0.22.2", "vllm_sleep = true with TRL 0.22.2"),
-        ({"generation": "vllm-colocate", "vllm_sleep": True}, 1, "1.9.0", "does not restore the trained weights"),
-        ({"sharding": "fsdp"}, 1, "", "sharding = fsdp in one process"),
-        ({"sharding": "fsdp", "compile": True}, 2, "", "sharding = fsdp with compile = true"),
-        ({"attention": "sdpaa"}, 1, "", "attention = sdpaa: it is none of eager, sdpa"),
-        ({"attention": "flash_attention_2"}, 1, "", "it does not support float32"),
-        ({"attention": "flex_attention", "device": "cpu"}, 1, "", "it does not train on a CPU"),
-        ({"sharding": "fsdp", "device": "cpu"}, 2, "", "sharding = fsdp on device = cpu"),
+        ({"per_device_train_batch_size": 64}, 2, "", "per_device_train_batch_size = 64 for 32 completions per GPU"),
+        (
+            {"use_vllm": True, "vllm_tensor_parallel_size": 2},
+            1,
+            "",
+            "vllm_tensor_parallel_size = 2 on 1 GPUs",
+        ),
+        (
+            {"use_vllm": True, "vllm_enable_sleep_mode": True},
+            1,
+            "0.22.2",
+            "vllm_enable_sleep_mode = true with TRL 0.22.2",
+        ),
+        (
+            {"use_vllm": True, "vllm_enable_sleep_mode": True},
+            1,
+            "1.9.0",
+            "does not restore the trained weights",
+        ),
+        ({"fsdp": "full_shard"}, 1, "", "fsdp = full_shard in one process"),
+        ({"fsdp": "full_shard", "torch_compile": True}, 2, "", "fsdp = full_shard with torch_compile = true"),
+        ({"attn_implementation": "sdpaa"}, 1, "", "attn_implementation = sdpaa: it is none of eager, sdpa"),
+        ({"attn_implementation": "flash_attention_2"}, 1, "", "it does not support float32"),
+        ({"attn_implementation": "flex_attention", "use_cpu": True}, 1, "", "it does not train on a CPU"),
+        ({"fsdp": "full_shard", "use_cpu": True}, 2, "", "fsdp = full_shard on device cpu"),
     ],
 )
 def test_invalid_settings_are_refused(changed: dict[str, Any], gpus: int, trl: str, problem: str) -> None:
@@ -339,15 +363,15 @@ def test_invalid_settings_are_refused(changed: dict[str, Any], gpus: int, trl: s
 
 
 def test_parts_add_up_to_the_peak() -> None:
-    for result in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_sleep=True)):
+    for result in (planned("0.23.1", **COLOCATE), planned("1.16.0"), gpt_oss(79.6, vllm_enable_sleep_mode=True)):
         assert sum(row["bytes"] for row in result["parts"]) == pytest.approx(result["peak"], abs=16)
         assert result["phases"][result["peak_phase"]] == result["peak"] == max(result["phases"].values())
         assert all(row["why"] for row in result["parts"])
 
 
 def test_attention_that_drops_sinks_is_refused() -> None:
-    with pytest.raises(BadInput, match="attention = sdpa: it drops the model's attention sinks"):
-        plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(lora_rank=8, attention="sdpa"), card(80))
+    with pytest.raises(BadInput, match="attn_implementation = sdpa: it drops the model's attention sinks"):
+        plan(read_shape("unsloth/gpt-oss-20b-BF16")[0], defaults(r=8, attn_implementation="sdpa"), card(80))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +396,7 @@ def test_lengths_have_the_bounds_of_the_trainer(changed: dict[str, Any], lengths
         ({"max_seq_length": 5000}, "the model has max_position_embeddings = 4096"),
         ({"max_seq_length": 100}, "max_completion_length = 256 leaves no tokens for a prompt"),
         ({"max_completion_length": 4096}, "max_completion_length = 4096 leaves no tokens for a prompt"),
-        ({"generation": "vllm-colocate", "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
+        ({"use_vllm": True, "vllm_max_model_length": 64}, "vllm_max_model_length = 64 for prompts of"),
     ],
 )
 def test_impossible_lengths_are_refused(changed: dict[str, Any], problem: str) -> None:
@@ -383,12 +407,12 @@ def test_impossible_lengths_are_refused(changed: dict[str, Any], problem: str) -
 
 def test_unknown_lora_targets_are_noted() -> None:
     def lora_notes(**changed: Any) -> list[str]:
-        notes = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(lora_rank=8, **changed), card(80))["notes"]
+        notes = plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(r=8, **changed), card(80))["notes"]
         return [note for note in notes if note.startswith("LoRA on")]
 
-    assert lora_notes() == lora_notes(lora_targets=["all-linear"]) == []
-    assert "LoRA on q_prj is not counted" in lora_notes(lora_targets=["q_prj", "v_proj"])[0]
-    assert "LoRA on 7.mlp.experts.down_proj is" in lora_notes(lora_target_parameters=["7.mlp.experts.down_proj"])[0]
+    assert lora_notes() == lora_notes(target_modules=["all-linear"]) == []
+    assert "LoRA on q_prj is not counted" in lora_notes(target_modules=["q_prj", "v_proj"])[0]
+    assert "LoRA on 7.mlp.experts.down_proj is" in lora_notes(target_parameters=["7.mlp.experts.down_proj"])[0]
 
 
 def test_dtype_of_the_weights_matches_the_trainer() -> None:
@@ -399,17 +423,15 @@ def test_dtype_of_the_weights_matches_the_trainer() -> None:
         return str(plan(qwen, defaults(**changed), card(80))["dtype"])
 
     assert dtype_of(dtype="float16") == dtype_of() == "float32"
-    assert dtype_of(dtype="float16", lora_rank=8) == "float16"
-    assert (
-        dtype_of(dtype="float32", lora_rank=8, quantization="nf4") == "float32"
-    )  # of the weights that are not quantized
+    assert dtype_of(dtype="float16", r=8) == "float16"
+    assert dtype_of(dtype="float32", r=8, load_in_4bit=True) == "float32"  # of the weights that are not quantized
     with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
-        plan(read_shape("openai/gpt-oss-20b")[0], defaults(dtype="float32", lora_rank=8), card(80))
+        plan(read_shape("openai/gpt-oss-20b")[0], defaults(dtype="float32", r=8), card(80))
 
 
 def test_the_maximum_number_of_completions() -> None:
     result = plan(parse_config(QWEN2_387M), defaults(prompts_per_step=65536, num_generations=4096), card(80))
-    assert (result["answers"], result["micro_batch"]) == (65536 * 4096, 1)
+    assert (result["answers"], result["per_device_train_batch_size"]) == (65536 * 4096, 1)
     assert result["fits"] is False
 
 
@@ -421,9 +443,9 @@ def test_without_a_machine_fits_is_unknown() -> None:
 
 
 def test_runs_on_the_cpu_do_not_count_gpu_memory() -> None:
-    result = plan(parse_config(QWEN2_387M), defaults(**BARE | {"device": "cpu"}), card(1))
+    result = plan(parse_config(QWEN2_387M), defaults(**BARE | {"use_cpu": True}), card(1))
     assert (result["fits"], result["remedies"], result["memory"]) == (None, [], 0)
-    assert result["notes"][-1].startswith("device = cpu: none of this is GPU memory")
+    assert result["notes"][-1].startswith("use_cpu = true: none of this is GPU memory")
 
 
 def test_remedies_of_a_model_that_is_far_too_large() -> None:
@@ -432,7 +454,7 @@ def test_remedies_of_a_model_that_is_far_too_large() -> None:
     for row in result["remedies"]:
         changes |= row["set"]
     assert result["remedies"][-1]["fits"] is True
-    assert "lora_rank" in changes
+    assert "r" in changes
     assert plan(read_shape("Qwen/Qwen2.5-7B")[0], defaults(**changes), card(24))["fits"] is True
     assert len({tuple(row["set"]) for row in result["remedies"]}) == len(result["remedies"])
 
@@ -643,7 +665,8 @@ def test_activations_are_as_recorded() -> None:
     base = MicroBatch(3, 17, 29, "bfloat16", "sdpa")
     wide = {"precision": "float32"}
     changes: list[dict[str, Any]] = [
-        {}, wide, {"precision": "mixed"}, {"attention": "eager"}, {"checkpointing": True}, {"lora": "attention"},
+        {}, wide, {"precision": "mixed"}, {"attention": "eager"}, {"checkpointing": True},
+        {"lora": "attention"},
         {"lora": "all"}, {"liger": True}, {"quantized": "nf4", "lora": "all"}, {"masked": False},
         wide | {"attention": "eager"}, wide | {"lora": "all"},
     ]  # fmt: skip
@@ -662,7 +685,7 @@ def test_activations_are_as_recorded() -> None:
 def test_plans_are_as_recorded() -> None:
     changes = {
         "defaults": {}, "vLLM colocate": COLOCATE, "CUDA graphs": GRAPHS, "fused": FUSED, "LoRA": LORA, "4 bits": NF4,
-        "8 bits": LORA | {"quantization": "int8"}, "checkpointing": {"gradient_checkpointing": True},
+        "8 bits": LORA | {"load_in_8bit": True}, "checkpointing": {"gradient_checkpointing": True},
         "beta": {"beta": 0.04}, "long": {"max_completion_length": 8192},
     }  # fmt: skip
     found: dict[str, Any] = {
@@ -697,7 +720,11 @@ def test_each_setting_changes_the_plan_as_recorded(kind: str) -> None:
     def sizes(**changed: Any) -> dict[str, Any]:
         result = plan(parse_config(QWEN2_387M), defaults(**base | changed), card(80), trl="1.16.0")
         parts = {part["part"]: part["bytes"] for part in result["parts"]}
-        return parts | result["phases"] | {"notes": result["notes"], "micro_batch": result["micro_batch"]}
+        return (
+            parts
+            | result["phases"]
+            | {"notes": result["notes"], "per_device_train_batch_size": result["per_device_train_batch_size"]}
+        )
 
     before = sizes()
     found: dict[str, Any] = {}

@@ -52,7 +52,7 @@ def test_every_module_of_the_package_is_in_the_table() -> None:
 
 
 def test_one_setting_switches_the_speed_patches_off() -> None:
-    everything = {"generation": "vllm-colocate", "model": "a/b", "lora_rank": 4, "gradient_checkpointing": True}
+    everything = {"use_vllm": True, "model": "a/b", "r": 4, "gradient_checkpointing": True}
     speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
     on, off = (make_context(patches=patches, **everything) for patches in (True, False))
     for context in (on, off):
@@ -63,7 +63,7 @@ def test_one_setting_switches_the_speed_patches_off() -> None:
 
 def test_a_generation_mode_is_no_speed_patch() -> None:
     for patches in (True, False):
-        context = make_context(generation="transformers-graphs", patches=patches)
+        context = make_context(cuda_graph_decoding=True, patches=patches)
         assert "transformers-graphs" in names(context)
 
 
@@ -71,7 +71,7 @@ def test_a_generation_mode_is_no_speed_patch() -> None:
     ("vllm", "applies"), [("0.25.1", False), ("0.26.0", True), ("0.26.1", True), ("0.31.0", False)]
 )
 def test_multi_step_scheduling_needs_the_vllm_that_it_is_tested_with(vllm: str, applies: bool) -> None:
-    context = make_context(vllm=vllm, generation="vllm-colocate", model="a/b")
+    context = make_context(vllm=vllm, use_vllm=True, model="a/b")
     assert ("multi-step-scheduling" in names(context)) is applies
 
 
@@ -80,17 +80,17 @@ def test_multi_step_scheduling_needs_the_vllm_that_it_is_tested_with(vllm: str, 
     [
         ("1.16.0", {}, True),
         ("1.17.0", {}, False),
-        ("1.16.0", {"vllm_correction": False}, False),
+        ("1.16.0", {"vllm_importance_sampling_correction": False}, False),
         ("1.16.0", {"num_iterations": 2}, False),
-        ("1.16.0", {"liger_loss": True}, True),
-        ("1.13.0", {"liger_loss": True}, False),
+        ("1.16.0", {"use_liger_kernel": True}, True),
+        ("1.13.0", {"use_liger_kernel": True}, False),
         # TRL scores with other dropped activations than it trains with.
-        ("1.16.0", {"lora_rank": 4, "lora_dropout": 0.1}, False),
-        ("1.16.0", {"lora_rank": 4}, True),
+        ("1.16.0", {"r": 4, "lora_dropout": 0.1}, False),
+        ("1.16.0", {"r": 4}, True),
     ],
 )
 def test_single_pass_where_it_computes_what_trl_computes(trl: str, settings: dict[str, Any], applies: bool) -> None:
-    context = make_context(trl, generation="vllm-server", model="a/b", **settings)
+    context = make_context(trl, use_vllm=True, vllm_mode="server", model="a/b", **settings)
     assert ("single-pass-logprobs" in names(context)) is applies
     context.installed = InstalledVersions(Version(trl), frozenset())
     assert "single-pass-logprobs" not in names(context)

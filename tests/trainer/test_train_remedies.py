@@ -14,12 +14,12 @@ from support.stacks import defaults
 GIB = 1 << 30
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"generation": "vllm-colocate"},
-    {"generation": "vllm-colocate", "vllm_share": 0.6},
-    {"generation": "transformers-graphs"},
-    {"lora_rank": 8, "max_completion_length": 4096},
-    {"micro_batch": 16, "dtype": "float32"},
-    {"sharding": "fsdp", "beta": 0.1},
+    {"use_vllm": True},
+    {"use_vllm": True, "vllm_gpu_memory_utilization": 0.6},
+    {"cuda_graph_decoding": True},
+    {"r": 8, "max_completion_length": 4096},
+    {"per_device_train_batch_size": 16, "dtype": "float32"},
+    {"fsdp": "full_shard", "beta": 0.1},
 ]
 
 
@@ -66,49 +66,54 @@ def test_remedies_are_accepted_and_none_is_needless(model: str, trl: str) -> Non
 
 def test_fsdp_is_suggested_for_several_gpus() -> None:
     base = ("meta-llama/Llama-3.1-8B", 80, 4)
-    assert {"sharding": "fsdp"} in suggested_changes(*base, "", {})
-    assert {"sharding": "fsdp"} in suggested_changes(*base, "1.16.0", {})
+    assert {"fsdp": "full_shard"} in suggested_changes(*base, "", {})
+    assert {"fsdp": "full_shard"} in suggested_changes(*base, "1.16.0", {})
     # TRL 0.27.1 and vllm-colocate do not support it.
-    for refused in ((*base, "0.27.1", {}), (*base, "1.16.0", {"generation": "vllm-colocate"})):
-        assert {"sharding": "fsdp"} not in suggested_changes(*refused)
-    assert {"sharding": "fsdp"} not in suggested_changes("meta-llama/Llama-3.1-8B", 80, 1, "1.16.0", {})
+    for refused in ((*base, "0.27.1", {}), (*base, "1.16.0", {"use_vllm": True})):
+        assert {"fsdp": "full_shard"} not in suggested_changes(*refused)
+    assert {"fsdp": "full_shard"} not in suggested_changes("meta-llama/Llama-3.1-8B", 80, 1, "1.16.0", {})
 
 
 def test_vllm_sleep_is_suggested_only_for_trl_versions_that_restore_the_weights() -> None:
     base = ("unsloth/gpt-oss-20b-BF16", 90, 1)
-    changed = {"generation": "vllm-colocate", "lora_rank": 8, "gradient_checkpointing": True, "micro_batch": 4,
+    changed = {"use_vllm": True, "r": 8, "gradient_checkpointing": True, "per_device_train_batch_size": 4,
              "max_completion_length": 4096}  # fmt: skip
     for trl, safe in (("0.22.2", False), ("0.24.0", True), ("0.25.1", False), ("1.9.0", False), ("1.10.0", True)):
-        assert ({"vllm_sleep": True} in suggested_changes(*base, trl, changed)) is safe
+        assert ({"vllm_enable_sleep_mode": True} in suggested_changes(*base, trl, changed)) is safe
     rows = {tuple(row["set"]): row["why"] for row in planned(*base, "", changed)["remedies"]}
-    assert "1.10 and newer" in rows[("vllm_sleep",)]  # with an unknown TRL the effect names the versions
+    assert "1.10 and newer" in rows[("vllm_enable_sleep_mode",)]  # with an unknown TRL the effect names the versions
 
 
 def test_a_smaller_micro_batch_is_suggested_only_if_it_was_set() -> None:
     """Without the setting, the trainer uses the largest micro-batch that fits."""
     base = ("Qwen/Qwen2.5-7B", 24, 1, "1.16.0")
-    assert suggested_changes(*base, {}) == [{"lora_rank": 16}]
-    assert "micro_batch" in merged(suggested_changes(*base, {"micro_batch": 64}))
+    assert suggested_changes(*base, {}) == [{"r": 16}]
+    assert "per_device_train_batch_size" in merged(suggested_changes(*base, {"per_device_train_batch_size": 64}))
 
 
 def test_liger_loss_is_suggested_if_it_saves_memory() -> None:
-    base, changed = ("Qwen/Qwen2.5-7B", 24, 1), {"lora_rank": 8, "micro_batch": 1, "max_completion_length": 8192}
+    base, changed = (
+        ("Qwen/Qwen2.5-7B", 24, 1),
+        {"r": 8, "per_device_train_batch_size": 1, "max_completion_length": 8192},
+    )
     changed |= {"prompts_per_step": 1, "gradient_checkpointing": True}
     # Before TRL 1.14 Liger holds the logits of one completion, which a micro-batch of one does as well.
     for trl, loss_type, expected in (("1.13.0", "sapo", False), ("1.14.0", "dapo", True), ("1.14.0", "sapo", True)):
-        assert ({"liger_loss": True} in suggested_changes(*base, trl, changed | {"loss_type": loss_type})) is expected
-    assert {"liger_loss": True} not in suggested_changes(*base, "1.15.0", changed)
+        assert (
+            {"use_liger_kernel": True} in suggested_changes(*base, trl, changed | {"loss_type": loss_type})
+        ) is expected
+    assert {"use_liger_kernel": True} not in suggested_changes(*base, "1.15.0", changed)
 
 
 def test_savings_outside_the_peak_phase_count() -> None:
     """LoRA alone does not shrink the update, but saves 80 GiB in the optimizer's step."""
-    changed = {"micro_batch": 16, "dtype": "bfloat16"}
+    changed = {"per_device_train_batch_size": 16, "dtype": "bfloat16"}
     sets = suggested_changes("unsloth/gpt-oss-20b-BF16", 80, 4, "0.27.1", changed)
-    assert merged(sets) == {"micro_batch": 4, "lora_rank": 16}
+    assert merged(sets) == {"per_device_train_batch_size": 4, "r": 16}
 
 
 def test_generation_without_vllm_is_the_last_remedy() -> None:
-    changed = {"generation": "vllm-colocate", "vllm_share": 0.6, "vllm_max_model_length": 768}
+    changed = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.6, "vllm_max_model_length": 768}
     found = merged(suggested_changes("Qwen/Qwen2.5-7B", 24, 1, "1.16.0", changed))
-    assert found["generation"] == "transformers"
-    assert (found["vllm_share"], found["vllm_max_model_length"]) == (0.0, 0)
+    assert found["use_vllm"] is False
+    assert (found["vllm_gpu_memory_utilization"], found["vllm_max_model_length"]) == (0.0, 0)

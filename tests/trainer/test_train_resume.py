@@ -41,7 +41,9 @@ def contents(run: Path) -> dict[Path, bytes]:
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one(stack_python: Path, tmp_path: Path) -> None:
-    whole = write_run(tmp_path / "whole", "sort", steps=4, warmup_steps=20, micro_batch=8, beta=0.05, seed=7)
+    whole = write_run(
+        tmp_path / "whole", "sort", max_steps=4, sft_steps=20, per_device_train_batch_size=8, beta=0.05, seed=7
+    )
     status, output = finish(start(stack_python, whole))
     assert status == 0, output
     resumed = tmp_path / "resumed"
@@ -64,7 +66,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(stack_python: Path, tmp_path
 
 def test_a_full_disk_while_saving_keeps_earlier_checkpoints(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(
-        tmp_path / "run", "sort", steps=400, save_every=3, eval_every=0, hidden_size=64, keep_checkpoints=1
+        tmp_path / "run", "sort", max_steps=400, save_steps=3, eval_steps=0, hidden_size=64, save_total_limit=1
     )
     process = start(stack_python, run)
     wait_for_step(process, run, 3)
@@ -78,7 +80,7 @@ def test_a_full_disk_while_saving_keeps_earlier_checkpoints(stack_python: Path, 
     assert whole
     configuration = json.loads((run / "run.json").read_text())
     last = max(int(path.name.rpartition("-")[2]) for path in whole)
-    configuration["settings"]["steps"] = last + 4
+    configuration["settings"]["max_steps"] = last + 4
     (run / "run.json").write_text(json.dumps(configuration))
     status, output = finish(start(stack_python, run, "--resume", "latest"))
     assert status == 0, output
@@ -112,7 +114,7 @@ sys.exit(grpo.main())
 
 @pytest.mark.early
 def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
+    run = write_run(tmp_path / "run", "sort", max_steps=4, sft_steps=10)
     (tmp_path / "late.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{LATE}")
     status, output = finish(start_ranks(stack_python, run, program=tmp_path / "late.py"))
     assert status == 0, output
@@ -147,7 +149,7 @@ def test_two_processes_write_one_run(stack_python: Path, tmp_path: Path) -> None
 
 
 def test_both_ranks_stop_at_the_same_step_after_a_signal(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=100000, warmup_steps=5, save_every=0, eval_every=0)
+    run = write_run(tmp_path / "run", "sort", max_steps=100000, sft_steps=5, save_steps=0, eval_steps=0)
     process = start_ranks(stack_python, run)
     wait_for_step(process, run, 2)
     process.send_signal(signal.SIGTERM)
@@ -182,7 +184,7 @@ sys.exit(grpo.main())
 
 def test_an_interrupt_waits_for_the_last_update_of_its_completions(stack_python: Path, tmp_path: Path) -> None:
     """A checkpoint does not contain completions that another update would use."""
-    settings = {"steps": 6, "warmup_steps": 20, "num_iterations": 2, "seed": 7, "save_every": 6}
+    settings = {"max_steps": 6, "sft_steps": 20, "num_iterations": 2, "seed": 7, "save_steps": 6}
     whole = write_run(tmp_path / "whole", "sort", **settings)
     status, output = finish(start(stack_python, whole))
     assert status == 0, output
@@ -200,7 +202,10 @@ def test_an_interrupt_waits_for_the_last_update_of_its_completions(stack_python:
 
 
 def test_the_note_of_a_failed_step_says_that_its_completions_are_lost(stack_python: Path, tmp_path: Path) -> None:
-    run, program = write_run(tmp_path / "run", "sort", steps=6, num_iterations=2, save_every=6), tmp_path / "fail.py"
+    run, program = (
+        write_run(tmp_path / "run", "sort", max_steps=6, num_iterations=2, save_steps=6),
+        tmp_path / "fail.py",
+    )
     fails = AT_STEP_3.replace("global_step == 2", "global_step == 3").replace("ACTION", "1 / 0")
     program.write_text(f"TRAIN = {str(TRAIN)!r}\n{fails}")
     status, output = finish(start(stack_python, run, program=program, cwd=tmp_path))
@@ -213,7 +218,7 @@ def test_the_note_of_a_failed_step_says_that_its_completions_are_lost(stack_pyth
 def test_stop_on_ends_the_run(stack_python: Path, tmp_path: Path) -> None:
     # Without a warm-up every completion is wrong: all rewards are 0, and all advantages too.
     run = write_run(
-        tmp_path / "run", "sort", steps=300, warmup_steps=0, warmup_batch=64, save_every=0, eval_every=0,
+        tmp_path / "run", "sort", max_steps=300, sft_steps=0, sft_batch_size=64, save_steps=0, eval_steps=0,
         stop_on=["no-signal"], num_iterations=2,
     )  # fmt: skip
     status, output = finish(start(stack_python, run))
@@ -229,14 +234,15 @@ def test_stop_on_ends_the_run(stack_python: Path, tmp_path: Path) -> None:
 
 DATASET = {
     "rewards": ["overlap.py:overlap", "length"], "reward_weights": ["1", "0.5"], "max_completion_length": 6,
-    "steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-2, "eval_every": 2, "save_every": 2,
-    "eval_samples": 1, "gradient_checkpointing": True, "micro_batch": 8,
+    "max_steps": 3, "prompts_per_step": 4, "num_generations": 4, "learning_rate": 1e-2, "eval_steps": 2,
+    "save_steps": 2,
+    "num_generations_eval": 1, "gradient_checkpointing": True, "per_device_train_batch_size": 8,
 }  # fmt: skip
 MODELS = {
     "qwen2": {"beta": 0.05},
     "gpt_oss": {
-        "lora_rank": 4, "lora_targets": ["q_proj", "v_proj"], "merge": True, "beta": 0.05,
-        "lora_target_parameters": ["1.mlp.experts.gate_up_proj"],
+        "r": 4, "target_modules": ["q_proj", "v_proj"], "merge": True, "beta": 0.05,
+        "target_parameters": ["1.mlp.experts.gate_up_proj"],
     },
 }  # fmt: skip
 
@@ -259,7 +265,7 @@ def test_a_reward_that_fails_loses_no_step(stack_python: Path, tmp_path: Path) -
     (tmp_path / "moody.py").write_text(reward.format(fails))
     settings = DATASET | {
         "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["moody.py:moody"],
-        "reward_weights": [], "save_every": 1000, "eval_every": 0, "gradient_checkpointing": False, "steps": 4,
+        "reward_weights": [], "save_steps": 1000, "eval_steps": 0, "gradient_checkpointing": False, "max_steps": 4,
     }  # fmt: skip
     run = tmp_path / "run"
     run.mkdir()
@@ -296,7 +302,7 @@ sys.exit(grpo.main())
 
 
 def test_the_completions_of_a_failed_step_are_written(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=4, warmup_steps=10)
+    run = write_run(tmp_path / "run", "sort", max_steps=4, sft_steps=10)
     (tmp_path / "breaks.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{BREAKS}")
     status, output = finish(start(stack_python, run, program=tmp_path / "breaks.py"))
     assert status == 1, output
@@ -309,7 +315,7 @@ def test_a_full_disk_while_merging_loses_the_merged_model_alone(stack_python: Pa
     run_code(stack_python, TINY + "save_qwen2(given[0], width=128)\nreport(ok=True)", tmp_path / "model")
     settings = DATASET | {
         "model": str(tmp_path / "model"), "data": str(write_rows(tmp_path)), "rewards": ["length"],
-        "reward_weights": [], "lora_rank": 2, "lora_targets": ["q_proj"], "merge": True, "eval_every": 0,
+        "reward_weights": [], "r": 2, "target_modules": ["q_proj"], "merge": True, "eval_steps": 0,
     }  # fmt: skip
     run = tmp_path / "run"
     run.mkdir()
@@ -354,11 +360,11 @@ def test_a_pretrained_model_trains_on_user_rows(python: Path, tmp_path: Path, ki
     assert str(tmp_path) not in (run / "model" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("length", [{"steps": 4}, {"steps": 0, "epochs": 0.005}])
+@pytest.mark.parametrize("length", [{"max_steps": 4}, {"max_steps": 0, "num_train_epochs": 0.005}])
 def test_a_run_killed_after_its_last_step_is_finished_without_another(
     stack_python: Path, tmp_path: Path, length: dict[str, Any]
 ) -> None:
-    run = write_run(tmp_path / "run", "sort", warmup_steps=20, seed=7, **length)
+    run = write_run(tmp_path / "run", "sort", sft_steps=20, seed=7, **length)
     status, output = finish(start(stack_python, run))
     assert status == 0, output
     whole = json.loads((run / "result.json").read_text())

@@ -24,7 +24,7 @@ def progress(completions, prompts, trainer_state, log_metric, **_):
 DIGITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zero"]
 
 
-@pytest.mark.parametrize("length", [{"steps": 3}, {"steps": 0, "epochs": 0.5}])
+@pytest.mark.parametrize("length", [{"max_steps": 3}, {"max_steps": -1, "num_train_epochs": 0.5}])
 def test_a_reward_gets_the_trainer_state_in_an_evaluation(
     stack_python: Path, tmp_path: Path, length: dict[str, Any]
 ) -> None:
@@ -35,9 +35,9 @@ def test_a_reward_gets_the_trainer_state_in_an_evaluation(
     run = tmp_path / "run"
     run.mkdir()
     settings = {
-        "task": "dataset", "model": str(tmp_path / "model"), "data": str(tmp_path / "rows.jsonl"), "device": "cpu",
+        "task": "dataset", "model": str(tmp_path / "model"), "data": str(tmp_path / "rows.jsonl"), "use_cpu": True,
         "rewards": ["progress.py:progress"], "max_completion_length": 4, "prompts_per_step": 4, "num_generations": 2,
-        "eval_every": 2, "eval_samples": 3, "save_every": 0, "held_out": "share=0.2",
+        "eval_steps": 2, "num_generations_eval": 3, "save_steps": 0, "held_out": "share=0.2",
     } | length  # fmt: skip
     (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "mine", "settings": settings}))
     status, output = finish(start(stack_python, run, cwd=tmp_path))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=5)
+    run = write_run(tmp_path / "run", "sort", max_steps=5)
     before = (run / "run.json").read_bytes()
     status, output = finish(start(stack_python, run))
     assert status == 0, output
@@ -57,11 +57,11 @@ def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) 
     ("wanted", "used"), [pytest.param("eager", "eager", marks=pytest.mark.long), ("flash_attention_2", "sdpa")]
 )
 def test_attn_impl_chooses_the_attention(stack_python: Path, tmp_path: Path, wanted: str, used: str) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=1, eval_every=0, save_every=0)
+    run = write_run(tmp_path / "run", "sort", max_steps=1, eval_steps=0, save_steps=0)
     status, output = finish(start(stack_python, run, ATTN_IMPL=wanted))
     assert status == 0, output
     assert (
-        "save_every = 0 of 1 steps: no checkpoint before the end; a killed run starts again from the beginning"
+        "save_steps = 0 of 1 steps: no checkpoint before the end; a killed run starts again from the beginning"
         in output
     )
     assert json.loads((run / "result.json").read_text())["attention"] == used
@@ -70,15 +70,15 @@ def test_attn_impl_chooses_the_attention(stack_python: Path, tmp_path: Path, wan
 
 def test_an_unsupported_attention_of_the_tiny_model_is_bad_input(stack_python: Path, tmp_path: Path) -> None:
     for wanted, why in (("sdpaa", "it is none of eager, sdpa"), ("flash_attention_2", "flash_attn is not installed")):
-        run = write_run(tmp_path / wanted, "sort", steps=1, attention=wanted)
+        run = write_run(tmp_path / wanted, "sort", max_steps=1, attn_implementation=wanted)
         status, output = finish(start(stack_python, run))
         assert status == 2, output
-        assert f"attention = {wanted}: " in output
+        assert f"attn_implementation = {wanted}: " in output
         assert why in output
 
 
 def test_a_killed_run_is_resumed_without_gap_or_repetition(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=40, save_every=4)
+    run = write_run(tmp_path / "run", "sort", max_steps=40, save_steps=4)
     process = start(stack_python, run)
     wait_for_step(process, run, 10)
     process.send_signal(signal.SIGKILL)
@@ -108,7 +108,7 @@ def test_a_killed_run_is_resumed_without_gap_or_repetition(stack_python: Path, t
 
 
 def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=2, eval_every=0)
+    run = write_run(tmp_path / "run", "sort", max_steps=5000, save_steps=2, eval_steps=0)
     first = start(stack_python, run)
     wait_for_step(first, run, 3)
     before, trainer = (run / "metrics.csv").read_bytes(), trainer_of(run)
@@ -121,7 +121,7 @@ def test_a_run_has_one_trainer(stack_python: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=5000, save_every=0, eval_every=0)
+    run = write_run(tmp_path / "run", "sort", max_steps=5000, save_steps=0, eval_steps=0)
     process = start(stack_python, run)
     wait_for_step(process, run, 3)
     process.send_signal(signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Pat
     assert (run / "checkpoints" / f"checkpoint-{last['step']}" / "complete.json").exists()
     # The same run with fewer steps to go, continued from where it was interrupted.
     write_settings = json.loads((run / "run.json").read_text())
-    write_settings["settings"]["steps"] = last["step"] + 2
+    write_settings["settings"]["max_steps"] = last["step"] + 2
     (run / "run.json").write_text(json.dumps(write_settings))
     status, output = finish(start(stack_python, run, "--resume", "latest"))
     assert status == 0, output
@@ -142,7 +142,7 @@ def test_an_interrupt_saves_and_exits_with_130(stack_python: Path, tmp_path: Pat
 def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     data = write_weeks(tmp_path / "data")
-    run = write_run(tmp_path / "run", "tes", steps=4, data=str(data), augment=2)
+    run = write_run(tmp_path / "run", "tes", max_steps=4, data=str(data), augment=2)
     (run / "curves.png").mkdir()  # the figure cannot be written: that costs the figure alone
     status, output = finish(start(stack_python, run))
     assert status == 0, output
@@ -168,16 +168,16 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "options", "seen"),
     [
-        ({"steps": -1}, (), "steps = -1"),
+        ({"max_steps": -2}, (), "max_steps = -2"),
         ({}, ("--resume", "latest"), "no complete checkpoint"),
-        ({"device": "cuda"}, (), "detects no GPU"),
+        ({"use_cpu": "yes"}, (), "use_cpu = 'yes'"),
     ],
 )
 def test_bad_input_exits_with_2_and_no_traceback(
     stack_python: Path, tmp_path: Path, settings: dict[str, Any], options: tuple[str, ...], seen: str
 ) -> None:
     run = write_run(tmp_path / "run", "sort", **settings)
-    cold = settings.get("steps") == -1  # refused before torch is imported
+    cold = settings.get("max_steps") == -2  # refused before torch is imported
     status, output = finish(start(stack_python, run, *options, cold=cold))
     assert status == 2
     assert seen in output

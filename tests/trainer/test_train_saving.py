@@ -12,7 +12,7 @@ from support.hub_runs import ask, local_hub
 from support.stacks import TINY, all_stacks, defaults, name_of, run_code
 
 RESULT = {
-    "recipe": "gsm8k", "steps": 200, "before": {"greedy_correct": 0.25, "sampled_correct": 0.125},
+    "recipe": "gsm8k", "max_steps": 200, "before": {"greedy_correct": 0.25, "sampled_correct": 0.125},
     "after": {"greedy_correct": 0.5, "sampled_correct": 0.4375}, "gpu": "NVIDIA H200",
     "versions": {"python": "3.12.3", "torch": "2.11.0", "trl": "1.16.0"},
 }  # fmt: skip
@@ -20,8 +20,9 @@ RESULT = {
 
 def test_the_model_card_describes_the_training_without_local_paths(tmp_path: Path) -> None:
     settings = defaults(
-        model="openai/gpt-oss-20b", lora_rank=4, data=str(tmp_path / "secret" / "weeks"), vllm_server="10.0.0.7:8000",
-        push_to="me/it", rewards=["gsm8k", f"{tmp_path}/mine.py:reward"], tokenizer="~/tokenizers/own",
+        model="openai/gpt-oss-20b", r=4, data=str(tmp_path / "secret" / "weeks"), vllm_server_host="10.0.0.7",
+        vllm_server_port=8001,
+        hub_model_id="me/it", rewards=["gsm8k", f"{tmp_path}/mine.py:reward"], tokenizer="~/tokenizers/own",
     )  # fmt: skip
     card = after.model_card(RESULT, settings)
     header = card.split("---\n")[1].splitlines()
@@ -31,7 +32,7 @@ def test_the_model_card_describes_the_training_without_local_paths(tmp_path: Pat
     assert "| trl | 1.16.0 |" in card
     assert "| GPU | NVIDIA H200 |" in card
     assert "| data | weeks |" in card
-    assert "| lora_rank | 4 |" in card
+    assert "| r | 4 |" in card
     for private in (str(tmp_path), "secret", "10.0.0.7", "me/it", "~"):
         assert private not in card
 
@@ -61,7 +62,7 @@ def test_the_tolerance_grows_like_a_random_walk() -> None:
 def test_a_push_without_a_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         after.push(tmp_path, "me/it", "")
-    assert refused.value.message == "push_to = me/it: HF_TOKEN is not set"
+    assert refused.value.message == "hub_model_id = me/it: HF_TOKEN is not set"
 
 
 MERGING = (
@@ -73,11 +74,11 @@ from modeling import loading as models, lora as adapters, saving as after
 root = Path(given[0])
 save_qwen2(root / "qwen2")
 save_gpt_oss(root / "gpt_oss")
-EXPERTS = {"lora_target_parameters": ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]}
+EXPERTS = {"target_parameters": ["1.mlp.experts.gate_up_proj", "1.mlp.experts.down_proj"]}
 
 
 def merge(kind, name, **changed):
-    settings = given[1] | {"model": str(root / kind), "lora_rank": 4, "learning_rate": 1e-2} | changed
+    settings = given[1] | {"model": str(root / kind), "r": 4, "learning_rate": 1e-2} | changed
     tokenizer, _ = models.load_tokenizer(settings)
     model = models.prepare_for_training(models.load_model(settings, device="cpu").model, settings)
     model, _ = adapters.add_lora(model, settings)
@@ -89,7 +90,7 @@ def merge(kind, name, **changed):
     files = after.save(model, tokenizer, folder)
     found = after.merge_and_compare(model, tokenizer, settings, folder)
     again, _ = models.load_tokenizer(settings | {"model": str(folder / "merged")})
-    loaded = models.load_model(settings | {"model": str(folder / "merged"), "quantization": "none"}, device="cpu")
+    loaded = models.load_model(settings | {"model": str(folder / "merged"), "load_in_4bit": False}, device="cpu")
     return found | {
         "files": files, "words": len(again("sort one")["input_ids"]),
         "adapters_left": sum("lora" in part for part, _ in loaded.model.named_parameters()),
@@ -111,7 +112,7 @@ cases = {
 }
 if importlib.util.find_spec("bitsandbytes"):
     save_qwen2(root / "wide", width=64)  # bitsandbytes 0.49 on a CPU wants rows of a whole block in inference
-    cases["nf4"] = merge("wide", "d", quantization="nf4")
+    cases["nf4"] = merge("wide", "d", load_in_4bit=True)
 report(cases=cases, lost=swallow(), whole=after.save(whole, tokenizer, root / "whole"))
 """
 )
@@ -175,7 +176,7 @@ def test_a_folder_is_pushed_to_the_hub(stack_python: Path, tmp_path: Path) -> No
             assert json.loads(files["adapter_config.json"]) == adapter | {"base_model_name_or_path": "base"}
             hub.fail("POST ", 401)
             wrong = ask(python, hub, tmp_path, PUSHING, folder, "me/it", "hf_right")
-            assert wrong["message"] == "push_to = me/it: the Hub refused it (HTTP 401)", wrong
+            assert wrong["message"] == "hub_model_id = me/it: the Hub refused it (HTTP 401)", wrong
         gone = ask(python, hub, tmp_path, PUSHING, folder, "me/it", "hf_right")
         assert "the Hub cannot be reached" in gone["message"], gone
         offline = run_code(python, PUSHING, folder, "me/it", "hf_right")

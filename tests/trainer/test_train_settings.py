@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings import BadInput, Recipe, parse_assignments, read_recipe, resolve_settings
+from renamed_settings import renamed_settings
+from settings import (
+    SETTINGS_FILE,
+    BadInput,
+    Recipe,
+    parse_assignments,
+    read_recipe,
+    resolve_settings,
+    setting_definitions,
+)
 
 OWN = Recipe("mine", "", {"task": "dataset", "model": "a/b"})
 
@@ -23,8 +32,8 @@ def refused(recipe: Recipe, **given: Any) -> BadInput:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"steps": 10**30}, "steps is from 0 to 1000000000"),
-        ({"steps": 10**400}, "steps is from 0 to 1000000000"),
+        ({"max_steps": 10**30}, "max_steps is from -1 to 1000000000"),
+        ({"max_steps": 10**400}, "max_steps is from -1 to 1000000000"),
         ({"learning_rate": 10**400}, "learning_rate is from 0 to 1"),
         ({"learning_rate": float("inf")}, "learning_rate is from 0 to 1"),
         ({"max_prompt_length": 1 << 63}, "max_prompt_length is from 0 to 1000000000"),
@@ -36,47 +45,49 @@ def test_a_number_too_large_is_refused_with_the_limit(given: dict[str, Any], exp
 
 def test_a_number_of_five_thousand_digits(tmp_path: Path) -> None:
     digits = "9" * 5000  # Python reads no more than 4300 at once
-    with pytest.raises(BadInput, match="--set steps=999"):
-        parse_assignments([f"steps={digits}"])
-    for content in (f"[settings]\nsteps = {digits}", "x = " + "[" * 5000):
+    with pytest.raises(BadInput, match="--set max_steps=999"):
+        parse_assignments([f"max_steps={digits}"])
+    for content in (f"[settings]\nmax_steps = {digits}", "x = " + "[" * 5000):
         file = tmp_path / "own.toml"
         file.write_text(content)
         with pytest.raises(BadInput, match="is not TOML"):
             read_recipe(str(file))
-    assert "vllm_server" in refused(OWN, generation="vllm-server", vllm_server=f"node:{digits}").message
+    assert (
+        "vllm_server_host" in refused(OWN, use_vllm=True, vllm_mode="server", vllm_server_host=f"/{digits}").message
+    )
 
 
 def test_epochs_with_steps_are_refused_and_one_replaces_the_recipes_other() -> None:
     sort = read_recipe("sort")
     for epochs in (1.0, 3.0):  # also the default, where somebody asks for it
-        error = refused(sort, epochs=epochs)
-        assert error.message == f"settings: epochs = {epochs} does nothing with steps = 200"
-        assert "--set steps=0" in error.hint
-    settled = resolve_settings(sort, {"epochs": 3.0, "steps": 0})
-    assert (settled["epochs"], settled["steps"]) == (3.0, 0)
-    by_epochs = Recipe("mine", "", {"task": "sort", "epochs": 5.0})
-    assert resolve_settings(by_epochs, {})["epochs"] == 5.0
-    settled = resolve_settings(by_epochs, {"steps": 7})  # the recipe's way goes with it
-    assert (settled["epochs"], settled["steps"]) == (1.0, 7)
+        error = refused(sort, num_train_epochs=epochs)
+        assert error.message == f"settings: num_train_epochs = {epochs} does nothing with max_steps = 200"
+        assert "--set max_steps=-1" in error.hint
+    settled = resolve_settings(sort, {"num_train_epochs": 3.0, "max_steps": 0})
+    assert (settled["num_train_epochs"], settled["max_steps"]) == (3.0, 0)
+    by_epochs = Recipe("mine", "", {"task": "sort", "num_train_epochs": 5.0})
+    assert resolve_settings(by_epochs, {})["num_train_epochs"] == 5.0
+    settled = resolve_settings(by_epochs, {"max_steps": 7})  # the recipe's way goes with it
+    assert (settled["num_train_epochs"], settled["max_steps"]) == (1.0, 7)
     assert resolve_settings(sort, settled) == settled  # as run.json has it: every setting
 
 
 def test_the_hint_names_an_example_of_the_required_setting() -> None:
-    hint = refused(OWN, kl_gradient="unbiased").hint
-    assert hint == "--set beta=0.04, or leave kl_gradient out"
-    assert refused(OWN, merge=True).hint == "--set lora_rank=8, or leave merge out"
+    hint = refused(OWN, use_bias_correction_kl=True).hint
+    assert hint == "--set beta=0.04, or leave use_bias_correction_kl out"
+    assert refused(OWN, merge=True).hint == "--set r=8, or leave merge out"
 
 
 def test_learning_rate_warm_up_needs_a_schedule_with_one() -> None:
     """transformers' get_constant_schedule takes no num_warmup_steps (optimization.py, 4.56 and 5.17)."""
-    error = refused(OWN, lr_warmup_steps=10)
-    assert error.message == "settings: lr_warmup_steps = 10 does nothing with lr_schedule = constant"
-    assert error.hint.startswith("--set lr_schedule=constant_with_warmup")
-    error = refused(OWN, lr_warmup_steps=30, lr_schedule="linear", steps=30)
+    error = refused(OWN, warmup_steps=10)
+    assert error.message == "settings: warmup_steps = 10 does nothing with lr_scheduler_type = constant"
+    assert error.hint.startswith("--set lr_scheduler_type=constant_with_warmup")
+    error = refused(OWN, warmup_steps=30, lr_scheduler_type="linear", max_steps=30)
     assert "the learning rate would never be reached" in error.message
-    assert error.hint == "--set lr_warmup_steps=3"
+    assert error.hint == "--set warmup_steps=3"
     for schedule in ("constant_with_warmup", "linear", "cosine"):
-        assert resolve_settings(OWN, {"lr_warmup_steps": 10, "lr_schedule": schedule})["lr_warmup_steps"] == 10
+        assert resolve_settings(OWN, {"warmup_steps": 10, "lr_scheduler_type": schedule})["warmup_steps"] == 10
 
 
 @pytest.mark.parametrize("given", [{"dtype": "bfloat16"}, {"liger_kernels": "on"}, {"liger_kernels": "auto"}])
@@ -88,8 +99,8 @@ def test_the_tiny_model_has_neither_dtype_nor_liger_kernels(given: dict[str, Any
 
 
 def test_the_hint_for_save_every_never_disables_checkpoints() -> None:
-    assert refused(OWN, num_iterations=100).hint == "--set save_every=100"  # the default is 50
-    assert refused(OWN, num_iterations=4, save_every=6).hint == "--set save_every=8"
+    assert refused(OWN, num_iterations=100).hint == "--set save_steps=100"  # the default is 50
+    assert refused(OWN, num_iterations=4, save_steps=6).hint == "--set save_steps=8"
 
 
 def test_each_loss_accepts_its_own_limits() -> None:
@@ -105,20 +116,20 @@ def test_each_loss_accepts_its_own_limits() -> None:
 
 
 def test_the_hint_of_a_conflict_resolves_it() -> None:
-    for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"micro_batch": 48}):
+    for given in ({"epsilon": 0.5, "epsilon_high": 0.3}, {"num_iterations": 7}, {"per_device_train_batch_size": 48}):
         name, _, value = refused(OWN, **given).hint.removeprefix("--set ").partition("=")
         resolve_settings(OWN, given | parse_assignments([f"{name}={value}"]))
 
 
 def test_optimizers_are_checked_without_torch() -> None:
-    assert "did you mean 'adamw_8bit'?" in refused(OWN, optimizer="adamw_8bitt").message
-    assert "optimizer = 'galore_adamw'" in refused(OWN, optimizer="galore_adamw").message
+    assert "did you mean 'adamw_8bit'?" in refused(OWN, optim="adamw_8bitt").message
+    assert "optim = 'galore_adamw'" in refused(OWN, optim="galore_adamw").message
 
 
 @pytest.mark.parametrize(
     ("recipe", "given", "seen"),
     [
-        ("sort", {"warmup_steps": 0, "warmup_batch": 32}, "warmup_batch = 32 does nothing with warmup_steps = 0"),
+        ("sort", {"sft_steps": 0, "sft_batch_size": 32}, "sft_batch_size = 32 does nothing with sft_steps = 0"),
         ("tes", {"augment": 0, "energy_noise": 5.0}, "energy_noise = 5.0 does nothing with augment = 0"),
         ("tes", {"augment": 0, "forecast_noise": 0.1}, "forecast_noise = 0.1 does nothing with augment = 0"),
         ("tes", {"q_reward": "advantage", "tau": 0.5}, "tau = 0.5 does nothing with q_reward = advantage"),
@@ -128,3 +139,47 @@ def test_ineffective_settings_are_refused(recipe: str, given: dict[str, Any], se
     assert seen in refused(read_recipe(recipe), **given).message
     other, *_ = given  # the recipe's value is reset with the alternative it belongs to
     assert resolve_settings(read_recipe(recipe), {other: given[other]})[other] == given[other]
+
+
+def known_names(file: str) -> set[str]:
+    return set(setting_definitions(file))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message", "hint"),
+    [
+        ("steps=5", "steps is named max_steps", "--set max_steps=5"),
+        ("lora_rank=8", "lora_rank is named r", "--set r=8"),
+        ("use_transformers_paged=true", "use_transformers_paged is named use_transformers_continuous_batching",
+         "--set use_transformers_continuous_batching=true"),
+        ("generation=vllm-server", ("generation is replaced by use_vllm, cuda_graph_decoding, "
+         "use_transformers_continuous_batching, vllm_mode"), "--set use_vllm=true --set vllm_mode=server"),
+        ("quantization=fp4", "quantization is replaced by load_in_4bit, bnb_4bit_quant_type, load_in_8bit",
+         "--set load_in_4bit=true --set bnb_4bit_quant_type=fp4"),
+        ("device=cpu", "device is named use_cpu", "--set use_cpu=true"),
+        ("sharding=rows", "sharding is named fsdp", "leave sharding out"),
+    ],
+)  # fmt: skip
+def test_another_name_of_a_setting_is_refused_with_the_present_one(assignment: str, message: str, hint: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_assignments([assignment])
+    assert (caught.value.message, caught.value.hint) == (f"--set: {message}", hint)
+
+
+def test_each_other_name_has_valid_assignments() -> None:
+    known = known_names(SETTINGS_FILE) | known_names("verl_settings.toml")
+    for other, row in renamed_settings().items():
+        for assignment in [f"{row}=1"] if isinstance(row, str) else row.values():
+            for part in assignment.split(" "):
+                name = part.partition("=")[0]
+                assert name in known, (other, name)
+                if not isinstance(row, str) and name in known_names(SETTINGS_FILE):
+                    parse_assignments([part])
+        assert other not in known_names(SETTINGS_FILE)
+
+
+def test_verl_keeps_its_own_names() -> None:
+    """verl's sharding is a version of FSDP; the trainer's is the field `fsdp` of transformers."""
+    assert parse_assignments(["sharding=fsdp2", "attn_implementation=sdpa"], "verl_settings.toml")
+    with pytest.raises(BadInput, match="lr_warmup_share is named warmup_ratio"):
+        parse_assignments(["lr_warmup_share=0.1"], "verl_settings.toml")

@@ -51,7 +51,13 @@ FIELDS = {
 }  # fmt: skip
 LIGER_LEAST = {"1.11": "0.8.2", "0.26": "0.6.4", "0.22": "0.5.8"}  # import_utils.py of 0.22.2, 0.27.2 and 1.14.0
 ON_GPU = RunContext(
-    output="run", device="cuda", ranks=1, autocast="", longest_prompt=100, completion=200, vllm_share=0.3
+    output="run",
+    device="cuda",
+    ranks=1,
+    autocast="",
+    longest_prompt=100,
+    completion=200,
+    vllm_share=0.3,
 )
 
 
@@ -83,37 +89,39 @@ def test_prompts_are_never_truncated_by_trl(trl: str, passed: str | None) -> Non
 
 def test_vllm_does_not_detokenize_and_the_correction_is_the_default() -> None:
     for trl in FIELDS:
-        given, _ = arguments(trl, generation="vllm-colocate")
+        given, _ = arguments(trl, use_vllm=True)
         assert given["generation_kwargs"] == {"detokenize": False}
         assert CORRECTION not in given
         assert "generation_kwargs" not in arguments(trl)[0]  # transformers would take it for a GenerationConfig's
-        off, _ = arguments(trl, generation="vllm-colocate", vllm_correction=False)
+        off, _ = arguments(trl, use_vllm=True, vllm_importance_sampling_correction=False)
         assert off.get(CORRECTION) is (None if trl == "0.22.2" else False)
 
 
 def test_paged_generation_notes_that_weights_are_rounded() -> None:
     at = dataclasses.replace(ON_GPU, autocast="bfloat16")
-    _, notes = arguments("1.16.0", generation="transformers-paged", at=at)
+    _, notes = arguments("1.16.0", use_transformers_continuous_batching=True, at=at)
     assert "TRL converts all weights to bfloat16" in notes[0]
-    _, notes = arguments("1.16.0", generation="transformers-paged", at=at, lora_rank=4)
+    _, notes = arguments("1.16.0", use_transformers_continuous_batching=True, at=at, r=4)
     assert notes == []
 
 
 def test_vllms_length_reaches_every_version() -> None:
-    old, notes = arguments("0.23.1", generation="vllm-colocate", vllm_max_model_length=512)
+    old, notes = arguments("0.23.1", use_vllm=True, vllm_max_model_length=512)
     assert (old["max_prompt_length"], old["max_completion_length"]) == (312, 200)
     assert "max_prompt_length" in notes[-1]
-    new, notes = arguments("0.27.1", generation="vllm-colocate", vllm_max_model_length=512)
+    new, notes = arguments("0.27.1", use_vllm=True, vllm_max_model_length=512)
     assert (new["vllm_max_model_length"], new["max_prompt_length"]) == (512, None)
     assert not [note for note in notes if "length" in note]
-    assert arguments("1.16.0", generation="vllm-colocate")[0]["vllm_max_model_length"] == 300
-    assert "prompts of 100" in refused("1.16.0", generation="vllm-colocate", vllm_max_model_length=256)
+    assert arguments("1.16.0", use_vllm=True)[0]["vllm_max_model_length"] == 300
+    assert "prompts of 100" in refused("1.16.0", use_vllm=True, vllm_max_model_length=256)
 
 
 def test_the_vllm_mode_is_always_set() -> None:
     for trl in FIELDS:
-        assert arguments(trl, generation="vllm-colocate")[0]["vllm_mode"] == "colocate"
-    served, _ = arguments("1.16.0", generation="vllm-server", vllm_server="node7:8000")
+        assert arguments(trl, use_vllm=True)[0]["vllm_mode"] == "colocate"
+    served, _ = arguments(
+        "1.16.0", use_vllm=True, vllm_mode="server", vllm_server_host="node7", vllm_server_port=8000
+    )
     assert (served["vllm_mode"], served["vllm_server_host"], served["vllm_server_port"]) == ("server", "node7", 8000)
 
 
@@ -121,33 +129,33 @@ def test_the_vllm_mode_is_always_set() -> None:
     ("trl", "sleeps"), [("0.22.2", False), ("0.23.1", True), ("0.27.1", False), ("1.16.0", True)]
 )
 def test_sleep_is_refused_where_waking_up_loads_other_weights(trl: str, sleeps: bool) -> None:
-    given = {"generation": "vllm-colocate", "vllm_sleep": True}
+    given = {"use_vllm": True, "vllm_enable_sleep_mode": True}
     if sleeps:
         assert arguments(trl, **given)[0]["vllm_enable_sleep_mode"] is True
     else:
-        assert f"vllm_sleep = true with TRL {trl}" in refused(trl, **given)
+        assert f"vllm_enable_sleep_mode = true with TRL {trl}" in refused(trl, **given)
 
 
 def test_the_field_of_ligers_loss_per_version() -> None:
-    given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3"}
+    given = {"use_liger_kernel": True, "loss_type": "bnpo", "liger": "0.6.3"}
     assert arguments("0.22.2", **given)[0]["use_liger_loss"] is True
     new, _ = arguments("0.27.1", **given | {"liger": "0.6.4"})
     assert new["use_liger_kernel"] is True
     assert "use_liger_loss" not in new  # deprecated there
     for trl in ("1.15.0", "1.16.0"):
-        newest, notes = arguments(trl, liger_loss=True)
+        newest, notes = arguments(trl, use_liger_kernel=True)
         assert not [name for name in newest if "liger" in name]
         assert "in chunks" in notes[0]
     # 1.14 does so where use_liger_kernel is set, and only there; no loss of Liger's: any kind goes, weighed or not.
-    with_vllm = {"liger_loss": True, "generation": "vllm-colocate", "loss_type": "sapo"}
+    with_vllm = {"use_liger_kernel": True, "use_vllm": True, "loss_type": "sapo"}
     chunked, notes = arguments("1.14.0", **with_vllm, liger="0.8.2")
     assert chunked["use_liger_kernel"] is True
     assert CORRECTION not in chunked
     assert "in chunks" in notes[0]
-    assert "not installed" in refused("1.14.0", liger_loss=True)
-    assert "not installed" in refused("0.23.1", liger_loss=True)
-    assert "dapo and liger-kernel 0.6.3" in refused("0.23.1", liger_loss=True, liger="0.6.3")
-    assert arguments("0.23.1", liger_loss=True, liger="0.6.4")[0]["loss_type"] == "dapo"
+    assert "not installed" in refused("1.14.0", use_liger_kernel=True)
+    assert "not installed" in refused("0.23.1", use_liger_kernel=True)
+    assert "dapo and liger-kernel 0.6.3" in refused("0.23.1", use_liger_kernel=True, liger="0.6.3")
+    assert arguments("0.23.1", use_liger_kernel=True, liger="0.6.4")[0]["loss_type"] == "dapo"
 
 
 @pytest.mark.parametrize(
@@ -162,11 +170,11 @@ def test_the_field_of_ligers_loss_per_version() -> None:
 )
 def test_a_liger_too_old_for_this_trl_or_this_loss_is_bad_input(trl: str, liger: str, kind: str, seen: str) -> None:
     given = {"epsilon_high": 5.0} if kind == "cispo" else {}
-    assert seen in refused(trl, liger=liger, liger_loss=True, loss_type=kind, **given)
+    assert seen in refused(trl, liger=liger, use_liger_kernel=True, loss_type=kind, **given)
 
 
 def test_liger_with_vllm_notes_the_missing_correction() -> None:
-    given = {"liger_loss": True, "loss_type": "bnpo", "liger": "0.6.3", "generation": "vllm-colocate"}
+    given = {"use_liger_kernel": True, "loss_type": "bnpo", "liger": "0.6.3", "use_vllm": True}
     made, notes = arguments("0.23.1", **given)
     assert made[CORRECTION] is False
     assert "importance-sampling" in notes[0]
@@ -183,21 +191,31 @@ def test_each_loss_gets_its_kind_of_weights() -> None:
     """TRL's default for luspo is another loss, that for vespo with vLLM a ValueError (1.0 to 1.16)."""
     assert arguments("1.16.0", loss_type="luspo")[0]["importance_sampling_level"] == "sequence"
     assert "importance_sampling_level" not in arguments("1.16.0")[0]
-    given, notes = arguments("1.16.0", loss_type="vespo", generation="vllm-colocate")
+    given, notes = arguments("1.16.0", loss_type="vespo", use_vllm=True)
     assert given["vllm_importance_sampling_mode"] == "token_truncate"
-    assert "vllm_correction: token_truncate, weights up to 3; TRL refuses sequence modes for vespo" in notes[0]
-    message = refused("1.16.0", loss_type="vespo", generation="vllm-colocate", vllm_correction_mode="sequence_mask")
-    assert message == "vllm_correction_mode = sequence_mask with loss_type = vespo"
-    for other in ({}, {"generation": "vllm-colocate", "vllm_correction": False}):
+    assert (
+        "vllm_importance_sampling_correction: token_truncate, weights up to 3; TRL refuses sequence modes for vespo"
+        in notes[0]
+    )
+    message = refused("1.16.0", loss_type="vespo", use_vllm=True, vllm_importance_sampling_mode="sequence_mask")
+    assert message == "vllm_importance_sampling_mode = sequence_mask with loss_type = vespo"
+    for other in ({}, {"use_vllm": True, "vllm_importance_sampling_correction": False}):
         given, notes = arguments("1.16.0", loss_type="vespo", **other)
         assert ("vllm_importance_sampling_mode" in given, notes) == (False, [])
 
 
 def test_a_missing_correction_is_noted() -> None:
-    _, notes = arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000")
-    assert notes == ["vllm_correction: TRL 0.22.2 has none (0.23 has it); vLLM's samples are not weighted"]
-    given = {"vllm_correction": False}
-    assert arguments("0.22.2", generation="vllm-server", vllm_server="node7:8000", **given)[1] == []
+    _, notes = arguments("0.22.2", use_vllm=True, vllm_mode="server", vllm_server_host="node7", vllm_server_port=8000)
+    assert notes == [
+        "vllm_importance_sampling_correction: TRL 0.22.2 has none (0.23 has it); vLLM's samples are not weighted"
+    ]
+    given = {"vllm_importance_sampling_correction": False}
+    assert (
+        arguments(
+            "0.22.2", use_vllm=True, vllm_mode="server", vllm_server_host="node7", vllm_server_port=8000, **given
+        )[1]
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,75 +225,86 @@ def test_a_missing_correction_is_noted() -> None:
      ("1.16.0", "sequence_mask", "vllm_importance_sampling_clip_max")],
 )  # fmt: skip
 def test_the_correction_is_the_requested_one_or_the_noted_default(trl: str, own: str, limit: str) -> None:
-    given = {"generation": "vllm-colocate"}
+    given = {"use_vllm": True}
     made, notes = arguments(trl, **given)
     assert not {MODE, limit} & set(made)
     (note,) = (one for one in notes if "correction" in one)
     assert f"{own}, weights up to {2 if trl == '0.23.1' else 3}; the default of TRL {trl}" in note
-    made, notes = arguments(trl, **given, vllm_correction_mode=own, vllm_correction_limit=1.5)
+    made, notes = arguments(trl, **given, vllm_importance_sampling_mode=own, vllm_importance_sampling_clip_max=1.5)
     assert made[limit] == 1.5
     assert not [one for one in notes if "correction" in one]
     if trl == "0.23.1":
-        message = refused(trl, **given, vllm_correction_mode="sequence_mask")
-        assert message == "vllm_correction_mode = sequence_mask with TRL 0.23.1, which has token_truncate alone"
+        message = refused(trl, **given, vllm_importance_sampling_mode="sequence_mask")
+        assert (
+            message == "vllm_importance_sampling_mode = sequence_mask with TRL 0.23.1, which has token_truncate alone"
+        )
     else:
-        made, notes = arguments(trl, **given, vllm_correction_mode="token_mask")
+        made, notes = arguments(trl, **given, vllm_importance_sampling_mode="token_mask")
         assert made[MODE] == "token_mask"
         assert "token_mask, weights up to 3" in notes[-1]
 
 
 def test_a_correction_that_is_off_has_neither_mode_nor_limit() -> None:
-    off = {"generation": "vllm-colocate", "vllm_correction": False}
-    message = refused("1.16.0", **off, vllm_correction_mode="token_mask")
-    assert message == "vllm_correction_mode = token_mask does nothing with vllm_correction = false"
-    message = refused("0.22.2", generation="vllm-colocate", vllm_correction_limit=2)
-    assert message == "vllm_correction_limit = 2.0 does nothing with TRL 0.22.2, which has no correction"
+    off = {"use_vllm": True, "vllm_importance_sampling_correction": False}
+    message = refused("1.16.0", **off, vllm_importance_sampling_mode="token_mask")
+    assert (
+        message
+        == "vllm_importance_sampling_mode = token_mask does nothing with vllm_importance_sampling_correction = false"
+    )
+    message = refused("0.22.2", use_vllm=True, vllm_importance_sampling_clip_max=2)
+    assert message == "vllm_importance_sampling_clip_max = 2.0 does nothing with TRL 0.22.2, which has no correction"
 
 
 def test_the_kl_gradient_is_the_requested_one_or_the_noted_default() -> None:
     field = "use_bias_correction_kl"
-    for trl, own in (("0.23.1", "plain"), ("0.27.1", "plain"), ("1.14.0", "unbiased"), ("1.16.0", "unbiased")):
+    for trl, own in (("0.23.1", "false"), ("0.27.1", "false"), ("1.14.0", "true"), ("1.16.0", "true")):
         made, notes = arguments(trl, beta=0.1)
         assert field not in made
-        assert f"kl_gradient: {own}, the default of TRL {trl} (unbiased from 1.10 on)" in notes
-        made, notes = arguments(trl, beta=0.1, kl_gradient="plain")
+        assert f"use_bias_correction_kl: {own}, the default of TRL {trl} (true from 1.10 on)" in notes
+        made, notes = arguments(trl, beta=0.1, use_bias_correction_kl=False)
         assert made.get(field) is (None if trl == "0.23.1" else False)
-        assert not [one for one in notes if "kl_gradient" in one]
-        assert not [one for one in arguments(trl)[1] if "kl_gradient" in one]
-    assert arguments("0.27.1", beta=0.1, kl_gradient="unbiased")[0][field] is True
-    assert refused("0.23.1", beta=0.1, kl_gradient="unbiased") == "kl_gradient = unbiased with TRL 0.23.1"
-    message = refused("0.27.1", beta=0.1, kl_gradient="unbiased", liger_loss=True, liger="0.7")
-    assert message == "kl_gradient = unbiased with liger_loss and TRL 0.27.1"
-    assert arguments("1.14.0", beta=0.1, kl_gradient="unbiased", liger_loss=True, liger="0.8.2")[0][field] is True
+        assert not [one for one in notes if "use_bias_correction_kl" in one]
+        assert not [one for one in arguments(trl)[1] if "use_bias_correction_kl" in one]
+    assert arguments("0.27.1", beta=0.1, use_bias_correction_kl=True)[0][field] is True
+    assert refused("0.23.1", beta=0.1, use_bias_correction_kl=True) == "use_bias_correction_kl = true with TRL 0.23.1"
+    message = refused("0.27.1", beta=0.1, use_bias_correction_kl=True, use_liger_kernel=True, liger="0.7")
+    assert message == "use_bias_correction_kl = true with use_liger_kernel and TRL 0.27.1"
+    assert (
+        arguments("1.14.0", beta=0.1, use_bias_correction_kl=True, use_liger_kernel=True, liger="0.8.2")[0][field]
+        is True
+    )
 
 
 def test_trust_remote_code_reaches_trl() -> None:
     given = {"trust_remote_code": True}
     assert "trust_remote_code" not in arguments("1.16.0", **given)[0]  # the model is made by us
-    for again in ({"generation": "vllm-colocate"}, {"beta": 0.1}):
+    for again in ({"use_vllm": True}, {"beta": 0.1}):
         assert arguments("1.16.0", **given, **again)[0]["trust_remote_code"] is True
         assert "loads the model again without it" in refused("0.27.1", **given, **again)
-    assert "trust_remote_code" not in arguments("0.27.1", **given, beta=0.1, lora_rank=4)[0]
+    assert "trust_remote_code" not in arguments("0.27.1", **given, beta=0.1, r=4)[0]
 
 
 def test_an_adapter_on_the_head_is_refused() -> None:
     """grpo_trainer.py: 1.9 to 1.14 raise with use_liger_kernel, 1.15 and 1.16 always; before, it had no gradient."""
-    given = {"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}
-    for trl, more in (("1.16.0", {}), ("1.15.0", {}), ("0.23.1", {"liger_loss": True, "liger": "0.6.4"})):
-        assert "lora_targets contains lm_head" in refused(trl, **given, **more)
+    given = {"r": 4, "target_modules": ["q_proj", "lm_head"]}
+    for trl, more in (("1.16.0", {}), ("1.15.0", {}), ("0.23.1", {"use_liger_kernel": True, "liger": "0.6.4"})):
+        assert "target_modules contains lm_head" in refused(trl, **given, **more)
     assert arguments("1.14.0", **given)[0]["loss_type"] == "dapo"
 
 
 def test_paged_generation_follows_its_name() -> None:
-    assert arguments("0.23.1", generation="transformers-paged")[0]["use_transformers_paged"] is True
-    assert arguments("1.16.0", generation="transformers-paged")[0]["use_transformers_continuous_batching"] is True
+    assert arguments("0.23.1", use_transformers_continuous_batching=True)[0]["use_transformers_paged"] is True
+    assert (
+        arguments("1.16.0", use_transformers_continuous_batching=True)[0]["use_transformers_continuous_batching"]
+        is True
+    )
     on_cpu = RunContext(output="run", device="cpu", ranks=1, autocast="", longest_prompt=9, completion=9)
-    assert "without a GPU" in refused("1.16.0", generation="transformers-paged", at=on_cpu)
-    assert "without a GPU" in refused("1.16.0", generation="vllm-colocate", at=on_cpu)
+    assert "without a GPU" in refused("1.16.0", use_transformers_continuous_batching=True, at=on_cpu)
+    assert "without a GPU" in refused("1.16.0", use_vllm=True, at=on_cpu)
 
 
 def test_cuda_graph_decoding_needs_a_gpu() -> None:
-    kind = {"generation": "transformers-graphs"}
+    kind = {"cuda_graph_decoding": True}
     for trl in ("0.22.2", "0.27.1", "1.16.0"):
         given, _ = arguments(trl, **kind)
         assert not given.get("use_vllm")
@@ -286,7 +315,12 @@ def test_cuda_graph_decoding_needs_a_gpu() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "given", "batch", "passes"),
-    [(1, {}, 64, 1), (1, {"micro_batch": 4}, 4, 16), (2, {"micro_batch": 4}, 4, 8), (4, {}, 16, 1)],
+    [
+        (1, {}, 64, 1),
+        (1, {"per_device_train_batch_size": 4}, 4, 16),
+        (2, {"per_device_train_batch_size": 4}, 4, 8),
+        (4, {}, 16, 1),
+    ],
 )
 def test_a_step_has_the_same_completions_on_any_number_of_gpus(
     ranks: int, given: dict[str, Any], batch: int, passes: int
@@ -301,13 +335,15 @@ def test_uneven_batches_are_refused() -> None:
     at = RunContext(output="run", device="cuda", ranks=3, autocast="", longest_prompt=9, completion=9)
     assert "64 completions per step" in refused("1.16.0", at=at)
     two = RunContext(output="run", device="cuda", ranks=2, autocast="", longest_prompt=9, completion=9)
-    assert "micro_batch = 64 for 32 completions per GPU" in refused("1.16.0", at=two, micro_batch=64)
+    assert "per_device_train_batch_size = 64 for 32 completions per GPU" in refused(
+        "1.16.0", at=two, per_device_train_batch_size=64
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "seen"),
     [
-        ("grokadamw", "optimizer = 'grokadamw'"),  # that this transformers does not name
+        ("grokadamw", "optim = 'grokadamw'"),  # that this transformers does not name
         ("paged_adamw_8bit", "bitsandbytes is not"),
         ("lion_32bit", "bitsandbytes is not"),
         ("ademamix", "bitsandbytes is not"),
@@ -325,12 +361,12 @@ def test_an_unknown_optimizer_or_missing_package_is_refused(name: str, seen: str
         "adamw_torch_fused",
     })  # fmt: skip
     here = dataclasses.replace(installed("1.16.0"), optimizers=known)
-    settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), {"optimizer": name})
+    settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), {"optim": name})
     with pytest.raises(BadInput) as caught:
         make_grpo_arguments(settled, here, ON_GPU)
     assert seen in caught.value.message
     for free in ("rmsprop", "adamw_torch_fused"):
-        assert make_grpo_arguments(settled | {"optimizer": free}, here, ON_GPU)[0]["optim"] == free
+        assert make_grpo_arguments(settled | {"optim": free}, here, ON_GPU)[0]["optim"] == free
 
 
 OPTIMIZERS = """
@@ -355,15 +391,15 @@ report(found=found, needed=needed, targeted=TARGETED, packages=sorted(find_packa
 def test_the_packages_of_all_optimizers_are_known(python: Path, tmp_path: Path) -> None:
     made = run_code(python, OPTIMIZERS, tmp_path)
     usable = {name for name in made["found"] if not name.startswith(tuple(made["targeted"]))}
-    assert usable <= set(setting_definitions()["optimizer"].choices)
+    assert usable <= set(setting_definitions()["optim"].choices)
     for name, error in made["found"].items():
         if not name.startswith(tuple(made["targeted"])):
             assert bool(error) == (made["needed"][name] not in ("", *made["packages"])), (name, error)
 
 
 def test_steps_or_epochs() -> None:
-    assert arguments("1.16.0", steps=7)[0]["max_steps"] == 7
-    by_epochs, _ = arguments("1.16.0", epochs=2.5)
+    assert arguments("1.16.0", max_steps=7)[0]["max_steps"] == 7
+    by_epochs, _ = arguments("1.16.0", num_train_epochs=2.5)
     assert by_epochs["num_train_epochs"] == 2.5
     assert "max_steps" not in by_epochs
 
@@ -395,10 +431,21 @@ for given in json.loads(sys.argv[3]):
 def test_the_real_grpo_config_accepts_every_argument(python: Path, tmp_path: Path) -> None:
     given = [
         {},
-        {"micro_batch": 4, "beta": 0.1, "gradient_checkpointing": True, "steps": 3, "epsilon_high": 0.28},
-        {"generation": "vllm-colocate", "vllm_max_model_length": 512},
-        {"generation": "vllm-server", "vllm_server": "localhost:8000"},
-        {"generation": "transformers-paged", "mask_truncated": True, "top_p": 0.9, "num_iterations": 2},
+        {
+            "per_device_train_batch_size": 4,
+            "beta": 0.1,
+            "gradient_checkpointing": True,
+            "max_steps": 3,
+            "epsilon_high": 0.28,
+        },
+        {"use_vllm": True, "vllm_max_model_length": 512},
+        {"use_vllm": True, "vllm_mode": "server", "vllm_server_host": "localhost"},
+        {
+            "use_transformers_continuous_batching": True,
+            "mask_truncated_completions": True,
+            "top_p": 0.9,
+            "num_iterations": 2,
+        },
     ]
     done = subprocess.run(
         [forking(python), "-B", "-c", CONSTRUCT, str(TRAIN), str(tmp_path), json.dumps(given)],
@@ -410,7 +457,7 @@ def test_the_real_grpo_config_accepts_every_argument(python: Path, tmp_path: Pat
 
 BASES: dict[str, dict[str, Any]] = {
     "transformers": {},
-    "vllm": {"generation": "vllm-colocate", "lora_rank": 8, "beta": 0.04, "steps": 100},
+    "vllm": {"use_vllm": True, "r": 8, "beta": 0.04, "max_steps": 100},
 }
 
 
@@ -443,21 +490,23 @@ def test_losses_change_with_the_versions_as_recorded() -> None:
     """Each loss, KL gradient and target, from each version of TRL and of Liger where its fields change."""
     settings = setting_definitions()
     kinds: list[dict[str, Any]] = [{"loss_type": kind} for kind in settings["loss_type"].choices]
-    kinds += [{"kl_gradient": kind, "beta": 0.04} for kind in settings["kl_gradient"].choices]
-    kinds += [{"lora_rank": 4, "lora_targets": ["q_proj", "lm_head"]}, {"loss_type": "cispo", "epsilon_high": 5.0}]
+    kinds += [{"use_bias_correction_kl": kind, "beta": 0.04} for kind in (None, False, True)]
+    kinds += [{"r": 4, "target_modules": ["q_proj", "lm_head"]}, {"loss_type": "cispo", "epsilon_high": 5.0}]
     pairs = [(trl, "9.0") for trl in ["0.22.2", *first_versions(loss)] if Version(trl) >= Version("0.22")]
     pairs += [("0.27", liger) for liger in ["", "0.6.4", *first_versions(loss)]]
     found: dict[str, Any] = {}
-    for kind, liger_loss in itertools.product(kinds, (False, True)):
+    for kind, use_liger_kernel in itertools.product(kinds, (False, True)):
         results: dict[str, Any] = {}
         for trl, liger in pairs:
             notes: list[str] = []
             try:
-                settled = resolve_settings(Recipe("test", "", {"model": "a/b"}), kind | {"liger_loss": liger_loss})
+                settled = resolve_settings(
+                    Recipe("test", "", {"model": "a/b"}), kind | {"use_liger_kernel": use_liger_kernel}
+                )
                 result: Any = [loss.loss_fields(settled, installed(trl, liger), notes), notes]
             except BadInput as error:
                 result = [error.message, error.expected, error.hint]
             results[f"{trl}, {liger or 'no'} Liger"] = json.loads(json.dumps(result).replace(f"TRL {trl}", "TRL"))
         name = " ".join(f"{key}={value}" for key, value in kind.items())
-        found[f"{name}{' liger_loss' if liger_loss else ''}"] = by_first_version(results)
+        found[f"{name}{' use_liger_kernel' if use_liger_kernel else ''}"] = by_first_version(results)
     assert_as_recorded("settings/trl-losses", found)

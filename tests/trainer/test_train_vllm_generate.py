@@ -259,7 +259,7 @@ def sample(correction, lean, naming=None, calls=1, params=SamplingParams, scored
     if lean:
         trainer = object.__new__(SinglePassTrainer) if scored_once else SimpleNamespace()
         trainer.vllm_generation = generation
-        patch_generate(trainer, {"vllm_correction": correction}, multi_step=True)
+        patch_generate(trainer, {"vllm_importance_sampling_correction": correction}, multi_step=True)
     for _ in range(calls):
         assert generation.llm.reset_prefix_cache() is True  # as sync_weights does
         prompts, completions, numbers, _ = generation.generate(

@@ -68,7 +68,9 @@ def serving(paths: dict[str, Any], busy: list[int] | None = None) -> Iterator[di
 
 
 def settings_for(port: int) -> dict[str, Any]:
-    return defaults(model=MODEL, generation="vllm-server", vllm_server=f"127.0.0.1:{port}")
+    return defaults(
+        model=MODEL, use_vllm=True, vllm_mode="server", vllm_server_host="127.0.0.1", vllm_server_port=port
+    )
 
 
 def wait(settings: dict[str, Any], timeout: float = 30.0) -> tuple[int, list[str]]:
@@ -192,19 +194,27 @@ def test_two_forms_of_a_path_are_the_same_model(tmp_path: Any) -> None:
         assert wait(settings | {"model": str(tmp_path / "model")})[1] == []
 
 
-@pytest.mark.parametrize("address", ["", "node7", "node7:", ":8000", "node7:http", "node7:0", "node7:70000"])
-def test_an_invalid_address_is_refused(address: str) -> None:
-    given = {"model": MODEL, "data": "rows.jsonl", "generation": "vllm-server", "vllm_server": address}
-    with pytest.raises(BadInput, match=r"generation = vllm-server with (no vllm_server|vllm_server = ')") as caught:
-        resolve_settings(Recipe("mine", "", {"task": "dataset"}), given)
-    assert caught.value.expected == "HOST:PORT"
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"vllm_server_host": ""}, "vllm_server_host = ''"),
+        ({"vllm_server_host": "node7/x"}, "vllm_server_host = 'node7/x'"),
+        ({"vllm_server_port": 0}, "vllm_server_port = 0"),
+        ({"vllm_server_port": 70000}, "vllm_server_port = 70000"),
+    ],
+)
+def test_an_invalid_address_is_refused(given: dict[str, Any], message: str) -> None:
+    server = {"model": MODEL, "data": "rows.jsonl", "use_vllm": True, "vllm_mode": "server"}
+    with pytest.raises(BadInput) as caught:
+        resolve_settings(Recipe("mine", "", {"task": "dataset"}), server | given)
+    assert caught.value.message == f"settings: {message}"
 
 
-def test_no_server_is_contacted_without_vllm_server() -> None:
-    assert served.wait_for_server(settings_for(9) | {"generation": "vllm-colocate"}, pytest.fail) == 0
+def test_no_server_is_contacted_without_server_mode() -> None:
+    assert served.wait_for_server(settings_for(9) | {"vllm_mode": "colocate"}, pytest.fail) == 0
 
 
 def test_the_command_survives_a_path_with_spaces() -> None:
     assert "--model '/my models/a' --port 8000" in served.server_command(
-        {"model": "/my models/a", "vllm_server": "localhost:8000"}
+        {"model": "/my models/a", "vllm_server_host": "localhost", "vllm_server_port": 8000}
     )

@@ -80,7 +80,7 @@ def test_groups_with_equal_rewards_raise_no_signal(runs: Path) -> None:
     (event,) = RunDirectory(folder).read_events("alarm", name="no-signal")
     assert "frac_reward_zero_std 1, reward_std 0, mean reward 0.5" in event["message"]
     (event,) = RunDirectory(folder).read_events("alarm", name="truncation")
-    assert "mask_truncated" not in event["hint"]
+    assert "mask_truncated_completions" not in event["hint"]
     assert "rewards=" not in event["hint"]
 
 
@@ -209,7 +209,7 @@ def test_skipped_updates_do_not_count_as_lost_weights(tmp_path: Path) -> None:
     (tmp_path / "verl").mkdir()
     lines = [{"step": step, "data": {"train/loss": 1.0, "train/grad_norm": None}} for step in range(1, 7)]
     (tmp_path / "verl/metrics-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    make_recorder(tmp_path, "sft", micro_batch=2, has_dumps=False).read_line("a line\n")
+    make_recorder(tmp_path, "sft", per_device_train_batch_size=2, has_dumps=False).read_line("a line\n")
     (event,) = RunDirectory(tmp_path).read_events("alarm")
     assert (event["step"], event["name"]) == (5, "not-a-number")
     assert "such updates are skipped, 5 in a row" in event["message"]

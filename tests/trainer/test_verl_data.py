@@ -113,7 +113,7 @@ def test_the_check_counts_steps_and_makes_paths_absolute(tmp_path: Path, monkeyp
     assert resolved["data"] == str(tmp_path / "rows.jsonl")
     assert (summary["train_rows"], summary["held_out_rows"]) == (18, 2)
     assert count_steps(resolved, 18) == 8  # 4 full batches per epoch, two epochs
-    assert count_steps(resolved | {"steps": 3}, 18) == 3
+    assert count_steps(resolved | {"max_steps": 3}, 18) == 3
     with pytest.raises(BadInput, match="3 training rows for prompts_per_step = 4"):
         count_steps(resolved, 3)
 

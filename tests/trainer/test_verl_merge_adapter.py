@@ -53,9 +53,10 @@ def test_the_adapter_is_in_the_merged_model(tmp_path: Path) -> None:
     """verl 0.7.1's merger failed with an AttributeError, or wrote the base weights without the adapter."""
     base, run = make_model(tmp_path / "base"), tmp_path / "run"
     train_on_cpu(run, SETTINGS | {
-        "model": str(base), "data": str(write_rows(tmp_path / "rows.jsonl", range(10, 50))), "steps": 2, "epochs": 1,
-        "save_every": 2, "lora_rank": 4, "lora_alpha": 32, "learning_rate": 0.1, "lr_schedule": "constant",
-        "lr_warmup_share": 0.0,
+        "model": str(base), "data": str(write_rows(tmp_path / "rows.jsonl", range(10, 50))), "max_steps": 2,
+        "num_train_epochs": 1,
+        "save_steps": 2, "r": 4, "lora_alpha": 32, "learning_rate": 0.1, "lr_scheduler_type": "constant",
+        "warmup_ratio": 0.0,
     })  # fmt: skip
     compared = run_verl(COMPARE, run, base)
     assert compared.returncode == 0, compared.stderr[-3000:]

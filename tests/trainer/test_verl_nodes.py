@@ -117,7 +117,8 @@ def test_verl_starts_on_the_ray_of_two_nodes(cluster: Cluster, tmp_path: Path) -
     run = tmp_path / "run"
     settings = {
         "model": model, "data": rows, "held_out": "share=0.2", "prompts_per_step": 4,
-        "mini_batch": 4, "micro_batch": 1, "num_generations": 2, "gpus": 1, "options": "trainer.device=cpu",
+        "mini_batch": 4, "per_device_train_batch_size": 1, "num_generations": 2, "gpus": 1,
+        "options": "trainer.device=cpu",
         "max_prompt_length": 256, "sharding": "fsdp2", "dtype": "float32",
     }  # fmt: skip
     words = [f"--set={name}={value}" for name, value in settings.items()]

@@ -59,7 +59,7 @@ def test_options_of_the_ppo_recipe(verl: str) -> None:
 @pytest.mark.parametrize("recipe", ["verl-sft", "verl-ppo", "verl-grpo"])
 def test_an_evaluation_after_the_last_step_only(recipe: str) -> None:
     """ray_trainer.py: "if self.config.trainer.test_freq > 0 and (is_last_step or ...)", in 0.7.1 and 0.9.1."""
-    found, _ = options(recipe, "0.9.1", eval_every=0)
+    found, _ = options(recipe, "0.9.1", eval_steps=0)
     assert found["trainer.test_freq"] > 10**6
 
 
@@ -74,7 +74,7 @@ def test_options_of_the_sft_recipe(verl: str) -> None:
             found[f"data.{part}"] for part in ("prompt_key", "response_key", "prompt_dict_keys", "response_dict_keys")
         ]
         assert keys == ["extra_info", "extra_info", ["question"], ["answer"]]
-    else:  # the default packs rows by tokens, and micro_batch would have no effect
+    else:  # the default packs rows by tokens, and per_device_train_batch_size would have no effect
         assert (found["data.messages_key"], found["data.use_dynamic_bsz"]) == ("messages", False)
 
 
@@ -116,8 +116,8 @@ def test_only_a_resumed_run_loads_a_checkpoint() -> None:
 
 
 def test_unsupported_settings_are_refused() -> None:
-    assert "lr_schedule = constant" in error_message("verl-sft", "0.7.0", lr_schedule="constant")
-    assert options("verl-sft", "0.7.1", lr_schedule="constant")[0]["optim.lr_scheduler_type"] == "constant"
+    assert "lr_scheduler_type = constant" in error_message("verl-sft", "0.7.0", lr_scheduler_type="constant")
+    assert options("verl-sft", "0.7.1", lr_scheduler_type="constant")[0]["optim.lr_scheduler_type"] == "constant"
     assert "hard-code" in error_message("verl-grpo", "0.6.0", LaunchContext(gpus=8, attention="sdpa"))
     assert "dtype = float16" in error_message("verl-grpo", "0.5.0", dtype="float16")
     assert "overlong = filter" in error_message("verl-sft", "0.8.0", overlong="filter")
@@ -158,9 +158,9 @@ def test_dtype_is_an_option_or_refused(recipe: str, verl: str) -> None:
 
 
 def test_an_adapter_without_shards_cannot_be_merged() -> None:
-    assert "saves only the adapter" in error_message("verl-sft", "0.4.1", lora_rank=8)
-    assert options("verl-sft", "0.4.1", lora_rank=8, merge=False)[0]["model.lora_rank"] == 8
-    assert options("verl-sft", "0.5.0", lora_rank=8)[0]["model.lora_rank"] == 8
+    assert "saves only the adapter" in error_message("verl-sft", "0.4.1", r=8)
+    assert options("verl-sft", "0.4.1", r=8, merge=False)[0]["model.lora_rank"] == 8
+    assert options("verl-sft", "0.5.0", r=8)[0]["model.lora_rank"] == 8
 
 
 def test_without_flash_attn_batches_are_padded() -> None:
@@ -204,7 +204,9 @@ def test_indivisible_batches_are_refused() -> None:
     with pytest.raises(BadInput) as caught:
         options("verl-sft", "0.7.1", LaunchContext(gpus=6))
     assert (caught.value.expected, caught.value.hint) == ("a multiple of 48", "--set prompts_per_step=288")
-    assert "vllm_tensor_parallel = 3" in error_message("verl-ppo", "0.7.1", LaunchContext(gpus=8, tensor_parallel=3))
+    assert "vllm_tensor_parallel_size = 3" in error_message(
+        "verl-ppo", "0.7.1", LaunchContext(gpus=8, tensor_parallel=3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_indivisible_batches_are_refused() -> None:
     [
         ({"num_generations": 1}, "num_generations = 1"),
         ({"mini_batch": 60}, "mini_batch = 60"),
-        ({"save_every": 0}, "save_every = 0"),
+        ({"save_steps": 0}, "save_steps = 0"),
         ({"reward_function": "score"}, "reward_function = 'score'"),
         ({"report_to": ["wandbb"]}, "did you mean 'wandb'?"),
         ({"critic_learning_rate": 1e-4}, "belongs to task ppo"),
@@ -308,7 +310,7 @@ LLAMA_8B = {
 
 def test_launch_context_of_a_resumed_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
-    settings = settings_of("verl-grpo", model=str(tmp_path), attention="sdpa", vllm_tensor_parallel=0)
+    settings = settings_of("verl-grpo", model=str(tmp_path), attn_implementation="sdpa", vllm_tensor_parallel_size=0)
     run = RunDirectory(tmp_path / "runs/first")
     checkpoint = run.checkpoints / "global_step_20"
     inventory = Inventory(8, 80.0, "NVIDIA H100", flash_attention=False, cpus=96)
@@ -334,7 +336,9 @@ def test_launch_context_of_a_resumed_run(tmp_path: Path) -> None:
 def test_tensor_parallel_of_a_model_with_8_billion_parameters(tmp_path: Path) -> None:
     """8.03 billion 16-bit parameters are 15.0 GiB: in half of 0.4 of 80 GiB; of 24 GiB only on four GPUs."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
-    settings = settings_of("verl-grpo", model=str(tmp_path), vllm_share=0.4, vllm_tensor_parallel=0)
+    settings = settings_of(
+        "verl-grpo", model=str(tmp_path), vllm_gpu_memory_utilization=0.4, vllm_tensor_parallel_size=0
+    )
     for gib, expected in ((80.0, 1), (24.0, 4)):
         inventory = Inventory(8, gib, "NVIDIA", flash_attention=False)
         chosen, notes = choose_tensor_parallel(settings, inventory, 8)

@@ -18,8 +18,9 @@ def test_the_merged_model_is_pushed_and_no_file_contains_the_token(tmp_path: Pat
     base, run, home = make_model(tmp_path / "base"), tmp_path / "run", tmp_path / "home"
     home.mkdir()
     settings = SETTINGS | {
-        "model": str(base), "data": str(write_rows(tmp_path / "rows.jsonl", range(10, 50))), "steps": 2, "epochs": 1,
-        "save_every": 2, "push_to": "me/sums",
+        "model": str(base), "data": str(write_rows(tmp_path / "rows.jsonl", range(10, 50))), "max_steps": 2,
+        "num_train_epochs": 1,
+        "save_steps": 2, "hub_model_id": "me/sums",
     }  # fmt: skip
     with serve_hub() as hub:
         output = train_on_cpu(run, settings, **variables(hub, home, HF_TOKEN="hf_right"))

@@ -54,8 +54,8 @@ def test_assignments_use_the_settings_of_verl() -> None:
     )
     assert result["settings"]["critic_learning_rate"] == 2e-5
     assert result["settings"]["options"] == ["trainer.balance_batch=false"]
-    wrong = run_check(recipe="verl-ppo", assignments=["vllm_sleep=true"])["error"]
-    assert "unknown setting 'vllm_sleep'" in wrong["message"]
+    wrong = run_check(recipe="verl-ppo", assignments=["vllm_enable_sleep_mode=true"])["error"]
+    assert "unknown setting 'vllm_enable_sleep_mode'" in wrong["message"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,8 @@ def write_run(folder: Path, **settings: Any) -> Path:
         "".join(json.dumps({"question": f"{i} + 1?", "answer": f"#### {i + 1}"}) + "\n" for i in range(20))
     )
     settings = run_check(
-        recipe="verl-sft", settings={"data": str(rows), "prompts_per_step": 2, "micro_batch": 2, **settings}
+        recipe="verl-sft",
+        settings={"data": str(rows), "prompts_per_step": 2, "per_device_train_batch_size": 2, **settings},
     )["settings"]
     run = {"schema": 1, "recipe": "verl-sft", "engine": "verl", "settings": settings}
     (folder / "run.json").write_text(json.dumps(run))
@@ -125,7 +126,7 @@ def test_a_folder_with_only_an_error_can_be_used_again(tmp_path: Path) -> None:
     rows = write_run(tmp_path / "other").parent / "rows.jsonl"
     run = tmp_path / "run"
     words = ["train", "verl-sft", "--unverified", f"--python={sys.executable}", f"--run={run}", f"--set=data={rows}"]
-    words += ["--set=prompts_per_step=2", "--set=micro_batch=2"]
+    words += ["--set=prompts_per_step=2", "--set=per_device_train_batch_size=2"]
 
     def start_run() -> str:
         done = envdoctor(*words, home=tmp_path)
@@ -254,7 +255,7 @@ def test_the_model_card_contains_no_local_path(tmp_path: Path) -> None:
             "model": str(tmp_path),
             "data": str(write_run(tmp_path / "r").parent / "rows.jsonl"),
             "prompts_per_step": 2,
-            "micro_batch": 2,
+            "per_device_train_batch_size": 2,
         },
     )
     result = {

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.stack, needs_verl]
 
 def test_not_a_number_stops_a_run(tmp_path: Path) -> None:
     settings = SETTINGS | {
-        "model": str(make_model(tmp_path / "model", weight=float("nan"))), "epochs": 50, "save_every": 0,
+        "model": str(make_model(tmp_path / "model", weight=float("nan"))), "num_train_epochs": 50, "save_steps": 0,
         "data": str(write_rows(tmp_path / "rows.jsonl", range(200))), "stop_on": ["not-a-number"],
     }  # fmt: skip
     request = json.dumps({"recipe": "verl-sft", "settings": settings})

@@ -34,11 +34,11 @@ def choose_attention(
         if reason := find_obstacle(requested, **facts):
             instead = "flex_attention" if has_sinks and "flex_attention" in with_sinks else "eager"
             raise BadInput(
-                f"attention = {requested}: {reason}",
+                f"attn_implementation = {requested}: {reason}",
                 expected="eager or flex_attention for a model with attention sinks"
                 if has_sinks
                 else f"auto, or one of {', '.join(NAMES)} that this environment has",
-                hint=f"--set attention={instead if has_sinks else 'auto'}",
+                hint=f"--set attn_implementation={instead if has_sinks else 'auto'}",
             )
         return requested, []
     rejected = []
@@ -104,7 +104,7 @@ def check_sinks(model: Any, attention: str) -> None:
     unsafe = attention == "sdpa" or attention in FLASH
     if unsafe and any(name.endswith(".sinks") for name, _ in model.named_parameters()):
         raise BadInput(
-            f"attention = {attention}: it drops the attention sinks that {model.config.model_type} has",
+            f"attn_implementation = {attention}: it drops the attention sinks that {model.config.model_type} has",
             expected="eager or flex_attention for a model with attention sinks",
-            hint="--set attention=eager",
+            hint="--set attn_implementation=eager",
         )

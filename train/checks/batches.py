@@ -38,26 +38,27 @@ def check_batches(settings: Mapping[str, Any], ranks: int) -> tuple[int, int]:
             hint=f"--set prompts_per_step={math.ceil(settings['prompts_per_step'] / ranks) * ranks}",
         )
     per_gpu = completions // ranks
-    micro = settings["micro_batch"] or per_gpu
+    micro = settings["per_device_train_batch_size"] or per_gpu
     if per_gpu % micro:
         raise BadInput(
-            f"micro_batch = {micro} for {per_gpu} completions per GPU ({completions} on {ranks} GPUs)",
+            f"per_device_train_batch_size = {micro} for {per_gpu} completions per GPU "
+            f"({completions} on {ranks} GPUs)",
             expected=f"a divisor of {per_gpu}",
-            hint=f"--set micro_batch={math.gcd(per_gpu, micro)}",
+            hint=f"--set per_device_train_batch_size={math.gcd(per_gpu, micro)}",
         )
-    tensor_parallel = settings["vllm_tensor_parallel"]
+    tensor_parallel = settings["vllm_tensor_parallel_size"]
     if ranks % tensor_parallel:
         raise BadInput(
-            f"vllm_tensor_parallel = {tensor_parallel} on {ranks} GPUs",
+            f"vllm_tensor_parallel_size = {tensor_parallel} on {ranks} GPUs",
             expected=f"a divisor of {ranks}",
-            hint="--set vllm_tensor_parallel=1",
+            hint="--set vllm_tensor_parallel_size=1",
         )
     return per_gpu, micro
 
 
 def count_steps(settings: Mapping[str, Any], prompts: int) -> int:
     """The optimizer steps of a run, as transformers counts them; TRL drops an incomplete batch of prompts."""
-    if settings["steps"]:
-        return int(settings["steps"])
+    if settings["max_steps"] > 0:
+        return int(settings["max_steps"])
     per_epoch = max(1, prompts // settings["prompts_per_step"] * settings["num_iterations"])
-    return math.ceil(settings["epochs"] * per_epoch)
+    return math.ceil(settings["num_train_epochs"] * per_epoch)

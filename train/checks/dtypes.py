@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+from checks.engines import quantization_setting, quantization_type
 from settings import BadInput
 
 BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
@@ -13,7 +14,7 @@ BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
 
 def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -> tuple[str, str, list[str]]:
     """(compute type, type of the weights, notes)."""
-    requested, full = settings["dtype"], not settings["lora_rank"]
+    requested, full = settings["dtype"], not settings["r"]
     if stored == "mxfp4":
         if requested not in ("auto", "bfloat16"):
             raise BadInput(
@@ -23,7 +24,7 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
             )
         return "bfloat16", "bfloat16", []
     if requested == "auto":
-        quantized = settings["quantization"] in BITSANDBYTES or stored == "bitsandbytes"
+        quantized = quantization_type(settings) in BITSANDBYTES or stored == "bitsandbytes"
         # Trained weights are in float32: bfloat16 would lose small updates. Frozen weights lose nothing.
         requested = "bfloat16" if quantized or (has_bfloat16 and not full) else "float32"
     if requested == "float16" and full:
@@ -46,21 +47,24 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
 
 def check_quantization(settings: dict[str, Any], stored: str, *, device: str, installed: Collection[str]) -> None:
     """Refuse combinations of quantization, checkpoint, device and packages that do not work."""
-    wanted = settings["quantization"]
+    wanted = quantization_type(settings)
+    setting = quantization_setting(wanted)
+    off = f"--set {setting.partition(' ')[0]}=false"
     if stored == "mxfp4" and wanted != "none":
         raise BadInput(
-            f"quantization = {wanted}, but {settings['model']} is MXFP4, which bitsandbytes does not support",
-            expected="quantization none (MXFP4 is unpacked to bfloat16), or a bfloat16 copy of the model",
-            hint="--set quantization=none",
+            f"{setting}, but {settings['model']} is MXFP4, which bitsandbytes does not support",
+            expected="no quantization (MXFP4 is unpacked to bfloat16), or a bfloat16 copy of the model",
+            hint=off,
         )
+    model_is_quantized = f"{settings['model']} is quantized"
     by_bitsandbytes = wanted in BITSANDBYTES or stored == "bitsandbytes"
     # transformers refuses it when the trainer is constructed (validate_quantization_for_training).
-    if (by_bitsandbytes or stored not in ("", "mxfp4")) and not settings["lora_rank"]:
-        what = f"quantization = {wanted}" if wanted != "none" else f"{settings['model']} is quantized"
+    if (by_bitsandbytes or stored not in ("", "mxfp4")) and not settings["r"]:
+        what = setting if wanted != "none" else model_is_quantized
         raise BadInput(
-            f"{what}, and lora_rank = 0 trains every weight",
+            f"{what}, and r = 0 trains every weight",
             expected="an adapter: quantized weights are frozen",
-            hint="--set lora_rank=16",
+            hint="--set r=16",
         )
     if stored == "bitsandbytes" and settings["merge"]:
         raise BadInput(
@@ -70,9 +74,9 @@ def check_quantization(settings: dict[str, Any], stored: str, *, device: str, in
         )
     if by_bitsandbytes and "bitsandbytes" not in installed:
         raise BadInput(
-            f"quantization = {wanted if wanted != 'none' else stored}, but bitsandbytes is not installed",
+            f"{setting if wanted != 'none' else model_is_quantized}, but bitsandbytes is not installed",
             expected="an environment with bitsandbytes",
-            hint="--set quantization=none, or choose such a profile: envdoctor profiles",
+            hint=f"{off}, or choose such a profile: envdoctor profiles",
         )
     if settings["device_map"] and (device == "cpu" or int(os.environ.get("WORLD_SIZE", "1")) > 1):
         where = "on a CPU" if device == "cpu" else "in each of several processes"

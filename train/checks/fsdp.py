@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from checks.engines import ENGINE_SETTINGS, sampling_engine
 from settings import BadInput, format_value
 
 if TYPE_CHECKING:
     from packaging.version import Version  # missing where only settings are checked
 
-OFF = "--set sharding=none"
+OFF = "--set fsdp="
 # On any other device accelerate silently uses DDP (AcceleratorState: FSDP for MULTI_GPU and similar).
 DEVICES = ("cuda",)
 # From these versions on TRL and accelerate support FSDP2 for the reference model and the log-probabilities.
@@ -26,8 +27,8 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 def fsdp_fields(
     settings: Mapping[str, Any], versions: Mapping[str, Version | None], *, device: str, ranks: int
 ) -> dict[str, Any]:
-    """GRPOConfig's fields for `sharding`; none without it. Refuses unsupported combinations."""
-    if settings["sharding"] != "fsdp":
+    """GRPOConfig's fields for `fsdp`; none without it. Refuses unsupported combinations."""
+    if not settings["fsdp"]:
         return {}
     from packaging.version import Version
 
@@ -35,7 +36,7 @@ def fsdp_fields(
     for name, least in MINIMUM_VERSIONS.items():
         if (versions.get(name) or Version("0")) < Version(least):
             raise BadInput(
-                f"sharding = fsdp with {name} {versions.get(name)}",
+                f"fsdp = full_shard with {name} {versions.get(name)}",
                 expected=f"{name} {least} or newer", hint=f"envdoctor profiles, or {OFF}",
             )  # fmt: skip
     check_fsdp_settings(settings)
@@ -49,50 +50,52 @@ def fsdp_fields(
             "state_dict_type": "SHARDED_STATE_DICT",
             # Within a gathered layer; transformers' own checkpointing may gather it again. Not with an adapter: PEFT
             # does not find it under accelerate's wrapper, and would save empty files (peft 0.21, accelerate 1.15).
-            "activation_checkpointing": settings["gradient_checkpointing"] and not settings["lora_rank"],
+            "activation_checkpointing": settings["gradient_checkpointing"] and not settings["r"],
         },
-        "gradient_checkpointing": settings["gradient_checkpointing"] and settings["lora_rank"] > 0,
+        "gradient_checkpointing": settings["gradient_checkpointing"] and settings["r"] > 0,
     }
 
 
 def check_fsdp_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that FSDP does not support on any machine. Standard library only."""
-    for message, expected, hint in _setting_conflicts(settings) if settings["sharding"] == "fsdp" else ():
-        raise BadInput(f"sharding = fsdp {message}", expected=expected, hint=hint)
+    for message, expected, hint in _setting_conflicts(settings) if settings["fsdp"] else ():
+        raise BadInput(f"fsdp = full_shard {message}", expected=expected, hint=hint)
 
 
 def check_fsdp_processes(device: str, ranks: int) -> None:
     """Refuse a device or a number of ranks without FSDP."""
     if device not in DEVICES:
         raise BadInput(
-            f"sharding = fsdp on device = {device}",
+            f"fsdp = full_shard on device {device}",
             expected="one GPU per process: on a CPU accelerate silently uses DDP",
             hint=OFF,
         )
     if ranks < 2:
         raise BadInput(
-            "sharding = fsdp in one process",
+            "fsdp = full_shard in one process",
             expected="at least two GPUs, one process per GPU",
             hint=f"--gpus 2, or {OFF}",
         )
 
 
 def _setting_conflicts(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    kind, full = settings["dtype"], not settings["lora_rank"]
+    kind, full, engine = settings["dtype"], not settings["r"], sampling_engine(settings)
     rules = [
         # setting, whether it conflicts, expected, replacement
-        ("generation", settings["generation"] != "transformers",
-         "generation = transformers: no other is tested with sharded weights", "transformers"),
-        ("quantization", settings["quantization"] != "none",
-         "weights in 16 or 32 bits: those of bitsandbytes cannot be sharded", "none"),
+        (ENGINE_SETTINGS[engine].partition(" ")[0], engine != "transformers",
+         "generation by transformers: no other is tested with sharded weights", "false"),
+        ("load_in_4bit", settings["load_in_4bit"],
+         "weights in 16 or 32 bits: those of bitsandbytes cannot be sharded", "false"),
+        ("load_in_8bit", settings["load_in_8bit"],
+         "weights in 16 or 32 bits: those of bitsandbytes cannot be sharded", "false"),
         ("dtype", kind == "float16", "bfloat16: a GradScaler is untested with sharded gradients", "auto"),
         ("dtype", kind == "bfloat16" and full,
          "dtype = auto: accelerate converts trained weights to float32", "auto"),
-        ("optimizer", settings["optimizer"] not in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}", OPTIMIZERS[0]),
-        ("lora_target_parameters", bool(settings["lora_target_parameters"]),
-         "lora_targets alone: adapters on parameters are untested with sharded weights", ""),
+        ("optim", settings["optim"] not in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}", OPTIMIZERS[0]),
+        ("target_parameters", bool(settings["target_parameters"]),
+         "target_modules alone: adapters on parameters are untested with sharded weights", ""),
         ("liger_kernels", settings["liger_kernels"] == "on", "liger_kernels = off: untested with FSDP", "off"),
-        ("compile", settings["compile"], "compile = false: untested with FSDP", "false"),
+        ("torch_compile", settings["torch_compile"], "torch_compile = false: untested with FSDP", "false"),
         ("merge", settings["merge"], "merge = false: no rank has the full model", "false"),
     ]  # fmt: skip
     return [

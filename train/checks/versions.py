@@ -28,12 +28,12 @@ def restores_weights_on_wake(trl: str) -> bool:
 
 
 def check_sleep(settings: Mapping[str, Any], trl: str) -> None:
-    """Refuse vllm_sleep where TRL lacks it or wakes up with other weights; an unknown version passes."""
-    if not settings["vllm_sleep"] or not trl or restores_weights_on_wake(trl):
+    """Refuse vllm_enable_sleep_mode where TRL lacks it or wakes up with other weights; an unknown version passes."""
+    if not settings["vllm_enable_sleep_mode"] or not trl or restores_weights_on_wake(trl):
         return
     why = ", which does not restore the trained weights at wake-up" if at_least(trl, (0, 23)) else ""
     raise BadInput(
-        f"vllm_sleep = true with TRL {trl}{why}",
+        f"vllm_enable_sleep_mode = true with TRL {trl}{why}",
         expected=SLEEP_VERSIONS,
-        hint="--set vllm_sleep=false, and a smaller --set vllm_share",
+        hint="--set vllm_enable_sleep_mode=false, and a smaller --set vllm_gpu_memory_utilization",
     )

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from checks.engines import sampling_engine
 from settings import BadInput
 
 Row = dict[str, Any]
@@ -128,7 +129,7 @@ def encode(rows: Sequence[Row], tokenizer: Any, settings: dict[str, Any]) -> lis
     """Return the token ids of each prompt, as the installed TRL makes them; equal prompts are encoded once."""
     form = "text" if isinstance(rows[0]["prompt"], str) else "messages"
     special = adds_special_tokens(
-        importlib.metadata.version("trl"), settings["generation"], messages=form == "messages"
+        importlib.metadata.version("trl"), sampling_engine(settings), messages=form == "messages"
     )
     keys = [row["prompt"] if form == "text" else json.dumps(row["prompt"]) for row in rows]
     first_rows = dict(zip(reversed(keys), reversed(rows), strict=True))
@@ -165,7 +166,7 @@ def _measure(
     ordered, longest = sorted(counts), counts.index(max(counts))
     window, bound = choose_bounds(settings, context)
     is_text = isinstance(rows[0]["prompt"], str)
-    special = adds_special_tokens(importlib.metadata.version("trl"), settings["generation"], messages=not is_text)
+    special = adds_special_tokens(importlib.metadata.version("trl"), sampling_engine(settings), messages=not is_text)
     return PromptLengths(
         prompts=len(counts),
         longest=counts[longest],

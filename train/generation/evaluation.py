@@ -19,8 +19,8 @@ class Evaluator:
 
     def __init__(self, run: RunDirectory, task: Any, policy: Policy, settings: dict[str, Any], ranks: Ranks) -> None:
         self.run, self.task, self.policy, self.settings, self.ranks = run, task, policy, settings, ranks
-        self.samples, self.temperature = settings["eval_samples"], settings["temperature"]
-        self.batch_size = settings["eval_batch"]
+        self.samples, self.temperature = settings["num_generations_eval"], settings["temperature"]
+        self.batch_size = settings["per_device_eval_batch_size"]
         self.engine: Any = None  # a vLLM engine of `evaluation_engines`; none: the model itself
         self.trainer: Any = None  # TRL's, with the state that rewards read
         self.end_tokens: list[int] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from checks.engines import sampling_engine
 from patches.vllm_multi_step import multi_step_scheduling
 from run.ranks import Ranks
 
@@ -68,12 +69,16 @@ def choose_evaluation_engine(
 ) -> Colocated | Served | None:
     """The engine for the evaluation. None: the model itself generates.
 
-    That is without vLLM, with vllm_sleep or vllm_tensor_parallel, and with a server before TRL 0.28.
+    That is without vLLM, with vllm_enable_sleep_mode or vllm_tensor_parallel_size, and with a server before TRL 0.28.
     """
     generation = getattr(trainer, "vllm_generation", None)  # from TRL 0.28
-    if settings["generation"] == "vllm-server" and generation is not None:
+    if sampling_engine(settings) == "vllm-server" and generation is not None:
         return Served(getattr(generation, "vllm_client", None), generation.sync_weights, ranks)
-    if settings["generation"] != "vllm-colocate" or settings["vllm_sleep"] or settings["vllm_tensor_parallel"] > 1:
+    if (
+        sampling_engine(settings) != "vllm-colocate"
+        or settings["vllm_enable_sleep_mode"]
+        or settings["vllm_tensor_parallel_size"] > 1
+    ):
         return None
     if generation is not None:
         return Colocated(generation.llm, generation.sync_weights, multi_step)

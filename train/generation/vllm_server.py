@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from checks.engines import sampling_engine
 from settings import BadInput
 
 START_TIMEOUT = 240.0  # seconds; TRL's vllm_server_timeout
@@ -25,13 +26,13 @@ MAX_BYTES = 8 << 20
 
 
 def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], timeout: float = START_TIMEOUT) -> int:
-    """Wait for the server, and return its max_model_len; 0: unknown, or generation is not vllm-server.
+    """Wait for the server, and return its max_model_len; 0: unknown, or no server is used.
 
     BadInput where no server answers within `timeout` seconds, or it does not accept weights.
     """
-    if settings["generation"] != "vllm-server":
+    if sampling_engine(settings) != "vllm-server":
         return 0
-    address, command = settings["vllm_server"], server_command(settings)
+    address, command = server_address(settings), server_command(settings)
     base = f"http://{address}"
     _wait_until_ready(base, command, note, timeout)
     if not isinstance(_value_at(_get_json(f"{base}/get_world_size"), "world_size"), int):
@@ -63,16 +64,21 @@ def check_length(length: int, needed: int, settings: dict[str, Any]) -> None:
     """Refuse a server whose max_model_len is shorter than a prompt and its completion."""
     if 0 < length < needed:
         raise BadInput(
-            f"the server at {settings['vllm_server']} has max_model_len {length}, "
+            f"the server at {server_address(settings)} has max_model_len {length}, "
             f"a prompt and completion need {needed}",
             expected=f"--max-model-len of at least {needed}",
             hint=f"{server_command(settings)} --max_model_len {needed}",
         )
 
 
+def server_address(settings: dict[str, Any]) -> str:
+    """HOST:PORT of the server."""
+    return f"{settings['vllm_server_host']}:{settings['vllm_server_port']}"
+
+
 def server_command(settings: dict[str, Any]) -> str:
     """The command that starts the server on the second GPU, with TRL 0.15 or later."""
-    port = settings["vllm_server"].rpartition(":")[2]
+    port = str(settings["vllm_server_port"])
     start = [sys.executable, "-m", "trl.scripts.vllm_serve", "--model", settings["model"], "--port", port]
     return f"CUDA_VISIBLE_DEVICES=1 {shlex.join(start)}"
 

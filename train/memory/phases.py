@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from checks.engines import sampling_engine
 from memory import formulas
 from memory.formulas import GIB, MicroBatch
 from memory.shape import gathered_sizes
@@ -19,7 +20,7 @@ from memory.workload import Workload
 MAX_VLLM_SHARE = 0.95
 MAX_USE = 0.99  # of the free memory; a fuller plan does not count as fitting, since the formulas have a few % error
 PHASES = ("load", "generate", "score", "update", "step")
-SLEEP_PHASES = ("score", "update", "step")  # vLLM is asleep in these if vllm_sleep is on
+SLEEP_PHASES = ("score", "update", "step")  # vLLM is asleep in these if vllm_enable_sleep_mode is on
 ALLOCATED_LATER = ("optimizer", "DDP buckets")  # allocated when the training starts, after the load phase
 
 
@@ -49,7 +50,7 @@ class MemoryPlan:
         self.shape, self.settings = workload.shape, workload.settings
         self.memory = machine.get("memory") or 0
         self.free = machine.get("free") or self.memory
-        self.colocated = self.settings["generation"] == "vllm-colocate"
+        self.colocated = sampling_engine(self.settings) == "vllm-colocate"
         self.ddp = workload.world_size > 1 and not workload.sharded
 
     def persistent_parts(self) -> list[Part]:
@@ -70,9 +71,9 @@ class MemoryPlan:
             parts.append(Part("reference model", weights, "beta > 0: a copy of the initial policy"))
         if work.lora:
             size = work.trained_parameters * 4 // (work.shards if work.sharded else 1)
-            reason = f"{work.trained_parameters:,} parameters, rank {settings['lora_rank']}, float32"
+            reason = f"{work.trained_parameters:,} parameters, rank {settings['r']}, float32"
             parts.append(Part("LoRA", size, reason))
-        if settings["generation"] == "transformers-graphs":
+        if sampling_engine(settings) == "transformers-graphs":
             size = 2 if work.precision == "mixed" else work.dtype_bytes
             cache = formulas.kv_cache_bytes(shape, work.completions, work.prompt + work.completion, size)
             parts.append(Part("KV cache", cache, f"static for the CUDA graph: {work.completions} completions"))
@@ -81,14 +82,14 @@ class MemoryPlan:
         if self.ddp:
             parts.append(Part("DDP buckets", self.gradient_bytes(), "contain the gradients, allocated in all phases"))
         on_gpu, _, _ = self.optimizer_bytes()
-        reason = f"{settings['optimizer']} over {work.trained_parameters:,} parameters"
+        reason = f"{settings['optim']} over {work.trained_parameters:,} parameters"
         parts.append(Part("optimizer", on_gpu, reason))
         return parts
 
     def optimizer_bytes(self) -> tuple[int, int, int]:
         """Return (on the GPU, on the host, temporary during a step)."""
         trained = self.work.trained_parameters // self.work.shards
-        return formulas.optimizer_bytes(self.settings["optimizer"], trained, self.work.trained_bytes)
+        return formulas.optimizer_bytes(self.settings["optim"], trained, self.work.trained_bytes)
 
     def gradient_bytes(self) -> int:
         """Return the bytes of all gradients on this GPU."""
@@ -141,8 +142,8 @@ class MemoryPlan:
             parts.append(Part("bfloat16 copies", size, "autocast's copies of the float32 weights, until backward"))
         if work.quantization != "none":
             parts.append(Part("dequantized", self._largest_matrix(), "the largest matrix"))
-        if work.lora and self.settings["lora_target_parameters"]:
-            targets = list(self.settings["lora_target_parameters"])
+        if work.lora and self.settings["target_parameters"]:
+            targets = list(self.settings["target_parameters"])
             size = formulas.expert_deltas(shape, targets, work.dtype_bytes)
             parts.append(Part("expert deltas", size, "PEFT materialises B @ A at the size of its targets"))
         micro_batches = math.ceil(work.completions / work.micro_batch)
@@ -165,7 +166,7 @@ class MemoryPlan:
     def _computes_old_logprobs(self) -> bool:
         """Whether TRL computes log-probabilities of the completions before the update."""
         settings = self.settings
-        return settings["beta"] > 0 or settings["num_iterations"] > 1 or settings["generation"].startswith("vllm")
+        return settings["beta"] > 0 or settings["num_iterations"] > 1 or settings["use_vllm"]
 
     def _scoring_parts(self) -> list[Part]:
         work, batch = self.work, self.work.model_pass(backward=False)
@@ -185,7 +186,7 @@ class MemoryPlan:
         return parts
 
     def _generation_parts(self) -> list[Part]:
-        work, generation = self.work, self.settings["generation"]
+        work, generation = self.work, sampling_engine(self.settings)
         if generation.startswith("vllm"):
             return []
         # TRL lets transformers generate all completions of a step at once, whatever the micro-batch.
@@ -222,7 +223,7 @@ class MemoryPlan:
         )  # fmt: skip
         weights = formulas.mxfp4_bytes(shape) if shape.quant_method == "mxfp4" else weights
         length = settings["vllm_max_model_length"] or work.prompt + work.completion
-        tensor_parallel = settings["vllm_tensor_parallel"]
+        tensor_parallel = settings["vllm_tensor_parallel_size"]
         group = formulas.kv_cache_bytes(shape, settings["num_generations"], length, 2)
         full = formulas.kv_cache_bytes(shape, work.completions * tensor_parallel, length, 2)
         fixed = weights // tensor_parallel + formulas.VLLM_INSIDE_SHARE
@@ -233,9 +234,11 @@ class MemoryPlan:
         if not self.colocated:
             return VllmShare()
         minimum, maximum = self.vllm_bounds()
-        share, notes = self.settings["vllm_share"], []
+        share, notes = self.settings["vllm_gpu_memory_utilization"], []
         if not share and self.memory:
-            awake = [phase for phase in PHASES if not (self.settings["vllm_sleep"] and phase in SLEEP_PHASES)]
+            awake = [
+                phase for phase in PHASES if not (self.settings["vllm_enable_sleep_mode"] and phase in SLEEP_PHASES)
+            ]
             rest = MAX_USE * self.free - max(trainer[phase] for phase in awake)
             share = math.floor(100 * rest / self.memory) / 100
             if share * self.memory < minimum:
@@ -255,7 +258,7 @@ class MemoryPlan:
         """Return vLLM's bytes by phase."""
         if not self.colocated:
             return dict.fromkeys(PHASES, 0)
-        sleeps = bool(self.settings["vllm_sleep"])
+        sleeps = bool(self.settings["vllm_enable_sleep_mode"])
         return {phase: formulas.VLLM_ASLEEP if sleeps and phase in SLEEP_PHASES else awake for phase in PHASES}
 
     def as_record(self) -> dict[str, Any]:
@@ -280,7 +283,7 @@ class MemoryPlan:
         parts = [part for part in persistent if peak_phase != "load" or part.name not in ALLOCATED_LATER]
         parts += temporary[peak_phase]
         if vllm_sizes[peak_phase]:
-            asleep = bool(settings["vllm_sleep"]) and peak_phase in SLEEP_PHASES
+            asleep = bool(settings["vllm_enable_sleep_mode"]) and peak_phase in SLEEP_PHASES
             reason = "asleep" if asleep else f"share {vllm.share:.2f} of the GPU's memory"
             parts.append(Part("vLLM", vllm_sizes[peak_phase], reason))
         libraries = "context, workspaces" + (", NCCL" if work.world_size > 1 else "")
@@ -294,7 +297,7 @@ class MemoryPlan:
             "trained": work.trained_parameters, "gpus": work.gpus, "gpu": self.machine.get("name") or "",
             "memory": self.memory, "free": self.free, "usable": int(MAX_USE * self.free),
             "prompt_tokens": work.prompt, "completion_tokens": work.completion,
-            "answers": work.completions, "micro_batch": work.micro_batch, "dtype": work.dtype,
+            "answers": work.completions, "per_device_train_batch_size": work.micro_batch, "dtype": work.dtype,
             "attention": work.attention,
             "parts": [{"part": name, "bytes": size, "why": reason} for name, size, reason in parts if size > 0],
             "phases": {phase: size for phase, size in phases.items() if temporary[phase] or vllm_sizes[phase]},
@@ -304,13 +307,13 @@ class MemoryPlan:
             "needed": max(trainer[phase] + vllm_minimum[phase] for phase in PHASES),
             "host": self._host_bytes(), "fits": fits,
             "vllm_shortage": max(0, vllm.minimum - vllm.size) if self.memory else 0,
-            "vllm_share": round(vllm.share, 2) if has_share else None,
-            "vllm_share_computed": has_share and not settings["vllm_share"],
+            "vllm_gpu_memory_utilization": round(vllm.share, 2) if has_share else None,
+            "vllm_share_computed": has_share and not settings["vllm_gpu_memory_utilization"],
             "notes": [*work.notes, *vllm.notes],
         }  # fmt: skip
 
     def _host_bytes(self) -> int:
         """Host memory in addition to the libraries: paged optimizer states, and the weights of a sleeping vLLM."""
-        sleeps = self.colocated and self.settings["vllm_sleep"]
+        sleeps = self.colocated and self.settings["vllm_enable_sleep_mode"]
         weights = self.vllm_bounds()[0] - formulas.VLLM_INSIDE_SHARE if sleeps else 0
         return self.optimizer_bytes()[1] + weights

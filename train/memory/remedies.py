@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checks.batches import divisors
+from checks.engines import quantization_type, sampling_engine
 from checks.fsdp import MINIMUM_VERSIONS
 from checks.versions import SLEEP_VERSIONS, at_least, restores_weights_on_wake
 from memory.shape import ModelShape
@@ -13,6 +14,7 @@ from settings import setting_definitions
 
 Change = tuple[dict[str, Any], str]  # (settings, the effect in words)
 Replan = Callable[[dict[str, Any]], dict[str, Any] | None]  # returns None for settings that the trainer refuses
+BATCH = "per_device_train_batch_size"
 LIGER_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")  # supported by every Liger release of the last year
 MIN_SAVING = 0.02  # of the peak; a change that saves less is no remedy
 SMALLEST_SAVING = 0.001  # of the peak; what is shown as a saving
@@ -30,8 +32,8 @@ def find_remedies(
     selected = next((changes for changes in selections if _fits(changes, replan)), selections[0])
     if _fits(selected, replan):  # with all changes known, one may be needless or the micro-batch too small
         selected = _minimal(selected, replan)
-        for larger in (change for change in reversed(candidates) if change[0].keys() == {"micro_batch"}):
-            trial = [larger if "micro_batch" in change[0] else change for change in selected]
+        for larger in (change for change in reversed(candidates) if change[0].keys() == {BATCH}):
+            trial = [larger if BATCH in change[0] else change for change in selected]
             selected = trial if _fits(trial, replan) else selected
     return _with_savings(_by_saving(selected, baseline, replan), baseline, replan)
 
@@ -84,15 +86,13 @@ def _alternatives(candidates: list[Change], settings: dict[str, Any]) -> list[li
 
     Sharding and vLLM exclude other candidates.
     """
-    lists = [candidates, [change for change in candidates if "sharding" not in change[0]]]
-    if settings["generation"] == "vllm-colocate":
+    lists = [candidates, [change for change in candidates if "fsdp" not in change[0]]]
+    if sampling_engine(settings) == "vllm-colocate":
         vllm_defaults = {
-            word.name: word.default
-            for word in setting_definitions().values()
-            if word.requires.startswith("generation=")
+            word.name: word.default for word in setting_definitions().values() if "use_vllm" in word.requires
         }
         resets = {name: default for name, default in vllm_defaults.items() if settings[name] != default}
-        without_vllm = {"generation": "transformers", **resets}, "no second copy of the weights; slower generation"
+        without_vllm = {"use_vllm": False, **resets}, "no second copy of the weights; slower generation"
         lists.append([without_vllm, *(c for c in lists[1] if not c[0].keys() & vllm_defaults.keys())])
     return lists
 
@@ -153,33 +153,34 @@ def _merge(changes: list[Change]) -> dict[str, Any]:
 
 def _candidates(shape: ModelShape, settings: dict[str, Any], baseline: dict[str, Any], trl: str) -> list[Change]:
     """Return the possible changes: first those without effect on the result, then on speed, then on learning."""
-    smaller = [size for size in divisors(baseline["answers"]) if size < baseline["micro_batch"]]
+    smaller = [size for size in divisors(baseline["answers"]) if size < baseline[BATCH]]
     fsdp_trl = MINIMUM_VERSIONS["trl"]
-    unquantized, rank = settings["quantization"] == "none" and not shape.bitsandbytes_type, settings["lora_rank"]
+    unquantized, rank = quantization_type(settings) == "none" and not shape.bitsandbytes_type, settings["r"]
     attention = "flex_attention" if shape.model_type == "gpt_oss" else "sdpa"
     rows: list[tuple[bool, dict[str, Any], str]] = [
         # Without the setting the plan already uses the largest micro-batch that fits.
-        *((settings["micro_batch"] > 0, {"micro_batch": size}, "fewer completions per pass; the same result")
+        *((settings[BATCH] > 0, {BATCH: size}, "fewer completions per pass; the same result")
           for size in _halvings(smaller)),
         # TRL 1.15 and later do not hold the logits either; 1.14 uses this setting for every loss.
         (not at_least(trl, (1, 15)) and (settings["loss_type"] in LIGER_LOSSES or at_least(trl, (1, 14))),
-         {"liger_loss": True},
+         {"use_liger_kernel": True},
          "never holds all logits of a micro-batch; needs the package liger-kernel"),
-        (settings["vllm_share"] > 0, {"vllm_share": 0.0}, "the share that this plan computes"),
-        (not trl or at_least(trl, tuple(map(int, fsdp_trl.split(".")))), {"sharding": "fsdp"},
+        (settings["vllm_gpu_memory_utilization"] > 0, {"vllm_gpu_memory_utilization": 0.0},
+         "the share that this plan computes"),
+        (not trl or at_least(trl, tuple(map(int, fsdp_trl.split(".")))), {"fsdp": "full_shard"},
          f"shards weights, gradients and optimizer states over the GPUs; needs TRL {fsdp_trl} or later"),
         (settings["dtype"] == "float32", {"dtype": "bfloat16"},
          "half the weights, gradients and optimizer states; small updates may be lost"),
-        (baseline["attention"] == "eager", {"attention": attention}, "does not save the attention scores"),
+        (baseline["attention"] == "eager", {"attn_implementation": attention}, "does not save the attention scores"),
         (True, {"gradient_checkpointing": True}, "recomputes activations: about a third slower"),
-        (not trl or restores_weights_on_wake(trl), {"vllm_sleep": True},
+        (not trl or restores_weights_on_wake(trl), {"vllm_enable_sleep_mode": True},
          "the trainer uses vLLM's memory during the update" + ("" if trl else f"; {SLEEP_VERSIONS}")),
-        (settings["generation"] == "transformers-graphs", {"generation": "transformers"},
+        (settings["cuda_graph_decoding"], {"cuda_graph_decoding": False},
          "no copy for sampling and no static KV cache; slower generation"),
-        (not settings["optimizer"].startswith("paged"), {"optimizer": "paged_adamw_8bit"},
+        (not settings["optim"].startswith("paged"), {"optim": "paged_adamw_8bit"},
          "8-bit optimizer states, paged to the host if memory is short; needs the package bitsandbytes"),
-        (not rank, {"lora_rank": 16}, "trains an adapter, which needs a higher learning rate"),
-        (unquantized and shape.model_type != "gpt_oss", {"quantization": "nf4", "lora_rank": rank or 16},
+        (not rank, {"r": 16}, "trains an adapter, which needs a higher learning rate"),
+        (unquantized and shape.model_type != "gpt_oss", {"load_in_4bit": True, "r": rank or 16},
          "frozen weights in 4 bits; needs the package bitsandbytes"),
         (True, {"prompts_per_step": max(1, settings["prompts_per_step"] // 2)},
          "half the completions per step: a noisier gradient"),

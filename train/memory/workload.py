@@ -9,6 +9,7 @@ from typing import Any
 
 from checks.batches import vllm_max_length
 from checks.dtypes import choose_dtype
+from checks.engines import quantization_type, sampling_engine
 from checks.versions import at_least
 from data.lengths import choose_bounds
 from memory.formulas import DTYPE_BYTES, MicroBatch, lora_parameters
@@ -47,7 +48,7 @@ class Workload:
     @property
     def sharded(self) -> bool:
         """Return whether FSDP shards the model."""
-        return self.settings["sharding"] == "fsdp" and self.world_size > 1
+        return bool(self.settings["fsdp"]) and self.world_size > 1
 
     @property
     def shards(self) -> int:
@@ -63,24 +64,24 @@ class Workload:
     @property
     def micro_batch(self) -> int:
         """Return the completions of one forward and backward pass."""
-        return min(self.settings["micro_batch"] or self.completions, self.completions)
+        return min(self.settings["per_device_train_batch_size"] or self.completions, self.completions)
 
     @property
     def lora(self) -> bool:
         """Return whether an adapter is trained instead of all weights."""
-        return bool(self.settings["lora_rank"] > 0)
+        return bool(self.settings["r"] > 0)
 
     @property
     def quantization(self) -> str:
         """Return the bitsandbytes type of the weights: that of the checkpoint takes precedence over the setting."""
-        return str(self.shape.bitsandbytes_type or self.settings["quantization"])
+        return str(self.shape.bitsandbytes_type or quantization_type(self.settings))
 
     @property
     def double_quantization(self) -> bool:
         """Return whether the scales are quantized as well."""
         if self.shape.bitsandbytes_type:
             return self.shape.double_quantization
-        return bool(self.settings["double_quantization"])
+        return bool(self.settings["bnb_4bit_use_double_quant"])
 
     @property
     def prepared_quantization(self) -> str:
@@ -112,7 +113,7 @@ class Workload:
         """Return the parameters that the optimizer updates."""
         if not self.lora:
             return self.parameters
-        rank, modules, experts = (self.settings[f"lora_{name}"] for name in ("rank", "targets", "target_parameters"))
+        rank, modules, experts = (self.settings[name] for name in ("r", "target_modules", "target_parameters"))
         return lora_parameters(self.shape, rank, list(modules), list(experts))
 
     def model_pass(self, *, backward: bool) -> MicroBatch:
@@ -122,7 +123,7 @@ class Workload:
             # TRL's Liger loss calls the model outside of accelerate's autocast wrapper, so float32 weights compute in
             # float32 (TRL 0.23.1, _get_last_hidden_state).
             precision = "float32"
-        targets = set(self.settings["lora_targets"])
+        targets = set(self.settings["target_modules"])
         lora = ("all" if "all-linear" in targets or targets & MLP_TARGETS else "attention") if self.lora else ""
         return MicroBatch(
             self.micro_batch, self.prompt, self.completion, precision, self.attention,
@@ -136,7 +137,7 @@ class Workload:
         return self.attention != "sdpa" or any(
             (
                 not self.settings["patches"],
-                self.settings["compile"],
+                self.settings["torch_compile"],
                 self.settings["trust_remote_code"],
                 self.shape.sliding_layers,
             )
@@ -160,28 +161,31 @@ def resolve_workload(
     gpus = max(1, int(machine.get("gpus") or 1))
     prompt, completion, length_notes = resolve_lengths(shape, settings, prompt_tokens, completion_tokens)
     compute, held, dtype_notes = resolve_dtypes(shape, settings, machine)
-    sharded = settings["sharding"] == "fsdp" and not settings["device_map"] and gpus > 1
+    sharded = settings["fsdp"] and not settings["device_map"] and gpus > 1
     if held != "float32" or compute == "float32":
         precision = "bfloat16" if held == "float16" else held
     else:
         precision = "bfloat16" if sharded else "mixed"  # FSDP gathers the layers in bfloat16
     logits = logits_method(settings, trl)
-    quantized_twice = bool(shape.bitsandbytes_type) and settings["quantization"] != "none"
+    quantized_twice = bool(shape.bitsandbytes_type) and quantization_type(settings) != "none"
     notes = [
         *shape.notes,
         *length_notes,
-        *(["the checkpoint is already quantized by bitsandbytes; quantization has no effect"] * quantized_twice),
+        *(
+            ["the checkpoint is already quantized by bitsandbytes; load_in_4bit and load_in_8bit have no effect"]
+            * quantized_twice
+        ),
         *dtype_notes,
         *_lora_notes(shape, settings),
     ]
     if not trl and logits != "fused":
         notes.append("unknown TRL version: estimated as TRL before 1.15, which keeps all logits; --python selects it")
-    if (shape.bitsandbytes_type or settings["quantization"]) != "none" and shape.model_type == "gpt_oss":
+    if (shape.bitsandbytes_type or quantization_type(settings)) != "none" and shape.model_type == "gpt_oss":
         notes.append("bitsandbytes quantizes linear layers only: gpt-oss's experts stay in bfloat16")
-    if settings["generation"] == "transformers-paged":
+    if sampling_engine(settings) == "transformers-paged":
         notes.append("transformers' paged cache may need more: it allocates the memory that is free when it starts")
     # Models with attention sinks need eager or flex attention; eager needs more memory.
-    chosen = settings["attention"]
+    chosen = settings["attn_implementation"]
     if chosen == "auto":
         chosen = attention or ("eager" if shape.model_type == "gpt_oss" else "sdpa")
     return Workload(
@@ -196,7 +200,7 @@ def resolve_dtypes(
     if settings["task"] != "dataset":
         return "float32", "float32", []  # a model with random weights
     # On a GPU with bfloat16 TRL turns autocast on, and float32 weights compute as 16-bit copies.
-    has_bfloat16 = settings["device"] != "cpu" and machine.get("bfloat16", True)
+    has_bfloat16 = not settings["use_cpu"] and machine.get("bfloat16", True)
     return choose_dtype(dict(settings), shape.quant_method, has_bfloat16=has_bfloat16)
 
 
@@ -204,9 +208,9 @@ def logits_method(settings: Mapping[str, Any], trl: str) -> str:
     """Return how the loss computes the logits: held, liger or fused."""
     # TRL computes log-probabilities in tiles of the head: 1.14 with use_liger_kernel (_chunked_logps), 1.15 and later
     # always (add_fused_lm_head).
-    if at_least(trl, (1, 15)) or (settings["liger_loss"] and at_least(trl, (1, 14))):
+    if at_least(trl, (1, 15)) or (settings["use_liger_kernel"] and at_least(trl, (1, 14))):
         return "fused"
-    return "liger" if settings["liger_loss"] else "held"
+    return "liger" if settings["use_liger_kernel"] else "held"
 
 
 def resolve_lengths(
@@ -238,9 +242,9 @@ def resolve_lengths(
 
 def _lora_notes(shape: ModelShape, settings: Mapping[str, Any]) -> list[str]:
     """Note the LoRA targets whose size is unknown for this model."""
-    rank = settings["lora_rank"]
+    rank = settings["r"]
     if not rank:
         return []
-    unknown = [name for name in settings["lora_targets"] if not lora_parameters(shape, rank, [name], [])]
-    unknown += [name for name in settings["lora_target_parameters"] if not lora_parameters(shape, rank, [], [name])]
+    unknown = [name for name in settings["target_modules"] if not lora_parameters(shape, rank, [name], [])]
+    unknown += [name for name in settings["target_parameters"] if not lora_parameters(shape, rank, [], [name])]
     return [f"LoRA on {', '.join(unknown)} is not counted: unknown target of this model"] if unknown else []

@@ -48,15 +48,16 @@ def check_environment(settings: dict[str, Any], checkpoint: Path | None) -> None
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
         raise BadInput(
             "ACCELERATE_USE_FSDP is set: accelerate's launcher is configured for FSDP",
-            expected="FSDP by the setting sharding alone",
-            hint="start it with envdoctor train, or unset ACCELERATE_USE_FSDP, and --set sharding=fsdp",
+            expected="FSDP by the setting fsdp alone",
+            hint="start it with envdoctor train, or unset ACCELERATE_USE_FSDP, and --set fsdp=full_shard",
         )
     if checkpoint is None:
         return
-    written = "fsdp" if (checkpoint / SHARDED_WEIGHTS).exists() else "none"
-    if written != settings["sharding"]:
+    written = "full_shard" if (checkpoint / SHARDED_WEIGHTS).exists() else ""
+    if written != settings["fsdp"]:
         raise BadInput(
-            f"{checkpoint} was written with sharding = {written}, and run.json has {settings['sharding']}",
+            f"{checkpoint} was written with{'' if written else 'out'} fsdp, "
+            f"and run.json has fsdp = {settings['fsdp']!r}",
             expected="the same setting in run.json as in the checkpoint",
-            hint=f"write sharding = {written} into run.json, or begin a new run",
+            hint=f"write fsdp = {written!r} into run.json, or begin a new run",
         )

@@ -15,7 +15,7 @@ def apply_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) ->
     if wanted == "off":
         return []
     obstacle, expected = find_obstacle(model, device)
-    if settings["sharding"] != "none":
+    if settings["fsdp"]:
         obstacle = obstacle or "they are untested with sharded weights"  # "on" is refused earlier
     if obstacle and wanted == "on":
         raise BadInput(

@@ -10,6 +10,7 @@ from typing import Any
 
 from checks.attention import SINKS, check_sinks, choose_attention, is_attention_error
 from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype
+from checks.engines import quantization_type
 from modeling.liger import apply_liger_kernels
 from modeling.load_errors import (
     check_tokenizer_folder,
@@ -60,13 +61,13 @@ def load_model(
     stored = quantization_of(config)
     installed = find_packages()
     check_quantization(settings, stored, device=device, installed=installed)
-    if settings["quantization"] in BITSANDBYTES:
-        check_bitsandbytes(settings["quantization"], device)
+    if (kind := quantization_type(settings)) in BITSANDBYTES:
+        check_bitsandbytes(kind, device)
     bfloat16 = device == "cuda" and torch.cuda.get_device_capability()[0] >= 8
     compute, stored_dtype, notes = choose_dtype(settings, stored, has_bfloat16=bfloat16)
     sinks = config.model_type in SINKS
     facts = {"has_sinks": sinks, "dtype": stored_dtype, "device": device, "installed": installed}
-    attention, attention_notes = choose_attention(settings["attention"], environment, proven, **facts)
+    attention, attention_notes = choose_attention(settings["attn_implementation"], environment, proven, **facts)
     notes += attention_notes
     options: dict[str, Any] = {
         "config": config,
@@ -82,7 +83,7 @@ def load_model(
         try:
             model, report = load(attn_implementation=attention)
         except (ValueError, ImportError) as error:
-            if settings["attention"] != "auto" or attention == "eager" or not is_attention_error(error):
+            if settings["attn_implementation"] != "auto" or attention == "eager" or not is_attention_error(error):
                 raise
             notes.append(f"attention: eager instead of {attention}, which {config.model_type} does not support.")
             attention = "eager"
@@ -177,7 +178,7 @@ def place_on_devices(settings: dict[str, Any], stored: str, device: str) -> dict
         return {}
     if device == "cuda":
         return {"device_map": {"": f"cuda:{os.environ.get('LOCAL_RANK', '0')}"}}
-    return {"device_map": {"": device}} if settings["quantization"] in BITSANDBYTES or stored else {}
+    return {"device_map": {"": device}} if quantization_type(settings) in BITSANDBYTES or stored else {}
 
 
 def sharded() -> bool:
@@ -196,12 +197,12 @@ def prepare_for_training(model: Any, settings: dict[str, Any]) -> Any:
         from peft import prepare_model_for_kbit_training
 
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    elif settings["lora_rank"]:
+    elif settings["r"]:
         # PEFT would convert everything unquantized to float32, also experts in 16 bits.
         model.requires_grad_(requires_grad=False)
     if settings["gradient_checkpointing"]:
         model.config.use_cache = False
-        if settings["lora_rank"]:
+        if settings["r"]:
             # A checkpointed block whose input requires no gradient would give its adapters none.
             model.enable_input_require_grads()
     return model

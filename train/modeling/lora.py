@@ -18,13 +18,13 @@ def add_lora(model: Any, settings: dict[str, Any]) -> tuple[Any, list[dict[str, 
     """
     from peft import LoraConfig, get_peft_model
 
-    modules, parameters = list(settings["lora_targets"]), list(settings["lora_target_parameters"])
+    modules, parameters = list(settings["target_modules"]), list(settings["target_parameters"])
     check_targets(model, modules, parameters, settings)
     options: dict[str, Any] = {}
     if parameters:
         options["target_parameters"] = parameters
     config = LoraConfig(
-        r=settings["lora_rank"],
+        r=settings["r"],
         lora_alpha=settings["lora_alpha"],
         lora_dropout=settings["lora_dropout"],
         # An empty list, not None: PEFT would replace None by the default targets of the model type.
@@ -38,9 +38,9 @@ def add_lora(model: Any, settings: dict[str, Any]) -> tuple[Any, list[dict[str, 
         model = get_peft_model(model, config)
     except ValueError as error:
         raise BadInput(
-            f"lora_targets = {', '.join(modules)}: {' '.join(str(error).split())[:200]}",
+            f"target_modules = {', '.join(modules)}: {' '.join(str(error).split())[:200]}",
             expected="names of linear layers or embeddings",
-            hint=f"--set lora_targets={ALL_LINEAR}",
+            hint=f"--set target_modules={ALL_LINEAR}",
         ) from error
     rows = count_matches(model, modules, parameters)
     for row in rows:
@@ -53,29 +53,29 @@ def check_targets(model: Any, modules: list[str], parameters: list[str], setting
     """Refuse targets without a match: PEFT reports none of them where another target matches."""
     if not modules and not parameters:
         raise BadInput(
-            f"lora_rank = {settings['lora_rank']} without lora_targets and lora_target_parameters",
+            f"r = {settings['r']} without target_modules and target_parameters",
             expected="at least one target",
-            hint=f"--set lora_targets={ALL_LINEAR}",
+            hint=f"--set target_modules={ALL_LINEAR}",
         )
     if ALL_LINEAR in modules and len(modules) > 1:
         raise BadInput(
-            f"lora_targets = {','.join(modules)}",
+            f"target_modules = {','.join(modules)}",
             expected=f"{ALL_LINEAR} alone, or names of modules",
-            hint=f"--set lora_targets={ALL_LINEAR}",
+            hint=f"--set target_modules={ALL_LINEAR}",
         )
     if parameters and settings["lora_dropout"]:
         # The product B A is added to the parameter itself, so dropout has no input.
         raise BadInput(
-            f"lora_dropout = {settings['lora_dropout']:g} with lora_target_parameters",
+            f"lora_dropout = {settings['lora_dropout']:g} with target_parameters",
             expected="lora_dropout = 0: an adapter on a parameter has no input for dropout",
             hint="--set lora_dropout=0",
         )
     peft = importlib.metadata.version("peft")
     if parameters and tuple(int(part) for part in peft.split(".")[:2]) < (0, 17):
         raise BadInput(
-            f"lora_target_parameters with peft {peft}",
+            f"target_parameters with peft {peft}",
             expected="peft 0.17 or newer",
-            hint="--set lora_target_parameters=, or choose a profile with a newer peft: envdoctor profiles",
+            hint="--set target_parameters=, or choose a profile with a newer peft: envdoctor profiles",
         )
     known_modules, known_parameters = list_modules(model), list_parameters(model)
     for target in modules:
@@ -108,17 +108,17 @@ def list_parameters(model: Any) -> list[str]:
 
 def no_match_error(target: str, kind: str, modules: list[str], parameters: list[str]) -> BadInput:
     """The error for a target without a match, with similar names of the model."""
-    setting = "lora_targets" if kind == "module" else "lora_target_parameters"
+    setting = "target_modules" if kind == "module" else "target_parameters"
     own, other = (modules, parameters) if kind == "module" else (parameters, modules)
     elsewhere = [] if is_bias(target) else [name for name in other if matches_target(target, name)]
     near = closest_names(target, own, long=kind == "parameter")
     found = f"one of {', '.join(near)}" if near else "a name that the model has"
     if elsewhere:
-        word, instead = ("parameter", "lora_target_parameters") if kind == "module" else ("module", "lora_targets")
+        word, instead = ("parameter", "target_parameters") if kind == "module" else ("module", "target_modules")
         return BadInput(
             f"{setting}: {target} matches no {kind}: {elsewhere[0]} is a {word}",
             expected=found,
-            hint=f"--set {instead}={elsewhere[0] if instead == 'lora_target_parameters' else target}",
+            hint=f"--set {instead}={elsewhere[0] if instead == 'target_parameters' else target}",
         )
     why = " (a bias cannot be a target)" if is_bias(target) else ""
     return BadInput(
@@ -164,7 +164,7 @@ def count_matches(model: Any, modules: list[str], parameters: list[str]) -> list
                 n: count for n, count in matched[kind].items() if target == ALL_LINEAR or matches_target(target, n)
             }
             missed = target == ALL_LINEAR and experts and not parameters
-            note = f"{ALL_LINEAR} does not reach the experts, which are parameters (lora_target_parameters)."
+            note = f"{ALL_LINEAR} does not reach the experts, which are parameters (target_parameters)."
             rows.append(
                 {"target": target, "kind": kind, "modules": len(found), "parameters": sum(found.values()),
                  "note": note if missed else ""}

@@ -12,6 +12,7 @@ from typing import Any
 import plan as memory_plan
 import torch
 from checks.cuda_graphs import check_cuda_graphs
+from checks.engines import sampling_engine
 from modeling import loading, lora, tiny_model
 from modeling.load_errors import read_config
 from patches.context import PatchContext
@@ -88,7 +89,7 @@ def _make_tiny(
     longest = max(len(row["prompt"].split()) for row in (*task.train, *task.held_out))
     completion = settings["max_completion_length"]
     facts = {"has_sinks": False, "dtype": "float32", "device": device, "installed": loading.find_packages()}
-    requested = settings["attention"], os.environ.get("ATTN_IMPL", "")
+    requested = settings["attn_implementation"], os.environ.get("ATTN_IMPL", "")
     attention, notes = loading.choose_attention(*requested, dict(proven) or None, **facts)
     for note in notes:
         run.note(note)
@@ -115,7 +116,7 @@ def _load(
         run.note(note)
     model = loading.prepare_for_training(loaded.model, settings)
     rows: list[dict[str, Any]] = []
-    if settings["lora_rank"]:
+    if settings["r"]:
         model, rows = lora.add_lora(model, settings)
         trained, total = loading.count_parameters(model)
         run.write_event("lora", targets=rows, trainable=trained, total=total)
@@ -134,7 +135,9 @@ def _load(
         patches=loaded.patches,
     )
     policy.plan = _plan_memory(run, config, policy, settings, device=device, ranks=ranks)
-    policy.vllm_share = settings["vllm_share"] or policy.plan.get("vllm_share") or 0.0
+    policy.vllm_share = (
+        settings["vllm_gpu_memory_utilization"] or policy.plan.get("vllm_gpu_memory_utilization") or 0.0
+    )
     return policy
 
 
@@ -164,11 +167,11 @@ def _plan_memory(
             attention=policy.attention,
         )
     except BadInput as error:
-        if settings["generation"] == "vllm-colocate" and not settings["vllm_share"]:
+        if sampling_engine(settings) == "vllm-colocate" and not settings["vllm_gpu_memory_utilization"]:
             raise BadInput(
                 f"no memory plan, and therefore no share for vLLM: {error.message}",
                 expected=error.expected,
-                hint="--set vllm_share=0.3",
+                hint="--set vllm_gpu_memory_utilization=0.3",
             ) from None
         run.note(f"no memory plan: {error.message}")
         return {}
@@ -179,8 +182,10 @@ def _plan_memory(
         enough = plan["remedies"] and plan["remedies"][-1]["fits"]
         remedy = f"these settings would: {', '.join(changes)}" if enough else "no known change is enough"
         run.note(f"by the memory plan this does not fit into the GPU's memory; {remedy}")
-    if not settings["micro_batch"] and plan["micro_batch"] < plan["answers"]:  # also where even that may not fit
-        settings["micro_batch"] = plan["micro_batch"]
+    if (
+        not settings["per_device_train_batch_size"] and plan["per_device_train_batch_size"] < plan["answers"]
+    ):  # also where even that may not fit
+        settings["per_device_train_batch_size"] = plan["per_device_train_batch_size"]
         run.note(plan["notes"][-1])
     return plan
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from checks.dtypes import BITSANDBYTES, quantization_method
+from checks.engines import quantization_setting, quantization_type
 from modeling.load_errors import first_line
 from settings import BadInput
 
@@ -29,7 +30,7 @@ def check_bitsandbytes(kind: str, device: str) -> None:
             functional.dequantize_4bit(packed, state)
     except Exception as error:
         raise BadInput(
-            f"quantization = {kind}: bitsandbytes does not work on {device} here: {first_line(error)}",
+            f"{quantization_setting(kind)}: bitsandbytes does not work on {device} here: {first_line(error)}",
             expected="a bitsandbytes whose native library fits this torch and GPU",
             hint="envdoctor verify",
         ) from error
@@ -39,7 +40,7 @@ def quantize_options(settings: dict[str, Any], stored: str, compute: str) -> dic
     """`quantization_config` for from_pretrained; empty without quantization."""
     import torch
 
-    kind = settings["quantization"]
+    kind = quantization_type(settings)
     if stored == "mxfp4":
         from transformers import Mxfp4Config
 
@@ -54,7 +55,7 @@ def quantize_options(settings: dict[str, Any], stored: str, compute: str) -> dic
         "quantization_config": BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type=kind,
-            bnb_4bit_use_double_quant=settings["double_quantization"],
+            bnb_4bit_use_double_quant=settings["bnb_4bit_use_double_quant"],
             bnb_4bit_compute_dtype=getattr(torch, compute),
         )
     }
@@ -68,11 +69,11 @@ def describe_quantization(model: Any, settings: dict[str, Any], stored: str) -> 
             f"model: MXFP4 is unpacked to bfloat16 for training: {gibibytes:.3g} GiB, about three times the size."
         ]
     notes = []
-    if stored and settings["quantization"] != "none":
+    if stored and quantization_type(settings) != "none":
         notes.append(
             f"model: the checkpoint is quantized by {stored} already; the setting quantization has no effect."
         )
-    if settings["quantization"] in BITSANDBYTES or stored == "bitsandbytes":
+    if quantization_type(settings) in BITSANDBYTES or stored == "bitsandbytes":
         packed = sum(numel_of(p) for p in model.parameters() if type(p).__name__ in ("Params4bit", "Int8Params"))
         total = count_parameters(model)[1]
         if packed < total / 2:

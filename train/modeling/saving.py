@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MERGED = "merged"
 # Settings with local addresses.
-PRIVATE = frozenset({"vllm_server", "push_to", "report_to"})
+PRIVATE = frozenset({"vllm_server_host", "vllm_server_port", "hub_model_id", "report_to"})
 # PEFT's tests compare merged and unmerged logits within 1e-4 in float32 (tests/testing_common.py).
 FLOAT32_TOLERANCE = 1e-4
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -64,10 +64,10 @@ def finish(run: RunDirectory, policy: Policy, settings: dict[str, Any], result: 
             shutil.rmtree(folder / MERGED, ignore_errors=True)  # an incomplete model would be pushed
             more["merged"] = None
     (folder / "README.md").write_text(model_card(result | more, settings), encoding="utf-8")
-    if settings["push_to"]:
-        run.start_phase("push", settings["push_to"])
+    if settings["hub_model_id"]:
+        run.start_phase("push", settings["hub_model_id"])
         try:
-            more["pushed"] = push(folder, settings["push_to"], os.environ.get("HF_TOKEN", ""))
+            more["pushed"] = push(folder, settings["hub_model_id"], os.environ.get("HF_TOKEN", ""))
         except BadInput as error:
             again = shlex.join([sys.executable, "-B", str(Path(__file__).parents[1] / "push.py"), str(run.path)])
             run.note(f"not pushed: {error.message}; {error.hint}; then: {again}")
@@ -95,7 +95,7 @@ def merge_and_compare(model: Any, tokenizer: Any, settings: dict[str, Any], fold
     if not hasattr(model, "peft_config"):
         raise BadInput(
             "merge = true, but every weight was trained and there is no adapter",
-            expected="lora_rank above 0",
+            expected="r above 0",
             hint="--set merge=false",
         )
     quantized = any(getattr(model, f"is_loaded_in_{bits}bit", False) for bits in (4, 8))
@@ -193,7 +193,7 @@ def weight_dtype(model: Any) -> str:
 
 def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "") -> str:
     """README.md for the Hub: YAML header, training, held-out metrics, settings and versions, without local paths."""
-    adapter = bool(settings["lora_rank"])
+    adapter = bool(settings["r"])
     base = public_value(settings["model"]) if settings["model"] else ""
     on_hub = bool(base) and not is_local_path(settings["model"])
     recipe = recipe or str(result.get("recipe", ""))
@@ -201,7 +201,7 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
     header = ["---", *([f"base_model: {json.dumps(base)}"] if on_hub else [])]
     header += [f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation", "tags:"]
     header += [f"- {tag}" for tag in tags] + ["---", ""]
-    kind = f"a LoRA adapter of rank {settings['lora_rank']}" if adapter else "every weight"
+    kind = f"a LoRA adapter of rank {settings['r']}" if adapter else "every weight"
     source = f" of {base}" if base else " of a tiny model with random weights"
     steps = f", {result['steps']} steps" if result.get("steps") else ""
     lines = [f"# {recipe}: {'adapter for ' if adapter else ''}{base or 'a tiny model'}", ""]
@@ -265,7 +265,7 @@ def push(folder: Path, repository: str, token: str) -> str:
     expected = f"{repository or 'OWNER/NAME'} to be writable on the Hub; {folder.name} is saved on this machine"
     if not token:
         raise BadInput(
-            f"push_to = {repository}: HF_TOKEN is not set",
+            f"hub_model_id = {repository}: HF_TOKEN is not set",
             expected=expected,
             hint="set HF_TOKEN to a token with write permission, and push again",
         )
@@ -285,7 +285,7 @@ def push(folder: Path, repository: str, token: str) -> str:
             )
     except Exception as error:
         reason, hint = explain_push_error(error)
-        raise BadInput(f"push_to = {repository}: {reason}", expected=expected, hint=hint) from error
+        raise BadInput(f"hub_model_id = {repository}: {reason}", expected=expected, hint=hint) from error
     return str(address)
 
 
@@ -328,7 +328,7 @@ def explain_push_error(error: Exception) -> tuple[str, str]:
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "HFValidationError":
-        return "it is not a repository name", "--set push_to=OWNER/NAME"
+        return "it is not a repository name", "--set hub_model_id=OWNER/NAME"
     if kind == "OfflineModeIsEnabled" or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE disables the Hub", "unset HF_HUB_OFFLINE and push again"
     if status in (401, 403):

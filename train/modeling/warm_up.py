@@ -18,16 +18,16 @@ def warm_up(policy: Policy, task: Any, settings: dict[str, Any], run: RunDirecto
     """Train on the completions of the task's examples; prompt tokens have no loss."""
     model, tokenizer = policy.model, policy.tokenizer
     examples = task.warmup_examples(random.Random(settings["seed"]))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["warmup_learning_rate"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["sft_learning_rate"])
     model.train()
-    for step in range(1, settings["warmup_steps"] + 1):
-        batch = collate([next(examples) for _ in range(settings["warmup_batch"])], tokenizer)
+    for step in range(1, settings["sft_steps"] + 1):
+        batch = collate([next(examples) for _ in range(settings["sft_batch_size"])], tokenizer)
         loss = model(**{key: tensor.to(model.device) for key, tensor in batch.items()}).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        run.write_event("warmup", step=step, steps=settings["warmup_steps"], loss=loss.item())
+        run.write_event("warmup", step=step, steps=settings["sft_steps"], loss=loss.item())
 
 
 def collate(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:

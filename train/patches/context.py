@@ -22,5 +22,5 @@ class PatchContext:
     trainer_class: Any = None
     trainer: Any = None
     multi_step: bool = False  # vLLM samples several tokens per scheduler plan
-    sampler: Any = None  # replaces `model.generate` with generation = transformers-graphs
+    sampler: Any = None  # replaces `model.generate` with cuda_graph_decoding
     active: list[str] = field(default_factory=list)  # names of the applied patches

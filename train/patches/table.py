@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from checks.dropout import dropout_rate
+from checks.engines import sampling_engine
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from patches.context import PatchContext
@@ -44,7 +45,7 @@ class Patch:
 
 
 def _colocated(context: PatchContext) -> bool:
-    return bool(context.settings["generation"] == "vllm-colocate")
+    return bool(sampling_engine(context.settings) == "vllm-colocate")
 
 
 def _single_pass(context: PatchContext) -> bool:
@@ -55,14 +56,14 @@ def _single_pass(context: PatchContext) -> bool:
     settings, installed = context.settings, context.installed
     dropout = dropout_rate(context.model) if context.model is not None else settings["lora_dropout"]
     return (
-        settings["generation"].startswith("vllm")
-        and settings["vllm_correction"]
+        settings["use_vllm"]
+        and settings["vllm_importance_sampling_correction"]
         and settings["num_iterations"] == 1
         and not dropout
         and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
         and installed.trl in SINGLE_PASS_TRL
         # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.
-        and not (settings["liger_loss"] and installed.trl < Version("1.14"))
+        and not (settings["use_liger_kernel"] and installed.trl < Version("1.14"))
     )
 
 
@@ -89,22 +90,22 @@ PATCHES: tuple[Patch, ...] = (
         "fsdp-generate", "transformers", "5.17 with torch 2.11",
         "gather the sharded weights once per `generate`, not once per token",
         "every rank would have to generate the same number of tokens",
-        "patches.fsdp_generate", lambda context: context.settings["sharding"] == "fsdp",
+        "patches.fsdp_generate", lambda context: bool(context.settings["fsdp"]),
         kind="correctness", stages=("policy",),
     ),
     Patch(
         "transformers-graphs", "transformers", "4.56 to 5.17",
-        "sample with the decoding step replayed from a CUDA graph (generation = transformers-graphs)",
-        "choose another `generation`",
+        "sample with the decoding step replayed from a CUDA graph (cuda_graph_decoding)",
+        "cuda_graph_decoding = false",
         "patches.transformers_cuda_graphs",
-        lambda context: context.settings["generation"] == "transformers-graphs",
+        lambda context: sampling_engine(context.settings) == "transformers-graphs",
         kind="generation", stages=("policy", "trainer"),
     ),
     Patch(
         "adapter-construction", "TRL", "0.22 to 1.16",
         "keep the adapter trainable, in float32 and without a second copy when TRL takes the model",
         "TRL freezes or rounds the adapter, or fails",
-        "patches.adapter_construction", lambda context: context.settings["lora_rank"] > 0,
+        "patches.adapter_construction", lambda context: context.settings["r"] > 0,
         kind="correctness", stages=("construction",),
     ),
     Patch(
@@ -117,7 +118,7 @@ PATCHES: tuple[Patch, ...] = (
         "unpadded-forward", "transformers", "4.56 to 5.17",
         "train on rows shifted to the left, so that attention needs no mask",
         "masked attention, without FlashAttention's kernels",
-        "patches.unpadded", lambda context: context.device == "cuda" and not context.settings["compile"],
+        "patches.unpadded", lambda context: context.device == "cuda" and not context.settings["torch_compile"],
     ),
     Patch(
         "gloo-gather", "TRL", "0.22 to 1.16",
@@ -154,7 +155,7 @@ PATCHES: tuple[Patch, ...] = (
         "return log-probabilities as plain numbers, and pause garbage collection while vLLM samples",
         "vLLM makes an object per token",
         "patches.vllm_generate",
-        lambda context: _colocated(context) and context.settings["vllm_tensor_parallel"] == 1,
+        lambda context: _colocated(context) and context.settings["vllm_tensor_parallel_size"] == 1,
     ),
     # Last: it wraps the methods as they are called.
     Patch(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from checks.engines import WITHOUT_GRAPHS
 from patches.context import PatchContext
 from settings import BadInput
 from torch import nn
@@ -53,9 +54,9 @@ def grouped_sdpa(
     """
     if unsupported := [name for name in UNSUPPORTED_ATTENTION if more.get(name) is not None]:
         raise BadInput(
-            f"generation = transformers-graphs: this model's attention has {unsupported[0]}",
+            f"cuda_graph_decoding = true: this model's attention has {unsupported[0]}",
             expected="plain attention",
-            hint="--set generation=vllm-colocate, or transformers",
+            hint=f"{WITHOUT_GRAPHS}, and --set use_vllm=true for vLLM",
         )
     batch, heads, tokens, width = query.shape
     if tokens > 1:
@@ -82,9 +83,9 @@ class TokenSampler:
         """The sampling of a GenerationConfig; refuses a repetition penalty."""
         if (config.repetition_penalty or 1.0) != 1.0:
             raise BadInput(
-                f"repetition_penalty = {config.repetition_penalty} with generation = transformers-graphs",
+                f"repetition_penalty = {config.repetition_penalty} with cuda_graph_decoding = true",
                 expected="1.0: the captured step does not read earlier tokens",
-                hint="--set generation=transformers",
+                hint=WITHOUT_GRAPHS,
             )
         ends = config.eos_token_id
         ends = () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
@@ -283,7 +284,7 @@ def check_model(model: Any) -> None:
     )  # fmt: skip
     if obstacle:
         raise BadInput(
-            f"generation = transformers-graphs with a model of type {config.model_type}: {obstacle}",
+            f"cuda_graph_decoding = true with a model of type {config.model_type}: {obstacle}",
             expected="a decoder with full attention in every layer, its weights in 16 or 32 bits",
-            hint="--set generation=vllm-colocate, or transformers",
+            hint=f"{WITHOUT_GRAPHS}, and --set use_vllm=true for vLLM",
         )

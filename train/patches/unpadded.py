@@ -24,7 +24,7 @@ UNSUPPORTED_ARGUMENTS = (
 
 def apply(context: PatchContext) -> bool:
     """Patch the model of the trainer and, where it has one, the reference model."""
-    return remove_padding(context.trainer, device=context.device, compiled=context.settings["compile"])
+    return remove_padding(context.trainer, device=context.device, compiled=context.settings["torch_compile"])
 
 
 def remove_padding(trainer: Any, *, device: str, compiled: bool) -> bool:

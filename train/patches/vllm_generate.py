@@ -34,7 +34,7 @@ def patch_generate(trainer: Any, settings: Mapping[str, Any], *, multi_step: boo
     generation = getattr(trainer, "vllm_generation", None)
     if getattr(generation, "mode", "") != "colocate" or not hasattr(generation, "logprobs"):
         return False
-    if not settings["vllm_correction"]:
+    if not settings["vllm_importance_sampling_correction"]:
         generation.logprobs = None
     sampler, generate = LeanGenerate(generation.llm, multi_step=multi_step), generation.generate
 

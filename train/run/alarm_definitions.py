@@ -131,8 +131,8 @@ class NoSignal:
         more = 2 * int(self.settings.get("num_generations", 8))
         warmer = float(self.settings.get("temperature", 1.0)) + 0.2
         tries = [f"--set num_generations={more}", f"--set temperature={warmer:.2g}"]
-        if self.settings.get("task") == "sort" or self.settings.get("warmup_steps") == 0:
-            tries.insert(0, f"--set warmup_steps={max(40, 2 * int(self.settings.get('warmup_steps', 0)))}")
+        if self.settings.get("task") == "sort" or self.settings.get("sft_steps") == 0:
+            tries.insert(0, f"--set sft_steps={max(40, 2 * int(self.settings.get('sft_steps', 0)))}")
         return f"some completions must be better than others: {', '.join(tries)}, easier prompts, or partial rewards"
 
 
@@ -200,7 +200,7 @@ class Collapse:
 
 
 # verl's warm-up is a share of all steps, and its supervised fine-tuning has no completions.
-WARM_UP = {False: "--set lr_warmup_steps=20; see this step in generations.csv", True: "--set lr_warmup_share=0.05"}
+WARM_UP = {False: "--set warmup_steps=20; see this step in generations.csv", True: "--set warmup_ratio=0.05"}
 
 
 class GradientSpike:
@@ -257,7 +257,11 @@ class Truncation:
         length = int(self.settings.get("max_completion_length", 0))
         longer = f"--set max_completion_length={2 * length}, " if length else ""
         of_verl = self.settings.get("engine") == "verl"
-        masked = "" if of_verl or self.settings.get("mask_truncated") else ", --set mask_truncated=true"
+        masked = (
+            ""
+            if of_verl or self.settings.get("mask_truncated_completions")
+            else ", --set mask_truncated_completions=true"
+        )
         return (
             (
                 f"in {WINDOW} steps in a row at least {100 * min(self.last):.0f} % of the completions were truncated "
@@ -284,9 +288,7 @@ class SamplingGap:
             return gap < GAP_CLEAR
         top_p = float(self.settings.get("top_p", 1.0))
         seen = f"vLLM's log-probabilities differ by {gap:.3g} per token from the model's (0.01 to 0.04 is usual)"
-        cause = (
-            "compare with --set generation=transformers: if it learns better, vLLM does not get the trained weights"
-        )
+        cause = "compare with --set use_vllm=false: if it learns better, vLLM does not get the trained weights"
         if top_p < 1:
             cause = f"--set top_p=1: {top_p:g} truncates vLLM's distribution alone"
         return f"in {self.wide} steps in a row {seen}: the sampling policy is not the trained one", cause

@@ -97,7 +97,7 @@ def choose_checkpoint(checkpoints: Path, wanted: str) -> tuple[Path, list[tuple[
     seen = "; ".join(f"{path.name}: {defect}" for path, defect in skipped) or "no checkpoint-STEP"
     raise BadInput(
         f"--resume latest: no complete checkpoint in {checkpoints} ({seen})",
-        expected="a run of at least save_every steps",
+        expected="a run of at least save_steps steps",
         hint="start the run again in a new directory, without --resume",
     )
 

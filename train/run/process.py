@@ -17,11 +17,11 @@ MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3  # parameters in malloc.h
 
 def check_requirements(settings: dict[str, Any]) -> None:
     """Refuse a run whose Hub token or tracker package is missing before it trains for hours."""
-    if settings["push_to"] and not os.environ.get("HF_TOKEN"):
+    if settings["hub_model_id"] and not os.environ.get("HF_TOKEN"):
         raise BadInput(
-            f"push_to = {settings['push_to']}, but HF_TOKEN is not set",
+            f"hub_model_id = {settings['hub_model_id']}, but HF_TOKEN is not set",
             expected="a token with write permission, in the environment alone",
-            hint="export HF_TOKEN, or --set push_to=",
+            hint="export HF_TOKEN, or --set hub_model_id=",
         )
     for name in settings["report_to"]:
         if importlib.util.find_spec(name) is None:
@@ -64,15 +64,11 @@ def keep_freed_memory() -> None:
             mallopt(parameter, 1 << 30)
 
 
-def choose_device(requested: str) -> str:
+def choose_device(*, use_cpu: bool) -> str:
     """Return "cpu" or "cuda"; select the GPU of this rank."""
     import torch
 
-    if requested == "cuda" and not torch.cuda.is_available():
-        raise BadInput(
-            f"device = cuda, but torch {torch.__version__} detects no GPU", expected="a GPU", hint="--set device=cpu"
-        )
-    if requested == "cpu" or not torch.cuda.is_available():
+    if use_cpu or not torch.cuda.is_available():
         return "cpu"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     return "cuda"

@@ -91,12 +91,12 @@ class Recorder(TrainerCallback):
 
         Note when a killed run would lose its steps; by epochs the number of steps is known only here.
         """
-        every, done, steps = self.settings["save_every"], state.global_step, state.max_steps
+        every, done, steps = self.settings["save_steps"], state.global_step, state.max_steps
         if done >= steps:
             raise TrainingComplete
         if self.ranks.is_main and (not every or (done // every + 1) * every >= steps):
             lost = f"resumes from step {done}" if done else "starts again from the beginning"
-            self.run.note(f"save_every = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")
+            self.run.note(f"save_steps = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Start the timer."""
@@ -148,7 +148,7 @@ class Recorder(TrainerCallback):
         """Write the metrics of a step, check the alarms, and evaluate when it is due."""
         if not logs or "loss" not in logs:  # the summary at the end of the training has no loss
             return
-        step, every = state.global_step, self.settings["eval_every"]
+        step, every = state.global_step, self.settings["eval_steps"]
         metrics = self._metrics(logs)
         if self.ranks.is_main:
             self._write_metrics(step, state.max_steps, metrics)
@@ -218,7 +218,7 @@ class Recorder(TrainerCallback):
         if not self.ranks.is_main:
             return
         mark_complete(path)
-        delete_old_checkpoints(self.run.checkpoints, self.settings["keep_checkpoints"])
+        delete_old_checkpoints(self.run.checkpoints, self.settings["save_total_limit"])
         self.run.write_event("checkpoint", step=state.global_step, path=str(path.relative_to(self.run.path)))
 
     def save_after_error(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.batches import check_batches, vllm_max_length
+from checks.engines import ENGINE_SETTINGS, sampling_engine
 from checks.fsdp import fsdp_fields
 from checks.versions import check_sleep
 from settings import BadInput
@@ -45,10 +46,10 @@ def make_grpo_arguments(
         "fp16": at.autocast == "float16",
         "use_cpu": at.device == "cpu",
         "gradient_checkpointing": settings["gradient_checkpointing"],
-        "torch_compile": settings["compile"],
+        "torch_compile": settings["torch_compile"],
         # run.recorder deletes old checkpoints after the new one is marked complete; transformers would do it before.
-        "save_strategy": "steps" if settings["save_every"] else "no",
-        "save_steps": settings["save_every"] or 1,
+        "save_strategy": "steps" if settings["save_steps"] else "no",
+        "save_steps": settings["save_steps"] or 1,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # the alarms need a NaN loss
         "report_to": settings["report_to"] or "none",
@@ -76,14 +77,14 @@ def make_grpo_arguments(
 
 def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
     """The field for models with code of their own, which TRL loads again: for the reference policy, and for vLLM."""
-    again = settings["generation"] == "vllm-colocate" or (settings["beta"] > 0 and not settings["lora_rank"])
+    again = sampling_engine(settings) == "vllm-colocate" or (settings["beta"] > 0 and not settings["r"])
     if not settings["trust_remote_code"] or not again:
         return {}
     if not installed.has("trust_remote_code"):  # none before 1.7
         raise BadInput(
             f"trust_remote_code = true with TRL {installed.trl}, which loads the model again without it",
-            expected="TRL 1.7 or newer, or lora_rank with beta and no vllm-colocate",
-            hint="--set beta=0 --set generation=transformers",
+            expected="TRL 1.7 or newer, or an adapter with beta and vLLM not in this process",
+            hint="--set beta=0 --set use_vllm=false",
         )
     return {"trust_remote_code": True}
 
@@ -91,7 +92,8 @@ def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions
 def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     """One generation per optimizer step: all completions are sampled at once, and trained on in micro-batches."""
     per_gpu, micro = check_batches(settings, ranks)
-    length = {"max_steps": settings["steps"]} if settings["steps"] else {"num_train_epochs": settings["epochs"]}
+    by_steps = settings["max_steps"] > 0
+    length = {name: settings[name] for name in (["max_steps"] if by_steps else ["num_train_epochs"])}
     return length | {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": per_gpu // micro,
@@ -102,12 +104,12 @@ def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
 
 def _optimisation(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
     if installed.optimizers:
-        check_optimizer(settings["optimizer"], installed.optimizers, installed.packages)
+        check_optimizer(settings["optim"], installed.optimizers, installed.packages)
     return {
         "learning_rate": settings["learning_rate"],
-        "lr_scheduler_type": settings["lr_schedule"],
-        "warmup_steps": settings["lr_warmup_steps"],
-        "optim": settings["optimizer"],
+        "lr_scheduler_type": settings["lr_scheduler_type"],
+        "warmup_steps": settings["warmup_steps"],
+        "optim": settings["optim"],
         "weight_decay": settings["weight_decay"],
         "max_grad_norm": settings["max_grad_norm"],
     }
@@ -125,13 +127,15 @@ def _generation(
         # Up to 0.26 the default truncates prompts at 512 tokens; 0.27 only warns. data.lengths fits the prompts
         # before training, for every version.
         arguments["max_prompt_length"] = None
-    kind = settings["generation"]
+    kind = sampling_engine(settings)
     if kind.startswith("vllm"):
         arguments |= importance_sampling_fields(settings, installed, notes)
     if kind == "transformers":
         return arguments
     if at.device == "cpu":
-        raise BadInput(f"generation = {kind} without a GPU", expected="a GPU", hint="--set generation=transformers")
+        setting = ENGINE_SETTINGS[kind]
+        off = setting.partition(" ")[0]
+        raise BadInput(f"{setting} without a GPU", expected="a GPU", hint=f"--set {off}=false")
     if kind == "transformers-paged":
         return arguments | _paged(settings, installed, at, notes)
     if kind == "transformers-graphs":  # TRL calls `generate`, which the patch replaces
@@ -144,18 +148,18 @@ def _generation(
 def _paged(
     settings: Mapping[str, Any], installed: InstalledVersions, at: RunContext, notes: list[str]
 ) -> dict[str, Any]:
-    if at.autocast and not settings["lora_rank"]:
+    if at.autocast and not settings["r"]:
         # 0.22.2 to 1.16: unwrapped_model.to(torch.bfloat16) before generate_batch, without a conversion back.
         notes.append(
-            f"transformers-paged: TRL converts all weights to {at.autocast} before it samples, and keeps them so: "
-            "small updates are lost; --set generation=transformers keeps float32"
+            f"use_transformers_continuous_batching: TRL converts all weights to {at.autocast} before it samples, and "
+            "keeps them so: small updates are lost; without it they stay in float32"
         )
     return {next((name for name in PAGED if installed.has(name)), PAGED[0]): True}
 
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
-    host, _, port = settings["vllm_server"].rpartition(":")
-    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_host": host, "vllm_server_port": int(port)}
+    address = {name: settings[name] for name in ("vllm_server_host", "vllm_server_port")}
+    return {"use_vllm": True, "vllm_mode": "server"} | address
 
 
 def _colocated(
@@ -165,7 +169,7 @@ def _colocated(
         "use_vllm": True,
         "vllm_mode": "colocate",  # the default was "server" up to 0.29
         "vllm_gpu_memory_utilization": at.vllm_share,
-        "vllm_tensor_parallel_size": settings["vllm_tensor_parallel"],
+        "vllm_tensor_parallel_size": settings["vllm_tensor_parallel_size"],
         "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone
     }
     length = vllm_max_length(settings, at.longest_prompt, at.completion)
@@ -175,7 +179,7 @@ def _colocated(
         # Up to 0.25 vLLM's length is max_prompt_length + max_completion_length; no prompt is longer than that.
         arguments["max_prompt_length"] = length - at.completion
         notes.append(f"vllm_max_model_length: TRL {installed.trl} has no such field; max_prompt_length sets {length}")
-    if settings["vllm_sleep"]:
+    if settings["vllm_enable_sleep_mode"]:
         check_sleep(settings, str(installed.trl))
         arguments["vllm_enable_sleep_mode"] = True
     return arguments

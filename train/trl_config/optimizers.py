@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from settings import BadInput, suggest
 
-LEAVE = "--set optimizer=adamw_torch"
+LEAVE = "--set optim=adamw_torch"
 # Parts of names -> (module, where it comes from); the first that matches. transformers' trainer_optimizer.py (5.17)
 # and trainer.py (4.56 to 5.0) import them when the training begins, after the first evaluation.
 NEEDS = {
@@ -40,14 +40,14 @@ def check_optimizer(name: str, known: Collection[str], installed: Collection[str
     if name not in known:
         known_here = sorted(optimizer for optimizer in known if not optimizer.startswith(TARGETED))
         raise BadInput(
-            f"optimizer = {name!r}, which this transformers does not have{suggest(name, known_here)}",
+            f"optim = {name!r}, which this transformers does not have{suggest(name, known_here)}",
             expected=f"one of {', '.join(known_here)}",
             hint=LEAVE,
         )
     module, package = next((needed for part, needed in NEEDS.items() if part in name), ("", ""))
     if module and module not in installed:
         raise BadInput(
-            f"optimizer = {name}, but {package} is not installed",
+            f"optim = {name}, but {package} is not installed",
             expected=f"the package {package} in the environment of torch and TRL",
             hint=LEAVE,
         )

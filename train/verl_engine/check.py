@@ -58,10 +58,10 @@ def _find_rl_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
             "num_generations = 1: GRPO compares the completions of a prompt with each other", "2 or more",
             "--set num_generations=5",
         ))  # fmt: skip
-    if settings["merge"] and not settings["save_every"]:
+    if settings["merge"] and not settings["save_steps"]:
         conflicts.append((
-            "merge = true with save_every = 0: there is no checkpoint to merge", "save_every above 0",
-            "--set save_every=10, or --set merge=false",
+            "merge = true with save_steps = 0: there is no checkpoint to merge", "save_steps above 0",
+            "--set save_steps=10, or --set merge=false",
         ))  # fmt: skip
     path, colon, name = settings["reward_function"].rpartition(":")
     if settings["reward_function"] and not (colon and path.endswith(".py") and name.isidentifier()):

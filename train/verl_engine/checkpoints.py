@@ -50,7 +50,7 @@ class Checkpoints:
         """Return the directory with the shards of the model, which PPO and GRPO call the actor."""
         if checkpoint is None:
             raise BadInput(
-                f"{self.folder} has no complete checkpoint to merge", expected="save_every below the run's steps",
-                hint="--set save_every=10, or --set merge=false",
+                f"{self.folder} has no complete checkpoint to merge", expected="save_steps below the run's steps",
+                hint="--set save_steps=10, or --set merge=false",
             )  # fmt: skip
         return checkpoint if task == "sft" else checkpoint / "actor"

@@ -104,7 +104,7 @@ def merge_command(python: str, checkpoint: Path, target: Path, trust_remote_code
 
 def adapter_command(python: str, target: Path, settings: Mapping[str, Any]) -> Command:
     """Return the command that merges the LoRA adapter into the merged weights."""
-    arguments = [str(target), str(settings["lora_rank"]), str(settings["lora_alpha"])]
+    arguments = [str(target), str(settings["r"]), str(settings["lora_alpha"])]
     argv = [python, "-B", str(Path(__file__).with_name("merge_adapter.py")), *arguments]
     argv += ["--trust-remote-code"] if settings["trust_remote_code"] else []
     return Command("this node", argv, "merges the adapter into the weights")

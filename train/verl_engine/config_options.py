@@ -53,7 +53,7 @@ def verl_options(settings: Mapping[str, Any], version: Version, context: LaunchC
 
 def check_batches(settings: Mapping[str, Any], gpus: int) -> None:
     """Check divisibility: verl splits the completions of a step over the GPUs, and then into micro-batches."""
-    micro = settings["micro_batch"]
+    micro = settings["per_device_train_batch_size"]
     if settings["task"] == "sft":
         completions, batches = 1, [("prompts_per_step", micro)]
     else:
@@ -63,7 +63,7 @@ def check_batches(settings: Mapping[str, Any], gpus: int) -> None:
         unit = gpus * size // math.gcd(gpus * size, completions)
         if prompts % unit:
             per_prompt = f" prompts of {completions} completions" if completions > 1 else ""
-            per_pass = f" with micro_batch = {size}" if size > 1 else ""
+            per_pass = f" with per_device_train_batch_size = {size}" if size > 1 else ""
             raise BadInput(
                 f"{name} = {prompts}{per_prompt} on {gpus} GPUs{per_pass}",
                 expected=f"a multiple of {unit}",
@@ -79,10 +79,10 @@ def _common_options(
         "data.train_files": context.train_file,
         "data.val_files": context.held_out_file,
         "data.train_batch_size": settings["prompts_per_step"],
-        "trainer.total_epochs": settings["epochs"],
-        "trainer.total_training_steps": settings["steps"] or None,
-        "trainer.save_freq": settings["save_every"] or -1,
-        "trainer.test_freq": settings["eval_every"] or AFTER_LAST_STEP,
+        "trainer.total_epochs": settings["num_train_epochs"],
+        "trainer.total_training_steps": settings["max_steps"] if settings["max_steps"] > 0 else None,
+        "trainer.save_freq": settings["save_steps"] or -1,
+        "trainer.test_freq": settings["eval_steps"] or AFTER_LAST_STEP,
         "trainer.default_local_dir": context.checkpoints,
         "trainer.project_name": context.project,
         "trainer.experiment_name": context.experiment,

@@ -149,5 +149,5 @@ def count_steps(settings: dict[str, Any], rows: int) -> int:
             expected="at least one full batch: verl drops incomplete batches",
             hint=f"--set prompts_per_step={rows}",
         )
-    total = per_epoch * settings["epochs"]
-    return min(settings["steps"], total) if settings["steps"] else total
+    total = per_epoch * settings["num_train_epochs"]
+    return min(settings["max_steps"], total) if settings["max_steps"] > 0 else total

@@ -35,7 +35,7 @@ def build_launch_context(
     gpus = choose_gpus(settings, inventory)
     if settings["nodes"] > 1:
         check_nodes(settings, run)
-    attention, notes = choose_attention(settings["attention"], inventory, version)
+    attention, notes = choose_attention(settings["attn_implementation"], inventory, version)
     tensor_parallel = 1
     if settings["task"] != "sft":
         tensor_parallel, tensor_parallel_notes = choose_tensor_parallel(settings, inventory, gpus)
@@ -134,8 +134,8 @@ def choose_attention(attention: str, inventory: Inventory, version: Version) -> 
     if attention != "auto":
         if attention == "flash_attention_2" and not inventory.flash_attention:
             raise BadInput(
-                f"attention = flash_attention_2, but flash-attn is not installed in {sys.prefix}",
-                expected="flash-attn in the environment", hint="--set attention=sdpa",
+                f"attn_implementation = flash_attention_2, but flash-attn is not installed in {sys.prefix}",
+                expected="flash-attn in the environment", hint="--set attn_implementation=sdpa",
             )  # fmt: skip
         return attention, []
     if inventory.flash_attention:
@@ -151,19 +151,21 @@ def choose_attention(attention: str, inventory: Inventory, version: Version) -> 
 
 def choose_tensor_parallel(settings: Mapping[str, Any], inventory: Inventory, gpus: int) -> tuple[int, list[str]]:
     """Return (GPUs per vLLM engine, notes): the setting, or a number for the size of the model."""
-    if settings["vllm_tensor_parallel"]:
-        return int(settings["vllm_tensor_parallel"]), []
+    if settings["vllm_tensor_parallel_size"]:
+        return int(settings["vllm_tensor_parallel_size"]), []
     try:
         shape = model_shape(settings["model"])
     except BadInput as error:
-        return 1, [f"vllm_tensor_parallel: 1, since {error.message}"]
+        return 1, [f"vllm_tensor_parallel_size: 1, since {error.message}"]
     weights = 2 * sum(count_parameters(shape).values()) / GIB  # vLLM loads 16-bit weights
     if not inventory.gib:  # a dry run on a machine without GPUs
-        return 1, [f"vllm_tensor_parallel: 1, since this machine has no GPU; the weights are {weights:.1f} GiB"]
-    chosen = smallest_tensor_parallel(weights, inventory.gib, settings["vllm_share"], gpus, shape.heads)
+        return 1, [f"vllm_tensor_parallel_size: 1, since this machine has no GPU; the weights are {weights:.1f} GiB"]
+    chosen = smallest_tensor_parallel(
+        weights, inventory.gib, settings["vllm_gpu_memory_utilization"], gpus, shape.heads
+    )
     note = (
-        f"vllm_tensor_parallel: {chosen}, for {weights:.1f} GiB of weights in half of vllm_share = "
-        f"{settings['vllm_share']} of {inventory.gib:.0f} GiB"
+        f"vllm_tensor_parallel_size: {chosen}, for {weights:.1f} GiB of weights in half of "
+        f"vllm_gpu_memory_utilization = {settings['vllm_gpu_memory_utilization']} of {inventory.gib:.0f} GiB"
     )
     return chosen, [note]
 

@@ -19,7 +19,7 @@ from verl_engine.commands import Command, adapter_command, merge_command
 from verl_engine.merge_adapter import readable_shards
 from verl_engine.process import Children
 
-UNPUBLISHED_SETTINGS = frozenset({"push_to", "report_to", "options", "nodes", "gpus"})
+UNPUBLISHED_SETTINGS = frozenset({"hub_model_id", "report_to", "options", "nodes", "gpus"})
 
 
 def merge_checkpoint(
@@ -30,7 +30,7 @@ def merge_checkpoint(
     target = run.path / "model"
     readable = readable_shards(shards, run.path / "verl/shards")
     commands = [merge_command(sys.executable, readable, target, settings["trust_remote_code"], version)]
-    commands += [adapter_command(sys.executable, target, settings)] if settings["lora_rank"] else []
+    commands += [adapter_command(sys.executable, target, settings)] if settings["r"] else []
     description = run_merge(run, children, commands, shards, environment)
     (target / "README.md").write_text(model_card(result, settings), encoding="utf-8")
     return description
@@ -122,7 +122,7 @@ def model_card(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     changed = {
         name: Path(str(value)).name if is_local_path(str(value)) else value
         for name, value in settings.items()
-        if name not in UNPUBLISHED_SETTINGS and value != definitions[name]["default"]
+        if name not in UNPUBLISHED_SETTINGS and value != definitions[name].get("default")
     }
     lines += ["## Settings that differ from the defaults", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {str(value).replace('|', '/')} |" for name, value in changed.items()]

@@ -50,11 +50,11 @@ class LaunchContext:
 
 def lora_options(group: str, settings: Mapping[str, Any]) -> Options:
     """Return the options of LoRA, or none for full fine-tuning."""
-    if not settings["lora_rank"]:
+    if not settings["r"]:
         return {}
-    targets = settings["lora_targets"]
+    targets = settings["target_modules"]
     return {
-        f"{group}.lora_rank": settings["lora_rank"],
+        f"{group}.lora_rank": settings["r"],
         f"{group}.lora_alpha": settings["lora_alpha"],
         f"{group}.target_modules": "all-linear" if targets == ["all-linear"] else targets,
     }
@@ -66,8 +66,8 @@ def optimizer_options(group: str, settings: Mapping[str, Any], learning_rate: fl
         f"{group}.lr": learning_rate,
         f"{group}.weight_decay": settings["weight_decay"],
         f"{group}.clip_grad": settings["max_grad_norm"],
-        f"{group}.lr_scheduler_type": settings["lr_schedule"],
-        f"{group}.lr_warmup_steps_ratio": settings["lr_warmup_share"],
+        f"{group}.lr_scheduler_type": settings["lr_scheduler_type"],
+        f"{group}.lr_warmup_steps_ratio": settings["warmup_ratio"],
     }
 
 
@@ -76,8 +76,8 @@ def old_optimizer_options(group: str, settings: Mapping[str, Any], learning_rate
     return {
         f"{group}.lr": learning_rate,
         f"{group}.weight_decay": settings["weight_decay"],
-        f"{group}.warmup_style": settings["lr_schedule"],
-        f"{group}.lr_warmup_steps_ratio": settings["lr_warmup_share"],
+        f"{group}.warmup_style": settings["lr_scheduler_type"],
+        f"{group}.lr_warmup_steps_ratio": settings["warmup_ratio"],
     }
 
 
@@ -93,7 +93,7 @@ def check_hard_coded_attention(attention: str, version: Version) -> None:
     """Refuse another attention for versions whose workers hard-code FlashAttention 2."""
     if attention != "flash_attention_2":
         raise BadInput(
-            f"attention = {attention} with verl {version}, whose workers hard-code flash_attention_2",
+            f"attn_implementation = {attention} with verl {version}, whose workers hard-code flash_attention_2",
             expected="flash-attn in the environment, or a newer verl (0.6.1 for PPO and GRPO, 0.7.1 for SFT)",
             hint="envdoctor install verl-8gpu",
         )

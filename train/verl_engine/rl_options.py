@@ -38,13 +38,13 @@ def rl_options(settings: Mapping[str, Any], version: Version, context: LaunchCon
         **_rollout_options(settings, context),
         **_algorithm_options(settings),
         "trainer.val_before_train": settings["eval_before"],
-        "trainer.max_actor_ckpt_to_keep": settings["keep_checkpoints"],
+        "trainer.max_actor_ckpt_to_keep": settings["save_total_limit"],
         "trainer.critic_warmup": 0,
         "trainer.rollout_data_dir": context.rollout_folder,
     }
     if settings["task"] == "ppo":
         options |= _critic_options(settings, version, context)
-        options["trainer.max_critic_ckpt_to_keep"] = settings["keep_checkpoints"]  # verl counts them separately
+        options["trainer.max_critic_ckpt_to_keep"] = settings["save_total_limit"]  # verl counts them separately
     if context.nodes > 1 and version >= FILE_LOGGER:
         # Ray starts before the driver, so the process that logs has Ray's environment and not the driver's.
         options[f"{RAY_VARIABLES}.VERL_FILE_LOGGER_PATH"] = context.metrics
@@ -82,7 +82,7 @@ def _data_options(settings: Mapping[str, Any], version: Version, notes: list[str
 def _actor_options(settings: Mapping[str, Any], version: Version, context: LaunchContext) -> Options:
     actor, model, ref = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "ref"))
     in_loss = bool(settings["beta"]) and settings["kl_in"] == "loss"
-    logprob_batch = settings["logprob_micro_batch"] or settings["micro_batch"]
+    logprob_batch = settings["logprob_micro_batch"] or settings["per_device_train_batch_size"]
     options: Options = {
         f"{model}.path": settings["model"],
         f"{model}.trust_remote_code": settings["trust_remote_code"],
@@ -90,7 +90,7 @@ def _actor_options(settings: Mapping[str, Any], version: Version, context: Launc
         **lora_options(model, settings),
         f"{actor}.strategy": settings["sharding"],
         f"{actor}.ppo_mini_batch_size": settings["mini_batch"],
-        f"{actor}.ppo_micro_batch_size_per_gpu": settings["micro_batch"],
+        f"{actor}.ppo_micro_batch_size_per_gpu": settings["per_device_train_batch_size"],
         f"{actor}.use_dynamic_bsz": False,
         f"{actor}.ppo_epochs": settings["num_iterations"],
         f"{actor}.grad_clip": settings["max_grad_norm"],
@@ -98,7 +98,7 @@ def _actor_options(settings: Mapping[str, Any], version: Version, context: Launc
         f"{actor}.clip_ratio_low": settings["epsilon"],
         f"{actor}.clip_ratio_high": settings["epsilon_high"] or settings["epsilon"],
         f"{actor}.loss_agg_mode": LOSSES[settings["loss_type"]],
-        f"{actor}.entropy_coeff": settings["entropy_bonus"],
+        f"{actor}.entropy_coeff": settings["entropy_coef"],
         f"{actor}.use_kl_loss": in_loss,
         **({f"{actor}.kl_loss_coef": settings["beta"]} if in_loss else {}),
         f"{ref}.log_prob_micro_batch_size_per_gpu": logprob_batch,
@@ -141,8 +141,9 @@ def _critic_options(settings: Mapping[str, Any], version: Version, context: Laun
     options: Options = {
         "critic.model.path": settings["critic_model"] or settings["model"],
         "critic.model.enable_gradient_checkpointing": settings["gradient_checkpointing"],
-        "critic.ppo_micro_batch_size_per_gpu": settings["micro_batch"],
-        "critic.forward_micro_batch_size_per_gpu": settings["logprob_micro_batch"] or settings["micro_batch"],
+        "critic.ppo_micro_batch_size_per_gpu": settings["per_device_train_batch_size"],
+        "critic.forward_micro_batch_size_per_gpu": settings["logprob_micro_batch"]
+        or settings["per_device_train_batch_size"],
         "critic.grad_clip": settings["max_grad_norm"],
         "critic.strategy": settings["sharding"],
     }
@@ -178,20 +179,20 @@ def _rollout_options(settings: Mapping[str, Any], context: LaunchContext) -> Opt
     rollout = "actor_rollout_ref.rollout"
     if context.gpus % context.tensor_parallel:
         raise BadInput(
-            f"vllm_tensor_parallel = {context.tensor_parallel} on {context.gpus} GPUs per node",
-            expected=f"a divisor of {context.gpus}", hint="--set vllm_tensor_parallel=0",
+            f"vllm_tensor_parallel_size = {context.tensor_parallel} on {context.gpus} GPUs per node",
+            expected=f"a divisor of {context.gpus}", hint="--set vllm_tensor_parallel_size=0",
         )  # fmt: skip
     options: Options = {
         f"{rollout}.name": "vllm",  # required from 0.6.0 on
         f"{rollout}.n": settings["num_generations"],
         f"{rollout}.temperature": settings["temperature"],
         f"{rollout}.top_p": settings["top_p"],
-        f"{rollout}.gpu_memory_utilization": settings["vllm_share"],
+        f"{rollout}.gpu_memory_utilization": settings["vllm_gpu_memory_utilization"],
         f"{rollout}.tensor_model_parallel_size": context.tensor_parallel,
         f"{rollout}.enforce_eager": not settings["vllm_cuda_graphs"],
         f"{rollout}.dtype": settings["dtype"],
     }
-    if settings["lora_rank"]:
+    if settings["r"]:
         # Base weights are synchronised only once, so dummy weights would remain (verl's LoRA guide).
         options[f"{rollout}.load_format"] = "safetensors"
     return options

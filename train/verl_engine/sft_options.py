@@ -29,7 +29,7 @@ def _data_options(settings: Mapping[str, Any]) -> Options:
             expected="refuse or truncate", hint="--set overlong=truncate, or a larger --set max_seq_length",
         )  # fmt: skip
     return {
-        "data.micro_batch_size_per_gpu": settings["micro_batch"],
+        "data.micro_batch_size_per_gpu": settings["per_device_train_batch_size"],
         "data.max_length": settings["max_seq_length"],
         "data.truncation": "right" if settings["overlong"] == "truncate" else "error",
         "trainer.seed": settings["seed"],
@@ -42,10 +42,12 @@ def fsdp_sft_options(
     """Return the options of fsdp_sft_trainer.py: rows in extra_info, FlashAttention 2, bfloat16, cosine schedule."""
     check_hard_coded_attention(context.attention, version)
     check_hard_coded_dtype(settings["dtype"], version, str(ENGINE_DTYPE))
-    if settings["lr_schedule"] != "cosine":
+    if settings["lr_scheduler_type"] != "cosine":
         raise BadInput(
-            f"lr_schedule = {settings['lr_schedule']} with verl {version}, whose SFT trainer supports only cosine",
-            expected=f"verl {ENGINE_SFT} or newer for {settings['lr_schedule']}", hint="--set lr_schedule=cosine",
+            f"lr_scheduler_type = {settings['lr_scheduler_type']} with verl {version}, whose SFT trainer supports "
+            "only cosine",
+            expected=f"verl {ENGINE_SFT} or newer for {settings['lr_scheduler_type']}",
+            hint="--set lr_scheduler_type=cosine",
         )  # fmt: skip
     if settings["offload"] == "optimizer":
         raise BadInput(
@@ -53,14 +55,14 @@ def fsdp_sft_options(
             expected="none or all", hint="--set offload=all",
         )  # fmt: skip
     if version < TRACKED_SFT:
-        if settings["lora_rank"] and settings["merge"]:  # save_pretrained of the PEFT model: no base, no shards
+        if settings["r"] and settings["merge"]:  # save_pretrained of the PEFT model: no base, no shards
             raise BadInput(
-                f"merge = true with lora_rank = {settings['lora_rank']} and verl {version}, whose SFT trainer saves "
+                f"merge = true with r = {settings['r']} and verl {version}, whose SFT trainer saves "
                 "only the adapter",
                 expected=f"verl {TRACKED_SFT} or newer", hint="--set merge=false",
             )  # fmt: skip
         # The option exists with a comment "TODO", and is not read.
-        notes.append(f"keep_checkpoints: verl {version}'s SFT trainer never removes checkpoints")
+        notes.append(f"save_total_limit: verl {version}'s SFT trainer never removes checkpoints")
     # Renamed in 0.6.1, when the optimizer's options became a group of their own.
     warmup = "optim.lr_warmup_steps_ratio" if version >= Version("0.6.1") else "optim.warmup_steps_ratio"
     return {
@@ -80,8 +82,8 @@ def fsdp_sft_options(
         "optim.weight_decay": settings["weight_decay"],
         "optim.clip_grad": settings["max_grad_norm"],
         "optim.lr_scheduler": "cosine",
-        warmup: settings["lr_warmup_share"],
-        "trainer.max_ckpt_to_keep": settings["keep_checkpoints"],
+        warmup: settings["warmup_ratio"],
+        "trainer.max_ckpt_to_keep": settings["save_total_limit"],
     }
 
 
@@ -95,7 +97,7 @@ def engine_sft_options(
     return {
         **_data_options(settings),
         "data.messages_key": "messages",
-        # The default packs rows by tokens, and micro_batch would have no effect.
+        # The default packs rows by tokens, and per_device_train_batch_size would have no effect.
         "data.use_dynamic_bsz": False,
         "model.path": settings["model"],
         "model.trust_remote_code": settings["trust_remote_code"],
@@ -108,5 +110,5 @@ def engine_sft_options(
         "engine.seed": settings["seed"],
         "engine.param_offload": settings["offload"] == "all",
         "engine.optimizer_offload": settings["offload"] != "none",
-        "trainer.max_ckpt_to_keep": settings["keep_checkpoints"],
+        "trainer.max_ckpt_to_keep": settings["save_total_limit"],
     }

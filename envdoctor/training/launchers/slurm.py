@@ -22,7 +22,7 @@ WARNING_SIGNAL = {
     "grpo": (f"USR1@{SAVE_SECONDS}", "seconds before the end (up to 60 more): finish the step, save, exit"),
     "verl": (
         "TERM@60",
-        "seconds before the end (up to 60 more): exit cleanly; verl saves only every save_every steps",
+        "seconds before the end (up to 60 more): exit cleanly; verl saves only every save_steps steps",
     ),
 }
 Row = tuple[str, str]  # line, reason

@@ -40,7 +40,7 @@ def test_commands_are_never_broken() -> None:
 def test_a_command_of_envdoctor_in_a_sentence_is_not_broken() -> None:
     for whole in (
         "envdoctor load-test", "envdoctor train --settings", "envdoctor fleet check --hosts node1,node2",
-        "envdoctor rollback --venv ./venv", "envdoctor train sort --set steps=5", "envdoctor fix VENV",
+        "envdoctor rollback --venv ./venv", "envdoctor train sort --set max_steps=5", "envdoctor fix VENV",
     ):  # fmt: skip
         for width in range(12, 60):
             assert any(whole in line for line in shown(Text(f"to do that, run: {whole}, then again"), width)), width

@@ -35,5 +35,13 @@ def test_verdicts(plan: MemoryPlan) -> None:
     with_vllm = {"fits": False, "peak": 70 * GIB, "needed": 81 * GIB}
     assert "2.0 GiB too much; 81.0 needed with the minimum of vLLM" in verdict(plan, **with_vllm)
     # All of the usable memory is not too much: vLLM's share is.
-    share = {"fits": False, "peak": 79 * GIB, "needed": 79 * GIB, "vllm_shortage": 3 * GIB, "vllm_share": 0.3}
-    assert verdict(plan, **share) == "✗ does not fit: vLLM needs 3.0 GiB more than vllm_share=0.3  GPU"
+    share = {
+        "fits": False,
+        "peak": 79 * GIB,
+        "needed": 79 * GIB,
+        "vllm_shortage": 3 * GIB,
+        "vllm_gpu_memory_utilization": 0.3,
+    }
+    assert (
+        verdict(plan, **share) == "✗ does not fit: vLLM needs 3.0 GiB more than vllm_gpu_memory_utilization=0.3  GPU"
+    )

@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
     checkpoint = folder / "checkpoints" / "checkpoint-50"
     checkpoint.mkdir(parents=True)
     (folder / "model").mkdir()
-    settings = {"steps": 50, "model": "", "learning_rate": 2e-4, "max_completion_length": 6}
+    settings = {"max_steps": 50, "model": "", "learning_rate": 2e-4, "max_completion_length": 6}
     write(
         folder / "run.json",
         {"schema": 1, "recipe": "sort", "settings": settings, "created": "2026-11-21T10:00:00+00:00"},
@@ -150,7 +150,7 @@ def test_checkpoints_and_optimizer_state_are_optional(run: Path, option: str, ad
 def test_secrets_are_removed_from_files_of_the_trainer(run: Path) -> None:
     write(
         run / "run.json",
-        {"schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "abc", "u": f"a {TOKEN}"},
+        {"schema": 1, "recipe": "sort", "settings": {"hub_model_id": "me/x"}, "HF_TOKEN": "abc", "u": f"a {TOKEN}"},
     )
     with (run / "train.log").open("a") as file:
         file.write(
@@ -169,7 +169,7 @@ def test_secrets_are_removed_from_files_of_the_trainer(run: Path) -> None:
         for secret in (TOKEN, OTHER, "0123456789abcdef", '"abc"'):
             assert secret not in content, f"{secret} in {name}"
     assert json.loads(members["run.json"]) == {
-        "schema": 1, "recipe": "sort", "settings": {"push_to": "me/x"}, "HF_TOKEN": "<secret>", "u": "a <secret>"
+        "schema": 1, "recipe": "sort", "settings": {"hub_model_id": "me/x"}, "HF_TOKEN": "<secret>", "u": "a <secret>"
     }  # fmt: skip
     assert json.loads(members["events.jsonl"].splitlines()[2])["message"] == "token=<secret>, and more"
     assert members["generations.csv"].splitlines()[0] == "step,prompt,completion"

@@ -73,10 +73,19 @@ def test_the_memory_that_vllm_needs_is_named(home: Path) -> None:
 
 
 def test_a_share_that_is_too_small_for_vllm(home: Path) -> None:
-    words = ["--model", QWEN, "--machine", "h200", "--set", "generation=vllm-colocate", "--set", "vllm_share=0.05"]
-    done = envdoctor("plan", *words, "--set", "optimizer=paged_adamw_8bit", home=home)
-    assert re.match(r"✗ does not fit: vLLM needs [\d.]+ GiB more than vllm_share=0.05", done.stdout)
-    assert re.search(r"^--set vllm_share=0.0 +- .*✓ fits$", done.stdout, re.MULTILINE)
+    words = [
+        "--model",
+        QWEN,
+        "--machine",
+        "h200",
+        "--set",
+        "use_vllm=true",
+        "--set",
+        "vllm_gpu_memory_utilization=0.05",
+    ]
+    done = envdoctor("plan", *words, "--set", "optim=paged_adamw_8bit", home=home)
+    assert re.match(r"✗ does not fit: vLLM needs [\d.]+ GiB more than vllm_gpu_memory_utilization=0.05", done.stdout)
+    assert re.search(r"^--set vllm_gpu_memory_utilization=0.0 +- .*✓ fits$", done.stdout, re.MULTILINE)
 
 
 def test_command_keeps_the_options(home: Path) -> None:
@@ -91,18 +100,20 @@ def test_each_format_reports_that_it_does_not_fit(home: Path) -> None:
     for form in ("json", "github", "sarif"):
         done = envdoctor("plan", "--model", QWEN, "--machine", "rtx4090", "--format", form, home=home)
         assert (done.returncode, done.stderr) == (1, "")
-        assert form != "github" or "lora_rank=" in done.stdout
+        assert form != "github" or "r=" in done.stdout
 
 
 def test_vllm_share_is_computed(home: Path) -> None:
-    words = ["--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", "--set", "generation=vllm-colocate"]
+    words = ["--model", "Qwen/Qwen2.5-0.5B", "--machine", "h200", "--set", "use_vllm=true"]
     data = plan_data(*words, home=home)
     assert data["vllm_share_computed"] is True
-    assert 0 < data["vllm_share"] < 0.6
+    assert 0 < data["vllm_gpu_memory_utilization"] < 0.6
     assert "vLLM" in {part["part"] for part in data["parts"]}
-    assert plan_data(*words, "--set", "vllm_share=0.3", home=home)["vllm_share"] == 0.3
+    assert (
+        plan_data(*words, "--set", "vllm_gpu_memory_utilization=0.3", home=home)["vllm_gpu_memory_utilization"] == 0.3
+    )
     human = envdoctor("plan", *words, home=home)
-    assert f"vllm_share={data['vllm_share']:g}" in human.stdout
+    assert f"vllm_gpu_memory_utilization={data['vllm_gpu_memory_utilization']:g}" in human.stdout
 
 
 def test_without_gpu_there_is_no_verdict(home: Path) -> None:
@@ -141,8 +152,8 @@ def test_several_gpus_share_the_completions(home: Path) -> None:
         (["--model", "Qwen/Qwen2.5-7B-Instrct"], "Qwen/Qwen2.5-7B-Instruct"),
         (["srt"], "did you mean 'sort'"),
         (["verl-grpo"], "recipe verl-grpo is for verl"),
-        (["--model", QWEN, "--set", "lora_rnk=8"], "lora_rank"),
-        (["--model", QWEN, "--set", "lora_rank=much"], "lora_rank"),
+        (["--model", QWEN, "--set", "lora_rnk=8"], "r"),
+        (["--model", QWEN, "--set", "r=much"], "r"),
         (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100x8 has 8"),
         (["--model", QWEN, "--gpus", "0"], "--gpus 0"),
         (["--model", QWEN, "--machine", "nowhere"], "nowhere"),

@@ -104,11 +104,11 @@ def test_model_data_and_reward_need_no_recipe(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     (tmp_path / "score.py").write_text("def right(completions, answer, **_): ...\ndef short(completions, **_): ...\n")
     words = ["--model", "me/mine", "--data", "rows.jsonl", "--reward", "score.py:right", "--dry-run"]
-    done = train(tmp_path, *words, "--reward", "score.py:short", "--set", "steps=3", "--format", "json")
+    done = train(tmp_path, *words, "--reward", "score.py:short", "--set", "max_steps=3", "--format", "json")
     run = envelope(done)["data"]["run"]
     expected = {name: setting.default for name, setting in ((each.name, each) for each in recipes.read_settings())}
     rewards = [f"{tmp_path}/score.py:{name}" for name in ("right", "short")]
-    expected |= {"model": "me/mine", "data": str(tmp_path / "rows.jsonl"), "rewards": rewards, "steps": 3}
+    expected |= {"model": "me/mine", "data": str(tmp_path / "rows.jsonl"), "rewards": rewards, "max_steps": 3}
     assert {name: value for name, value in run["settings"].items() if value != expected[name]} == {}
     assert "/runs/dataset-" in run["directory"]
     other = train(tmp_path, "gsm8k", *words, "--format", "json")
@@ -301,7 +301,7 @@ def hinted_command(home: Path, mark_complete: str) -> list[str]:
     python = home / "my python"
     python.write_text(FAKE_PYTHON.format(mark_complete=mark_complete))
     python.chmod(0o755)
-    words = ["train", "sort", "--set", "steps=7", "--python", "my python", "--unverified", "--run", "a run"]
+    words = ["train", "sort", "--set", "max_steps=7", "--python", "my python", "--unverified", "--run", "a run"]
     done = envdoctor(*words, home=home)
     assert done.returncode == 130, done.stderr
     hint = done.stderr.splitlines()[-1]
@@ -321,4 +321,4 @@ def test_interrupted_run_hints_at_the_resume_command(tmp_path: Path) -> None:
 def test_interrupted_run_without_checkpoint_hints_at_a_new_start(tmp_path: Path) -> None:
     words = hinted_command(tmp_path, ":")
     options = ["--python", str(tmp_path / "my python"), "--unverified"]
-    assert words == ["envdoctor", "train", "sort", "--set", "steps=7", *options]
+    assert words == ["envdoctor", "train", "sort", "--set", "max_steps=7", *options]
