@@ -67,6 +67,7 @@ class UseImage(NamedTuple):
     tag: str
     in_dockerfile: bool = False
     is_entered: bool = True
+    stage: str = ""  # the name of this stage of the Dockerfile; a later stage may start from it
 
 
 class Download(NamedTuple):

@@ -7,10 +7,18 @@ from collections.abc import Iterator
 
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import parse_actions, parse_requirement_lines, split_image
+from envdoctor.manifests.container_files import (
+    Instruction,
+    is_apptainer,
+    is_dockerfile,
+    parse_apptainer,
+    parse_dockerfile,
+    script_of,
+)
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
-from envdoctor.manifests.project_files import is_dockerfile, parse_dockerfile, parse_pyproject
-from envdoctor.manifests.shell import parse_commands, strip_prompts
+from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.resolution.requirement import parse_install_requirement
 
@@ -54,7 +62,9 @@ class BlockReader:
 
     def _block(self, block: Block) -> Iterator[Action]:
         if is_dockerfile(block):
-            yield from self._dockerfile(block)
+            yield from self._image(block, parse_dockerfile(block.lines))
+        elif is_apptainer(block):
+            yield from self._image(block, parse_apptainer(block.lines))
         elif block.language in _PYTHON:
             self.python_blocks.append(block.lines)
             # A line of a notebook cell such as `!pip install` or `%pip install` is a shell command.
@@ -85,28 +95,33 @@ class BlockReader:
         if name.endswith(".py") or command.name.startswith("python"):
             self.python_blocks.append(command.heredoc)
 
-    def _dockerfile(self, block: Block) -> Iterator[Action]:
-        for name, lines in parse_dockerfile(block.lines):
-            if name == "FROM":
-                words = [word for word in lines[0][1].split() if not word.startswith("--")]
-                image, tag = split_image(words[0]) if words else ("", "")
-                yield UseImage(lines[0][0], f"FROM {lines[0][1]}"[:200], image, tag, in_dockerfile=True)
-            elif name == "RUN":
-                code = tuple((number, text) for number, text in lines if not text.lstrip().startswith("#"))
-                yield from self._script(_strip_run_options(code))
+    def _image(self, block: Block, instructions: list[Instruction]) -> Iterator[Action]:
+        """The actions of a Dockerfile or of an Apptainer definition."""
+        for instruction in instructions:
+            name, lines = instruction
+            if name == "FROM" and lines:
+                yield self._base_image(*lines[0])
+            elif name in ("RUN", "CMD", "ENTRYPOINT"):
+                yield from self._script(script_of(instruction))
             elif name in ("ENV", "ARG") and lines:
                 (number, text), *continuations = lines
+                key, blank, value = text.partition(" ")
+                if name == "ENV" and blank and "=" not in key and not continuations:
+                    text = f"{key}='{value.strip()}'"  # the older form `ENV KEY value`
                 yield from self._script(((number, f"export {text}"), *continuations))
         if block.lines:
             yield SelectEnvironment(block.lines[-1][0], "", "leave", "", new=False)
 
+    def _base_image(self, number: int, text: str) -> UseImage:
+        words = [word for word in text.split() if not word.startswith("--")]
+        image, tag = split_image(expand_word(words[0], self.shell)) if words else ("", "")
+        stage = words[2] if len(words) > 2 and words[1].lower() == "as" else ""
+        return UseImage(number, f"FROM {text}"[:200], image, tag, in_dockerfile=True, stage=stage)
+
     def _pyproject(self, block: Block) -> Iterator[Action]:
-        project = parse_pyproject(block)
-        if not project or not project.requirements:
-            return
-        index = project.indexes.get(project.sources.get("torch", ""), "")
-        indexes = (index,) if index else ()
-        yield Install(block.lines[0][0], "pyproject.toml", "uv", tuple(project.requirements), extra_indexes=indexes)
+        project = parse_pyproject(block.lines)
+        if project and any(project.variants.values()):
+            yield project.install(next(iter(project.variants)), block.lines[0][0])
 
     def _file(self, block: Block) -> Iterator[Action]:
         """Install a requirements file or environment.yml that no command of the guide reads."""
@@ -120,16 +135,6 @@ class BlockReader:
             for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
                 if isinstance(action, Install):
                     yield action._replace(requirements=tuple(requirements))
-
-
-def _strip_run_options(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """`RUN --mount=type=cache,target=/x pip install` without the options of RUN."""
-    if not lines or not lines[0][1].lstrip().startswith("--"):
-        return lines
-    words = lines[0][1].split()
-    while words and words[0].startswith("--"):
-        words = words[1:]
-    return ((lines[0][0], " ".join(words)), *lines[1:])
 
 
 def _file_name(block: Block) -> str:

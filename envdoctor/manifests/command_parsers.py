@@ -19,10 +19,10 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_wrappers import inner_script, unwrap
+from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.options import Options, parse_options
-from envdoctor.manifests.project_files import parse_environment_yml
 from envdoctor.manifests.shell import parse_commands
 from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement

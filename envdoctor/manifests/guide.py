@@ -42,9 +42,9 @@ def parse_guide(text: str, name: str) -> Guide:
     return guide_of_blocks(parse_blocks(text), text, name)
 
 
-def guide_of_blocks(blocks: list[Block], text: str, name: str) -> Guide:
+def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockReader | None = None) -> Guide:
     """The guide in the blocks of code of a text."""
-    reader = BlockReader(blocks)
+    reader = reader or BlockReader(blocks)
     actions = tuple(islice(reader.actions(), _MAX_ACTIONS))
     lines = tuple(text.split("\n"))
     machine = _parse_machine(lines, blocks)

@@ -87,6 +87,7 @@ class GuideInterpreter:
         self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc)}
         self.current = ""  # key of the active environment
         self.outside_dockerfile = ""  # key of the environment to return to at the end of a Dockerfile
+        self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
         self.variables: dict[str, str] = {}
         self.system_packages: set[str] = set()
         self.installs: list[InstallStep] = []
@@ -186,10 +187,17 @@ class GuideInterpreter:
             return
         if action.in_dockerfile and not self._state.in_dockerfile:
             self.outside_dockerfile = self.current
+        if action.in_dockerfile and not action.tag and action.name in self.stages:
+            base = self.states[self.stages[action.name]]
+            self.current = f"stage:{action.line}"
+            self.states[self.current] = base
+            self.stages |= {action.stage: self.current} if action.stage else {}
+            return
         prefix = f"image:{action.name}:{action.tag}:"
         same_image = (key for key in self.states if key.startswith(prefix) and not action.in_dockerfile)
         self.current = next(same_image, f"{prefix}{action.line}")
         self.states.setdefault(self.current, image_state(action))
+        self.stages |= {action.stage: self.current} if action.stage else {}
 
     def _install(self, action: Install) -> None:
         if action.target and action.tool == "conda" and f"conda:{action.target}" in self.states:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from envdoctor.manifests.markdown import Block
-from envdoctor.manifests.project_files import parse_dockerfile, parse_environment_yml, parse_pyproject
+from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.container_files import parse_apptainer, parse_dockerfile, script_of
+from envdoctor.manifests.pyproject import parse_pyproject
 
 
 def numbered(text: str, first: int = 5) -> tuple[tuple[int, str], ...]:
@@ -46,14 +47,19 @@ vllm = { git = "https://example.org/vllm" }
 [[tool.uv.index]]
 name = "cu128"
 url = "https://example.org/cu128"
+[[tool.uv.index]]
+name = "cpu"
+url = "https://example.org/cpu"
+explicit = true
 """
-    project = parse_pyproject(Block("toml", "", numbered(text)))
+    project = parse_pyproject(numbered(text))
     assert project
     # A requirement that is written with an escape is on no line as such: the block's first line stands for it.
-    assert [(each.name, each.line) for each in project.requirements] == [("torch", 7), ("trl", 5), ("vllm", 11)]
-    assert project.indexes == {"cu128": "https://example.org/cu128"}
-    assert project.sources == {"torch": "cu128"}
-    assert parse_pyproject(Block("toml", "", numbered("[project"))) is None
+    found = [(each.name, each.line) for each in project.variants[""]]
+    assert found == [("torch", 7), ("trl", 5), ("vllm", 11)]
+    assert project.indexes == ("https://example.org/cu128", "https://example.org/cpu")
+    assert project.variants[""][2].url == "git+https://example.org/vllm"
+    assert parse_pyproject(numbered("[project")) is None
 
 
 def test_dockerfile() -> None:
@@ -63,3 +69,23 @@ def test_dockerfile() -> None:
         ("RUN", ((7, "pip install a \\"), (8, "  # comment inside"), (9, "  b"))),
         ("ENV", ((10, "X=1"),)),
     ]
+
+
+def test_scripts_of_instructions() -> None:
+    text = """RUN --mount=type=cache,target=/x pip install a
+RUN ["pip", "install", "b c"]
+RUN <<EOF
+pip install d
+EOF
+CMD python x.py"""
+    scripts = [script_of(each) for each in parse_dockerfile(numbered(text, 1))]
+    assert scripts == [
+        ((1, "pip install a"),), ((2, "pip install 'b c'"),), ((4, "pip install d"),), ((6, "python x.py"),),
+    ]  # fmt: skip
+
+
+def test_apptainer() -> None:
+    text = "Bootstrap: docker\nFrom: ubuntu:22.04\n%files\n  x\n%post\n  pip install {{ P }}\n%help\n  text"
+    assert [(each.name, each.lines) for each in parse_apptainer(numbered(text, 1))] == [
+        ("FROM", ((2, "ubuntu:22.04"),)), ("RUN", ((6, "  pip install $P"),)),
+    ]  # fmt: skip

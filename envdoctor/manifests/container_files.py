@@ -1,0 +1,112 @@
+"""Parsers for files that build an image: Dockerfiles and Apptainer definitions."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+from envdoctor.manifests.markdown import Block, Line
+
+_INSTRUCTION = re.compile(
+    r"\s*(FROM|RUN|ENV|ARG|SHELL|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|HEALTHCHECK)\s+(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_SECTION = re.compile(r"%(\w+)(.*)")
+_TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")  # of Apptainer's build arguments
+_SCRIPTS = frozenset({"post", "environment", "runscript", "startscript", "test"})
+
+
+class Instruction(NamedTuple):
+    """An instruction of a Dockerfile with its continuation lines."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+
+def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
+    """The instructions of a Dockerfile: `RUN pip install torch && \\` and its continuation lines are one."""
+    instructions: list[Instruction] = []
+    continues = False
+    marker = ""  # end of an open heredoc
+    for number, text in lines:
+        start = None if continues or marker else _INSTRUCTION.fullmatch(text)
+        if start:
+            instructions.append(Instruction(start[1].upper(), ((number, start[2]),)))
+        elif instructions and (continues or marker or not text.lstrip().startswith("#")):
+            last = instructions[-1]
+            instructions[-1] = last._replace(lines=(*last.lines, (number, text)))
+        stripped = text.strip()
+        if marker:
+            marker = "" if stripped == marker else marker
+        elif (heredoc := _HEREDOC.search(text)) and instructions and "<<<" not in text:
+            marker = heredoc[2]
+        continues = stripped.endswith("\\") or (continues and (not stripped or stripped.startswith("#")))
+    return instructions
+
+
+def script_of(instruction: Instruction) -> tuple[Line, ...]:
+    """The shell script of RUN, CMD and ENTRYPOINT: without options, and from the JSON form or a heredoc."""
+    lines = tuple((number, text) for number, text in instruction.lines if not text.lstrip().startswith("#"))
+    lines = _strip_options(lines)
+    if not lines:
+        return ()
+    number, first = lines[0]
+    if first.lstrip().startswith("[") and (words := _json_words(" ".join(text for _, text in lines))):
+        import shlex
+
+        return ((number, shlex.join(words)),)
+    if (heredoc := _HEREDOC.match(first.strip())) and not first.strip()[heredoc.end() :].strip():
+        return tuple((number, text) for number, text in lines[1:] if text.strip() != heredoc[2])
+    return lines
+
+
+def _json_words(text: str) -> list[str]:
+    try:
+        words = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else []
+
+
+def _strip_options(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """`RUN --mount=type=cache,target=/x pip install` without the options of RUN."""
+    if not lines or not lines[0][1].lstrip().startswith("--"):
+        return lines
+    words = lines[0][1].split()
+    while words and words[0].startswith("--"):
+        words = words[1:]
+    return ((lines[0][0], " ".join(words)), *lines[1:])
+
+
+def is_dockerfile(block: Block) -> bool:
+    """Whether a block is a Dockerfile, by its language or its first instructions."""
+    texts = (text for _, text in block.lines if text.strip() and not text.lstrip().startswith("#"))
+    first = next((text for text in texts if not re.match(r"\s*ARG\s+\w+(=\S*)?\s*$", text, re.IGNORECASE)), "")
+    return block.language in ("dockerfile", "docker", "containerfile") or bool(
+        re.match(r"\s*FROM\s+(--platform=\S+\s+)?\S+(\s+AS\s+\S+)?\s*$", first, re.IGNORECASE)
+    )
+
+
+def is_apptainer(block: Block) -> bool:
+    """Whether a block is a definition of Apptainer or Singularity."""
+    texts = (text for _, text in block.lines if text.strip() and not text.lstrip().startswith("#"))
+    return bool(re.match(r"(?i)bootstrap\s*:", next(texts, "")))
+
+
+def parse_apptainer(lines: tuple[Line, ...]) -> list[Instruction]:
+    """A definition as instructions of a Dockerfile: its base image, and the scripts of its sections."""
+    instructions: list[Instruction] = []
+    section = ""
+    for number, raw in lines:
+        text = _TEMPLATE.sub(r"$\1", raw)
+        if header := _SECTION.match(text):
+            section = header[1].lower()
+            if section in _SCRIPTS:
+                instructions.append(Instruction("RUN", ()))
+        elif section in _SCRIPTS:
+            instructions[-1] = instructions[-1]._replace(lines=(*instructions[-1].lines, (number, text)))
+        elif base := re.match(r"(?i)from\s*:\s*(\S+)", text):
+            instructions.append(Instruction("FROM", ((number, base[1].removeprefix("docker://")),)))
+    return instructions

@@ -1,0 +1,220 @@
+"""Requirements of a pyproject.toml: PEP 621, dependency groups, extras, tool.uv, Poetry and PDM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.actions import Install
+from envdoctor.manifests.markdown import Line
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
+
+_LINUX = re.compile(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
+_MAX_DEPTH = 8  # of groups that include groups
+
+
+class PyProject(NamedTuple):
+    """What a pyproject.toml installs. Each variant is an environment; all but the first are extras or groups that
+    tool.uv declares as conflicting.
+    """
+
+    name: str
+    python: str  # specifier
+    variants: dict[str, tuple[InstallRequirement, ...]]
+    constraints: tuple[InstallRequirement, ...]
+    indexes: tuple[str, ...]  # for torch, the most specific first
+    default_index: str
+    torch_backend: str
+
+    def install(self, variant: str, line: int, name: str = "pyproject.toml") -> Install:
+        """The installation of a variant."""
+        return Install(
+            line,
+            name,
+            "uv",
+            self.variants[variant],
+            self.constraints,
+            index_url=self.default_index,
+            extra_indexes=self.indexes,
+            torch_backend=self.torch_backend,
+        )
+
+
+def parse_pyproject(lines: tuple[Line, ...]) -> PyProject | None:
+    """Parse a pyproject.toml; None if it is not valid TOML."""
+    import tomllib
+
+    try:
+        data = tomllib.loads("\n".join(text for _, text in lines))
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return None
+    return _Reader(data, lines).read()
+
+
+class _Reader:
+    """Collects the requirements of the tables of a file."""
+
+    def __init__(self, data: dict[str, Any], lines: tuple[Line, ...]) -> None:
+        self.project = table(data, "project")
+        self.groups = table(data, "dependency-groups")
+        tool = table(data, "tool")
+        self.uv, self.poetry, self.pdm = (table(tool, name) for name in ("uv", "poetry", "pdm"))
+        self.lines = lines
+
+    def read(self) -> PyProject:
+        extras = {name: self._texts(value) for name, value in table(self.project, "optional-dependencies").items()}
+        groups = {name: list(self._group(name, 0)) for name in self.groups}
+        for name, value in table(self.pdm, "dev-dependencies").items():
+            groups[name] = self._texts(value)
+        common = [*self._texts(self.project.get("dependencies")), *self._texts(self.uv.get("dev-dependencies"))]
+        common = [*common, *self._poetry()]
+        conflicts = [
+            {str(item.get("extra") or item.get("group", "")) for item in rows(conflict)}
+            for conflict in items(self.uv.get("conflicts"))
+        ]
+        conflicting = set().union(*conflicts) if conflicts else set()
+        named = extras | groups
+        for name, requirements in named.items():
+            if name not in conflicting:
+                common += requirements
+        own_name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
+        common = [each for each in common if each.name != own_name or not own_name]
+        variants = {
+            name: (*common, *named[name]) for conflict in conflicts for name in sorted(conflict) if name in named
+        }
+        return PyProject(
+            own_name,
+            str(self.project.get("requires-python") or self._poetry_python()),
+            variants or {"": tuple(common)},
+            tuple(self._texts(items(self.uv.get("constraint-dependencies")))),
+            tuple(dict.fromkeys(self._indexes())),
+            self._default_index(),
+            str(table(self.uv, "pip").get("torch-backend") or ""),
+        )
+
+    def _texts(self, value: object) -> list[InstallRequirement]:
+        texts = [text for text in items(value) if isinstance(text, str)]
+        found = (parse_install_requirement(text, self._line_of(text)) for text in texts)
+        return [self._at_source(requirement) for requirement in found if requirement]
+
+    def _at_source(self, requirement: InstallRequirement) -> InstallRequirement:
+        """The requirement with the repository, path or URL that tool.uv.sources has for it."""
+        for source in self._sources(requirement.name):
+            url = next((str(source[key]) for key in ("git", "url", "path") if key in source), "")
+            if url:
+                prefix = "git+" if "git" in source and not url.startswith("git+") else ""
+                tag = next((f"@{source[key]}" for key in ("tag", "rev", "branch") if key in source), "")
+                return requirement._replace(url=f"{prefix}{url}{tag}", specifier="")
+        return requirement
+
+    def _sources(self, name: str) -> list[dict[str, Any]]:
+        """The sources of a package whose marker holds on Linux."""
+        for key, value in table(self.uv, "sources").items():
+            if normalize_name(key) == name:
+                found = rows(value if isinstance(value, list) else [value])
+                return [row for row in found if _holds_on_linux(str(row.get("marker", "")))]
+        return []
+
+    def _group(self, name: str, depth: int) -> Iterator[InstallRequirement]:
+        """The requirements of a dependency group and of those that it includes."""
+        value = items(self.groups.get(name))
+        yield from self._texts(value)
+        for row in rows(value):
+            if "include-group" in row and depth < _MAX_DEPTH:
+                yield from self._group(str(row["include-group"]), depth + 1)
+
+    def _poetry(self) -> Iterator[InstallRequirement]:
+        tables = [table(self.poetry, "dependencies"), table(self.poetry, "dev-dependencies")]
+        tables += [
+            table(group, "dependencies") for group in table(self.poetry, "group").values() if isinstance(group, dict)
+        ]
+        for dependencies in tables:
+            for name, value in dependencies.items():
+                row = next(iter(rows(value if isinstance(value, list) else [value])), {})
+                text = value if isinstance(value, str) else str(row.get("version") or "*")
+                if name.lower() != "python":
+                    extras = tuple(normalize_name(str(extra)) for extra in items(row.get("extras")))
+                    url = next((str(row[key]) for key in ("git", "url", "path") if key in row), "")
+                    specifier = "" if url else poetry_specifier(text)
+                    marker = str(row.get("markers") or "")
+                    shown = f"{name}{specifier}" if specifier else name
+                    line = self._line_of_key(name)
+                    yield InstallRequirement(normalize_name(name), specifier, extras, url, shown, line, marker)
+
+    def _poetry_python(self) -> str:
+        value = table(self.poetry, "dependencies").get("python")
+        return poetry_specifier(value) if isinstance(value, str) else ""
+
+    def _indexes(self) -> Iterator[str]:
+        """The indexes that may have torch: that of its source first, then those that are not explicit."""
+        listed = rows(self.uv.get("index"))
+        urls = {str(row.get("name", "")): str(row.get("url", "")) for row in listed}
+        urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.poetry.get("source"))}
+        urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.pdm.get("source"))}
+        names = [str(source.get("index", "")) for source in self._sources("torch")]
+        poetry = table(self.poetry, "dependencies").get("torch")
+        names += [str(row.get("source", "")) for row in rows(poetry if isinstance(poetry, list) else [poetry])]
+        yield from (urls[name] for name in names if urls.get(name))
+        yield from (str(row.get("url", "")) for row in listed if not row.get("explicit") and not row.get("default"))
+        yield from (url for url in items(self.uv.get("extra-index-url")) if isinstance(url, str))
+
+    def _default_index(self) -> str:
+        listed = rows(self.uv.get("index"))
+        default = next((str(row.get("url", "")) for row in listed if row.get("default")), "")
+        return default or str(self.uv.get("index-url") or "")
+
+    def _line_of(self, text: str) -> int:
+        first = self.lines[0][0] if self.lines else 0
+        return next((number for number, line in self.lines if text in line), first)
+
+    def _line_of_key(self, name: str) -> int:
+        pattern = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
+        first = self.lines[0][0] if self.lines else 0
+        return next((number for number, line in self.lines if pattern.match(line)), first)
+
+
+def poetry_specifier(text: str) -> str:
+    """The PEP 440 form of a constraint of Poetry: `^2.5`, `~0.10.2`, `0.10.2`, `*`, `>=1,<2`. The last of `||`."""
+    clauses = [clause.strip() for clause in text.rpartition("||")[2].split(",")]
+    return ",".join(converted for clause in clauses if (converted := _convert_clause(clause)))
+
+
+def _convert_clause(clause: str) -> str:
+    match = re.fullmatch(r"(\^|~(?!=))\s*(\d+(?:\.\d+)*)(\S*)", clause)
+    if match:
+        numbers = [int(part) for part in match[2].split(".")]
+        if match[1] == "^":
+            index = next((i for i, number in enumerate(numbers) if number), len(numbers) - 1)
+        else:
+            index = min(1, len(numbers) - 1)
+        bound = [*numbers[:index], numbers[index] + 1]
+        return f">={match[2]}{match[3]},<{'.'.join(map(str, bound))}"
+    if clause in ("", "*"):
+        return ""
+    return "".join(clause.split()) if re.match(r"[=<>~!]", clause) else f"=={clause}"
+
+
+def _holds_on_linux(marker: str) -> bool:
+    """Whether a marker does not exclude Linux."""
+    return (
+        all((system.lower() == "linux") is (operator == "==") for operator, system in _LINUX.findall(marker))
+        or " or " in marker
+    )
+
+
+def table(data: object, name: str) -> dict[str, Any]:
+    """A table of TOML data; empty if it is missing or something else."""
+    value = data.get(name) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    """A list of TOML data; empty for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def rows(value: object) -> list[dict[str, Any]]:
+    """The tables of a list."""
+    return [row for row in items(value) if isinstance(row, dict)]
