@@ -30,6 +30,9 @@ MANIFEST = re.compile(
     re.IGNORECASE,
 )
 
+# A report with an error in it is a text to explain.
+ERROR_LINE = re.compile(r"(?:Error|Exception): |^Traceback \(most recent call last\)", re.MULTILINE)
+
 
 class ExplainRequest(Record, frozen=True, kw_only=True):
     """Prints the likely causes of an error, the most likely first, each with its fix.
@@ -93,8 +96,8 @@ def _is_report(text: str) -> bool:
     if "\n" in text or not is_file(Path(text)):
         return False
     with open_input(Path(text), expected="a text", hint="envdoctor explain -") as stream:
-        report = parse_report(stream.read(MAX_FILE_BYTES).decode("utf-8", "replace"))
-    return any(kind not in WEAK_KINDS for kind in report.kinds)
+        content = stream.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+    return not ERROR_LINE.search(content) and any(kind not in WEAK_KINDS for kind in parse_report(content).kinds)
 
 
 def _log_of_directory(folder: Path) -> Path:

@@ -196,6 +196,13 @@ def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: P
     assert "hint:" in done.stderr
 
 
+def test_report_with_an_unknown_error_has_no_known_cause(tmp_path: Path) -> None:
+    report = "PyTorch version: 2.8.0+cu128\nCUDA used to build PyTorch: 12.8\n"
+    (tmp_path / "issue.txt").write_text(f"{report}\nValueError: expected 3 columns, got 2\n")
+    done = envdoctor("explain", "issue.txt", home=tmp_path)
+    assert done.returncode == 1, done.stderr
+
+
 def test_failed_run_prints_its_likely_cause(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(
