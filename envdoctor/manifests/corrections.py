@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.published import find_release, releases_in_range
@@ -74,11 +77,19 @@ def evaluate_version_rules(machine: Machine, stack: Stack, rules: Sequence[Rule]
     violations: list[Violation] = []
     for rule in rules:
         try:
-            violations += [Violation(rule, problem) for problem in rule.check(machine, stack)]
+            violations += [Violation(rule, _worded_for_a_guide(problem)) for problem in rule.check(machine, stack)]
         except NotReadableError:
             continue
     serious = [violation for violation in violations if violation.problem.status in ("error", "warning")]
     return sorted(serious, key=lambda violation: violation.problem.status != "error")
+
+
+def _worded_for_a_guide(problem: Problem) -> Problem:
+    """The problem of an environment that does not exist yet."""
+    message, fix = (
+        re.sub(r"\b(?:is|are) installed\b", "would be installed", t) for t in (problem.message, problem.fix)
+    )
+    return replace(problem, message=message, fix=fix)
 
 
 def correct_environment(machine: Machine, state: EnvironmentState, target: ResolverTarget) -> CorrectedEnvironment:

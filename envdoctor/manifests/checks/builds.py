@@ -23,6 +23,7 @@ _BUILT_WITH_TORCH = frozenset(
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
+_BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
 _REQUIRING_PSUTIL = frozenset({"accelerate", "transformers", "vllm", "datasets"})
 
@@ -80,7 +81,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
             steps(
-                "uv pip install 'setuptools>=70,<82' wheel packaging psutil ninja",
+                f"uv pip install '{_BUILD_PINS['setuptools']}' wheel packaging psutil ninja",
                 f"uv pip install {shlex.quote(requirement.text)} --no-build-isolation",
             ),
             line=line,
@@ -95,13 +96,21 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         if missing:
             yield Problem(
                 "warning" if set(missing) <= {"psutil", "ninja"} else "error",
-                f"--no-build-isolation for {requirement.name}: {', '.join(missing)} not installed before this step",
+                f"the build of {requirement.name} {_uses_installed(install)} {', '.join(missing)}, and no earlier "
+                f"step installs {'it' if len(missing) == 1 else 'them'}",
                 (guide_evidence(context, "command", install.action.command, line),),
-                "Install them first, in a separate step.",
-                steps(f"uv pip install {' '.join(missing)}"),
+                f"Install {'it' if len(missing) == 1 else 'them'} first, in a separate step.",
+                steps(shlex.join(["uv", "pip", "install", *(_BUILD_PINS.get(name, name) for name in missing)])),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
+
+
+def _uses_installed(install: InstallStep) -> str:
+    """Why the build needs the packages of the environment."""
+    if "--no-build-isolation" in install.action.command:
+        return "with --no-build-isolation needs"
+    return "by `setup.py` needs" if "setup.py" in install.action.command else "without isolation needs"
 
 
 def _missing_build_requirements(install: InstallStep) -> list[str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.guides import cuda_row, guide_tables
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
-from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, public_part, satisfies
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.interpreter import IMAGE_ORIGIN, InstallStep
+from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import aarch64_build
+from envdoctor.resolution.torch_sources import aarch64_build, cuda_builds
 from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
@@ -31,10 +33,18 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
     Extensions compiled for the earlier torch then miss symbols. The new build may be for another CUDA version or CPU.
     """
     for install in context.trace.installs:
-        for name in (*_TORCH_PACKAGES, *_LIBRARIES):
-            old, new = install.before.packages.get(name), install.after.packages.get(name)
-            if old and new and new is not old and _is_replaced(name, old, new, install):
+        replaced = [pair for name in (*_TORCH_PACKAGES, *_LIBRARIES) if (pair := _replaced(install, name))]
+        torch_is_replaced = any(old.name == "torch" for old, _ in replaced)
+        for old, new in replaced:
+            # The packages that belong to torch follow it: its own replacement is the reason.
+            if old.name == "torch" or old.name not in _TORCH_PACKAGES or not torch_is_replaced:
                 yield _replacement(context, install, old, new)
+
+
+def _replaced(install: InstallStep, name: str) -> tuple[ResolvedPackage, ResolvedPackage] | None:
+    """A package before and after the step, if the step replaces it."""
+    old, new = install.before.packages.get(name), install.after.packages.get(name)
+    return (old, new) if old and new and new is not old and _is_replaced(name, old, new, install) else None
 
 
 def _is_replaced(name: str, old: ResolvedPackage, new: ResolvedPackage, install: InstallStep) -> bool:
@@ -57,21 +67,69 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     to_cpu = old.name == "torch" and old.cuda not in ("", "cpu") and new.cuda == "cpu"
     is_intended = new.pinned and not to_cpu and old.origin == "PyPI"
     replaced_by = f"a dependency ({new.reason})" if new.is_dependency else f"`{new.reason}`"
-    can_pin = not is_prerelease(old.version)
-    pin = f"{old.name}=={public_part(old.version)}" if can_pin else f"{old.name} {old.version}"
     breaks_vllm = old.name == "torch" and "vllm" in install.after.packages
+    fix, remedies = _keep_or_choose(context, install, old, new)
     return Problem(
         "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error",
-        f"{replaced_by} replaces {_describe(old)} of line {old.line} with {_describe(new)}",
+        f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}",
         (
             guide_evidence(context, old.name, f"{old.reason} ({old.origin})", old.line),
             guide_evidence(context, new.name, install.action.command, install.action.line),
         ),
-        f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step.",
-        install_step(*requirement_texts(install), pin) if can_pin else (),
+        fix,
+        remedies,
         line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if breaks_vllm else "",
     )
+
+
+def _keep_or_choose(
+    context: GuideContext, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage
+) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix, and the command for it if one can be solved.
+
+    The old release is kept if the step permits it. Otherwise the step needs the new one: in the build that the guide
+    chose before.
+    """
+    texts = [text for text in requirement_texts(install) if parse_install_requirement(text, 0)]
+    others = [text for text in texts if (named := parse_install_requirement(text, 0)) and named.name != old.name]
+    pin = f"{old.name}=={public_part(old.version)}"
+    backend = f"cu{old.cuda.replace('.', '')}" if old.name == "torch" and old.cuda not in ("", "cpu") else ""
+    if not is_prerelease(old.version) and not _excludes(install, old):
+        command = install_step(*others, pin, backend=backend if old.origin.startswith("the PyTorch") else "")
+        fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
+        return fix, command
+    needed = f"{new.name}=={public_part(new.version)}"
+    requires = f"{new.reason.removeprefix('required by ')} requires" if new.is_dependency else "This step requires"
+    if old.origin == IMAGE_ORIGIN and not new.is_dependency and not new.pinned:
+        return f"{install.before.image} contains {old.name}: omit it from this step.", ()
+    if old.origin == IMAGE_ORIGIN:
+        fix = f"{requires} {needed}, which is not the build of {install.before.image}. Use an image that contains "
+        what = others[0] if new.is_dependency and others else needed
+        return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
+    if old.name != "torch":
+        return f"{requires} {needed}: install that release in the earlier step.", install_step(*others, needed)
+    built = cuda_builds(new.version, context.platform)
+    for_cuda_12 = [cuda for cuda in built if major_minor(cuda)[0] == 12]
+    cuda = old.cuda if old.cuda in built else next(reversed(for_cuda_12 or built), "")
+    if not cuda:
+        return f"{requires} {needed}, which has no CUDA build for {context.platform}: use a newer release.", ()
+    backend = f"cu{cuda.replace('.', '')}"
+    return (
+        f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
+        install_step(*others, needed, backend=backend),
+    )
+
+
+def _excludes(install: InstallStep, old: ResolvedPackage) -> bool:
+    """Whether a package of the step requires another release than the old one."""
+    for package in install.resolution.packages.values():
+        for text in requirements_of_release(package.name, public_part(package.version)):
+            bound = parse_requirement(text)
+            if bound and bound.name == old.name and satisfies(public_part(old.version), bound.specifier) is False:
+                return True
+    named = (requirement for requirement in install.action.requirements if requirement.name == old.name)
+    return any(satisfies(public_part(old.version), requirement.specifier) is False for requirement in named)
 
 
 def requirement_texts(install: InstallStep) -> list[str]:
@@ -138,16 +196,37 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         if not torch or not (source.nightly or "dev" in torch.specifier):
             continue
         line = line_of(context, install.action.line, torch.text)
-        builds = [row for row in known_builds() if row.platform == context.platform and source.cuda in ("", row.cuda)]
-        stable = torch_releases()[builds[-1].torch].latest if builds else ""
+        release, cuda = _release_for_the_guide(context, source.cuda)
+        backend = f"cu{cuda.replace('.', '')}"
         yield Problem(
             "warning",
-            f"`{install.action.command[:120]}` installs the current nightly build; nightly builds are deleted "
+            f"`{install.action.command[:120]}` would install the nightly build of the day; such builds are deleted "
             f"after some weeks",
             (guide_evidence(context, "torch", str(source), line),),
-            f"Use a release: torch {stable} has a build for this CPU architecture and CUDA version."
-            if stable
+            f"Use a release: torch {release} has a build for CUDA {cuda} on {context.platform}."
+            if cuda
             else "Use a release.",
-            either(*((install_command(builds[-1]),) if builds else ())),
+            either(*((f"uv pip install torch=={release} --torch-backend={backend}",) if cuda else ())),
             line=line,
         )
+
+
+def _release_for_the_guide(context: GuideContext, cuda: str) -> tuple[str, str]:
+    """The release of torch that the other packages of the guide need, and a CUDA version that it is built for.
+
+    Without such a package, it is the newest release for the CUDA version of the nightly index.
+    """
+    needed = next(
+        (
+            package.version
+            for environment in reversed(context.environments)
+            if (package := environment.state.packages.get("torch")) and not is_prerelease(package.version)
+        ),
+        "",
+    )
+    builds = [row for row in known_builds() if row.platform == context.platform]
+    fitting = [row for row in builds if not needed or row.torch == minor_of(needed)]
+    exact = [row for row in fitting if row.cuda == cuda]
+    if not (row := next(reversed(exact or fitting), None)):
+        return "", ""
+    return public_part(needed) or torch_releases()[row.torch].latest, row.cuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import either
@@ -37,34 +38,42 @@ def wheel_has_an_invalid_file_name(context: GuideContext) -> Iterator[Problem]:
             reported.add(name)
             published_name = action.url.partition("?")[0].rpartition("/")[2]
             is_valid = parse_wheel_name(published_name)
-            fix = f"Keep the name {published_name}." if is_valid else _valid_name(published_name)
-            yield _invalid_name(context, action.file, line_of(context, action.line, action.file), fix, action.url)
+            valid_name = published_name if is_valid else _valid_name(published_name)
+            fix = f"Keep the name {published_name}." if is_valid else _rename(published_name, valid_name)
+            words = ["wget", action.url, *([] if is_valid else ["-O", valid_name])]
+            command = shlex.join(words) if valid_name else ""
+            yield _invalid_name(context, action.file, line_of(context, action.line, action.file), fix, command)
     for _, requirement in _wheel_requirements(context):
         name = requirement.wheel
         if "*" not in name and "$" not in name and not parse_wheel_name(name) and name not in reported:
             yield _invalid_name(context, name, line_of(context, requirement.line, requirement.text), _KEEP_NAME)
 
 
-def _invalid_name(context: GuideContext, file: str, line: int, fix: str, url: str = "") -> Problem:
+def _invalid_name(context: GuideContext, file: str, line: int, fix: str, command: str = "") -> Problem:
     return Problem(
         "error",
         f"{file} is not a valid wheel name: pip rejects it, because version and tags are missing",
         (guide_evidence(context, "file", file, line),),
         fix,
-        either(*((f"wget {url}",) if url else ())),
+        either(*((command,) if command else ())),
         line=line,
         cause="flash-attn-no-wheel" if "flash" in file else "",
     )
 
 
 def _valid_name(name: str) -> str:
-    """The fix for `x-3.0-cp39-abi3-linux_aarch64-2.7.1-12.8.whl`, with torch and CUDA versions after its tags."""
+    """`x-3.0-cp39-abi3-linux_aarch64-2.7.1-12.8.whl` without what follows its tags; empty if that is invalid."""
     parts = name.removesuffix(".whl").split("-")
     valid_name = "-".join(parts[:5]) + ".whl"
-    if len(parts) > 5 and parse_wheel_name(valid_name):
-        versions = " and ".join(parts[5:])
-        return f"Save it as {valid_name}; {versions} after the tags are the versions of torch and CUDA."
-    return _KEEP_NAME
+    return valid_name if len(parts) > 5 and parse_wheel_name(valid_name) else ""
+
+
+def _rename(name: str, valid_name: str) -> str:
+    """The fix for a wheel that was published under an invalid name."""
+    if not valid_name:
+        return _KEEP_NAME
+    versions = " and ".join(name.removesuffix(".whl").split("-")[5:])
+    return f"Save it as {valid_name}; {versions} after the tags are the versions of torch and CUDA."
 
 
 @rule("RUN031", kind="guide", severity="error", cause="torch-abi-mismatch", url=FLASH)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import date
 
 from support.cases import each_case
-from support.guide_cases import FAULTS, Fault
+from support.guide_cases import ARM, FAULTS, INDEX, Fault, sh
 from support.recorded_results import assert_as_recorded
 
+from envdoctor.core.records import Finding
 from envdoctor.knowledge.causes import causes
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.manifests import GUIDE_RULES, audit_guide
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.interpreter import interpret_guide
 from envdoctor.manifests.records import build_machine
+from envdoctor.resolution.requirement import parse_wheel_name
 
 TODAY = date(2026, 11, 21)
 
@@ -77,3 +79,71 @@ def test_the_machine_of_a_guide_has_its_architecture() -> None:
 def test_a_block_of_requirements_has_versions_on_most_lines(lines: list[str], expected: bool) -> None:
     guide = parse_guide("```text\n" + "\n".join(lines) + "\n```\n", "guide.md")
     assert bool(interpret_guide(guide, None, "2026-11-23").installs) is expected
+
+
+def findings_of(text: str) -> dict[str, Finding]:
+    """The findings of a guide by rule, with the last one of each rule."""
+    return {finding.id: finding for finding in audit_guide(text, name="guide.md", today=TODAY).findings}
+
+
+def commands_of(finding: Finding) -> list[str]:
+    return [command for remedy in finding.remedies for command in remedy.commands]
+
+
+NIGHTLY = f"pip install --pre torch torchvision torchaudio --index-url {INDEX}nightly/cu128"
+
+
+def test_a_replaced_nightly_is_not_pinned_and_the_required_release_is_installed_for_cuda() -> None:
+    found = findings_of(sh(NIGHTLY, "pip install vllm==0.10.2", title=ARM))
+    replaced = found["RUN010"]
+    assert "would replace torch" in replaced.message
+    assert "with torch 2.8.0 (CPU build)" in replaced.message
+    assert (
+        replaced.fix
+        == "vllm 0.10.2 requires torch==2.8.0. Install it for CUDA 12.9 in the same command, in place of line 3."
+    )
+    assert commands_of(replaced) == ["uv pip install vllm==0.10.2 torch==2.8.0 --torch-backend=cu129"]
+
+
+def test_torchvision_and_torchaudio_have_no_findings_of_their_own_where_torch_is_replaced() -> None:
+    audit = audit_guide(sh(NIGHTLY, "pip install vllm==0.10.2", title=ARM), name="guide.md", today=TODAY)
+    assert [finding.line for finding in audit.findings if finding.id == "RUN010"] == [4]
+
+
+def test_a_nightly_is_replaced_by_the_release_that_the_other_pins_require() -> None:
+    found = findings_of(sh(NIGHTLY, "pip install vllm==0.10.2 'transformers<5'", title="# H100"))
+    assert commands_of(found["RUN012"]) == ["uv pip install torch==2.8.0 --torch-backend=cu128"]
+    alone = findings_of(sh(NIGHTLY, title="# H100"))
+    assert commands_of(alone["RUN012"]) == ["uv pip install torch==2.11.0 --torch-backend=cu128"]
+
+
+def test_the_torch_of_an_image_is_not_pinned() -> None:
+    run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:25.08-py3 bash"
+    replaced = findings_of(sh(run, "pip install vllm==0.10.2"))["RUN010"]
+    assert "Use an image that contains vllm==0.10.2, or keep the image's torch" in replaced.fix
+    assert commands_of(replaced) == []
+    again = findings_of(sh(run, f"pip install torch --index-url {INDEX}cu129 --upgrade"))["RUN010"]
+    assert again.fix == "nvcr.io/nvidia/pytorch:25.08-py3 contains torch: omit it from this step."
+
+
+def test_a_wheel_with_a_refused_name_is_saved_under_a_valid_one() -> None:
+    url = "https://host.example/flash_attn_3-3.0.0b1-cp39-abi3-linux_aarch64-2.7.1-12.8.whl"
+    found = findings_of(sh(f"wget {url} -O fa3.whl", title=ARM))
+    valid = "flash_attn_3-3.0.0b1-cp39-abi3-linux_aarch64.whl"
+    assert commands_of(found["RUN030"]) == [f"wget {url} -O {valid}"]
+    assert parse_wheel_name(valid)
+    unknown = findings_of(sh("wget https://host.example/download -O fa3.whl"))["RUN030"]
+    assert commands_of(unknown) == []
+
+
+def test_a_build_without_the_option_is_not_blamed_on_it() -> None:
+    clone = "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention"
+    found = findings_of(sh("python3.12 -m venv v && . v/bin/activate", clone, "python setup.py install"))["RUN041"]
+    assert "--no-build-isolation" not in found.message + found.fix
+    assert "by `setup.py` needs torch" in found.message
+
+
+def test_findings_are_worded_for_an_environment_that_does_not_exist_yet() -> None:
+    for fault in FAULTS:
+        for finding in audit_guide(fault.text, name="guide.md", today=TODAY).findings:
+            assert " is installed" not in finding.message + finding.fix, fault.name
