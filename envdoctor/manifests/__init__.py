@@ -25,12 +25,20 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
 from envdoctor.manifests.context import build_context
-from envdoctor.manifests.corrected_pins import corrected_pins, main_environment, profile_toml
-from envdoctor.manifests.guide import Guide, parse_guide
+from envdoctor.manifests.corrected_pins import (
+    CorrectedSet,
+    DroppedPackage,
+    broken_rules,
+    corrected_sets,
+    environment_rank,
+    main_environment,
+)
+from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import EnvironmentState
+from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
 
-__all__ = ["GUIDE_RULES", "GuideAudit", "Step", "audit_guide"]
+__all__ = ["GUIDE_RULES", "CorrectedSet", "DroppedPackage", "GuideAudit", "Step", "audit_guide", "broken_rules"]
 
 
 class Step(Record, frozen=True):
@@ -45,13 +53,31 @@ class GuideAudit(Record, frozen=True, kw_only=True):
     """The result of auditing a guide."""
 
     name: str
-    architecture: str
     steps: tuple[Step, ...]
     checked: int  # number of requirements, other steps, and Python blocks
     findings: tuple[Finding, ...]  # in the order of the lines
-    environment: Stack  # the environment that the guide creates today
-    requirements: tuple[str, ...]  # exact pins that work together
-    profile_toml: str  # the pins as a profile; empty if the guide installs nothing
+    sets: tuple[CorrectedSet, ...]  # one for each alternative that installs other packages; the main one first
+    environment: Stack  # the environment of the main set, as the guide creates it today
+
+    @property
+    def main(self) -> CorrectedSet:
+        """The set with torch, else the one with the most packages."""
+        return self.sets[0]
+
+    @property
+    def architecture(self) -> str:
+        """The CPU architecture that the guide is for."""
+        return self.main.architecture
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """Exact pins of the main set."""
+        return self.main.requirements
+
+    @property
+    def profile_toml(self) -> str:
+        """The main set as a profile; empty if the guide installs nothing."""
+        return self.main.profile_toml
 
 
 def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: date | None = None) -> GuideAudit:
@@ -64,25 +90,31 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
         raise BadInput(
             f"{name} has more than {MAX_FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
-    return audit_parsed_guide(parse_guide(text, name), machine=machine, today=today)
+    return _audit_paths(parse_guide(text, name), parse_paths(text, name), machine, today)
 
 
 def audit_parsed_guide(guide: Guide, *, machine: Machine | None = None, today: date | None = None) -> GuideAudit:
-    """Audit a guide, or what a reader of another format returns in its place."""
-    context = build_context(guide, machine, (today or date.today()).isoformat())
-    actions = context.guide.actions
-    pins = corrected_pins(context)
-    environment = main_environment(context)
+    """Audit a guide without alternatives, or what a reader of another format returns in its place."""
+    return _audit_paths(guide, [guide], machine, today)
+
+
+def _audit_paths(guide: Guide, paths: list[Guide], machine: Machine | None, today: date | None) -> GuideAudit:
+    """Audit each path through a guide as an environment of its own."""
+    day = (today or date.today()).isoformat()
+    contexts = [build_context(path, machine, day) for path in paths]
+    findings = join_findings([(context.guide, evaluate_guide(context)) for context in contexts])
+    best_first = sorted(contexts, key=lambda context: environment_rank(main_environment(context)), reverse=True)
+    environment = main_environment(best_first[0])
     return GuideAudit(
         name=guide.name,
-        architecture=context.platform,
-        steps=tuple(Step(action.line, action.command, _describe(action)) for action in actions if action.command),
-        checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in actions)
-        + len(context.guide.python_blocks),
-        findings=tuple(evaluate_guide(context)),
+        steps=tuple(
+            Step(action.line, action.command, _describe(action)) for action in guide.actions if action.command
+        ),
+        checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in guide.actions)
+        + len(guide.python_blocks),
+        findings=tuple(findings),
+        sets=corrected_sets(best_first),
         environment=build_stack(environment.state if environment else EnvironmentState()),
-        requirements=tuple(pin.spec for pin in pins),
-        profile_toml=profile_toml(context, pins, guide.name),
     )
 
 

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
+from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
+from envdoctor.manifests.corrections import (
+    CorrectedEnvironment,
+    estimate_period_end,
+    evaluate_version_rules,
+    version_rules,
+)
+from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
+from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import aarch64_build
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
 
-# Packages that do not belong in a working environment -> their replacements; empty to omit them. flash-attn has no
-# wheel on PyPI, so a resolver cannot read its dependencies.
-_REPLACEMENTS = {"pynvml": "nvidia-ml-py", "flash-attn-3": "", "triton-kernels": "", "flash-attn": ""}
+# Packages that do not belong in a working environment -> their replacements, and the reason.
+_REPLACEMENTS = {
+    "pynvml": ("nvidia-ml-py", "deprecated in favour of nvidia-ml-py"),
+    "flash-attn-3": ("", "empty on PyPI: install a wheel of FlashAttention 3 for this torch by its URL"),
+    "triton-kernels": ("", "an unrelated package on PyPI"),
+    "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
+}
 _PROBES = {
     "transformers": "transformers_generate", "trl": "trl_grpo", "peft": "peft_lora", "datasets": "datasets_map",
     "bitsandbytes": "bitsandbytes_nf4",
@@ -32,49 +47,140 @@ class PinnedRequirement(NamedTuple):
     spec: str
     why: str = ""
     url: str = ""
+    wanted: str = ""  # the requirement as the guide has it; the version may change within it
 
 
-def corrected_pins(context: GuideContext) -> list[PinnedRequirement]:
-    """Exact requirements of the main environment."""
+class DroppedPackage(Record, frozen=True):
+    """A package of the guide that is not among the corrected requirements."""
+
+    name: str
+    reason: str
+
+
+class CorrectedSet(Record, frozen=True, kw_only=True):
+    """Requirements that correct one environment of a guide, and the environment that they are for."""
+
+    branch: str = ""  # the alternatives that lead to this environment; empty without alternatives
+    architecture: str
+    glibc: str
+    python: str = ""  # empty: not in the guide
+    cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
+    exclude_newer: str = ""  # the last day of releases contemporary with the guide; empty without a limit
+    image: str = ""  # a container image, whose packages remain
+    contained: dict[str, str] = {}  # versions of packages in the image, such as NVIDIA's torch
+    requirements: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()  # the same requirements, with the ranges of the guide
+    dropped: tuple[DroppedPackage, ...] = ()
+    profile_toml: str = ""
+
+
+def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]:
+    """The corrected set of each path through a guide. Equal sets are joined."""
+    sets: dict[tuple[object, ...], CorrectedSet] = {}
+    for context in contexts:
+        corrected = _corrected_set(context)
+        names = " + ".join(branch.name for branch in context.guide.branches) if len(contexts) > 1 else ""
+        key = (corrected.architecture, corrected.cuda, corrected.image, corrected.requirements)
+        if corrected.requirements or not sets:
+            sets.setdefault(key, replace(corrected, branch=names))
+    filled = [corrected for corrected in sets.values() if corrected.requirements]
+    return tuple(filled) or tuple(sets.values())
+
+
+def _corrected_set(context: GuideContext) -> CorrectedSet:
     environment = main_environment(context)
     if environment is None:
-        return []
+        return CorrectedSet(architecture=context.platform, glibc="2.28")
+    pins, dropped = _corrected_pins(environment, context)
+    period_end = estimate_period_end(environment.state)
+    is_earlier = period_end != "9" and period_end < context.trace.today
+    return CorrectedSet(
+        architecture=context.platform,
+        glibc=_glibc(environment, context.platform),
+        python=environment.state.python if re.fullmatch(r"3\.\d+", environment.state.python) else "",
+        cuda=_cuda_build(context, environment.packages.get("torch")),
+        exclude_newer=period_end if is_earlier else "",
+        image=environment.state.image,
+        contained=_image_packages(environment),
+        requirements=tuple(pin.spec for pin in pins),
+        wanted=tuple(pin.wanted or pin.spec for pin in pins),
+        dropped=tuple(dropped),
+        profile_toml=_profile_toml(context, environment, pins),
+    )
+
+
+def broken_rules(versions: dict[str, str], corrected: CorrectedSet) -> list[str]:
+    """The errors of the version rules on solved packages."""
+    packages = {name: ResolvedPackage(name, version, 0, "solved") for name, version in versions.items()}
+    if torch := packages.get("torch"):
+        packages["torch"] = torch._replace(cuda=corrected.cuda or "cpu")
+    stack = build_stack(EnvironmentState(python=corrected.python), packages)
+    machine = build_machine(GuideTrace(corrected.architecture, "", "", (), ()))
+    violations = evaluate_version_rules(machine, stack, version_rules())
+    return [violation.problem.message for violation in violations if violation.problem.status == "error"]
+
+
+def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
+    """The versions of the packages that the name of the image states."""
+    return {
+        name: package.version
+        for name, package in environment.state.requested.items()
+        if package.origin == IMAGE_ORIGIN and not package.is_dependency
+    }
+
+
+def _corrected_pins(
+    environment: CorrectedEnvironment, context: GuideContext
+) -> tuple[list[PinnedRequirement], list[DroppedPackage]]:
+    """Exact requirements, and the packages of the guide that are not among them."""
     changes = {change.package.name: change for change in environment.all_pins if change.version}
+    image = {name for name, package in environment.state.requested.items() if package.origin == IMAGE_ORIGIN}
+    kept = set(TORCH_FAMILY) | image if image else image
     pins: list[PinnedRequirement] = []
-    for name, package in environment.packages.items():
-        if name not in environment.state.requested and name not in changes:
+    dropped: list[DroppedPackage] = []
+    for name in dict.fromkeys([*environment.state.requested, *environment.packages]):
+        package = environment.packages.get(name)
+        if name in kept or (name not in environment.state.requested and name not in changes):
             continue
-        spec = _requirement_text(name, package, context)
+        spec, reason = _requirement_text(name, package, context)
+        if reason:
+            dropped.append(DroppedPackage(name, reason))
         if spec:
             violation = changes[name].violation if name in changes else None
             why, url = (violation.problem.message, violation.rule.url) if violation else ("", "")
-            pins.append(PinnedRequirement(spec, why, url))
-    return pins + _setuptools_pin(environment)
+            requested = environment.state.requested.get(name)
+            is_open = not requested or not requested.pinned
+            wanted = f"{name}{requested.specifier if requested else ''}" if is_open and not violation else spec
+            pins.append(PinnedRequirement(spec, why, url, _normalized(wanted)))
+    return pins + _setuptools_pin(environment), dropped
+
+
+def environment_rank(environment: CorrectedEnvironment | None) -> tuple[bool, int]:
+    """The sort key of the environment that matters most: with torch, then with many packages."""
+    return ("torch" in environment.state.packages, len(environment.packages)) if environment else (False, 0)
 
 
 def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
     """The environment with torch, else the one with the most packages."""
-    return max(
-        context.environments,
-        key=lambda environment: ("torch" in environment.state.packages, len(environment.packages)),
-        default=None,
-    )
+    return max(context.environments, key=environment_rank, default=None)
 
 
-def _requirement_text(name: str, package: ResolvedPackage, context: GuideContext) -> str:
-    """The requirement for a package; empty to omit the package."""
-    replacement = _REPLACEMENTS.get(name, name)
-    if not replacement or package.wheel or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", replacement):
-        return ""
-    if replacement != name:
-        return replacement
+def _requirement_text(name: str, package: ResolvedPackage | None, context: GuideContext) -> tuple[str, str]:
+    """The requirement for a package (empty to omit it), and the reason for which the package itself is omitted."""
+    replacement, reason = _REPLACEMENTS.get(name, (name, ""))
+    if reason or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        return replacement if reason else "", reason or "its name is not valid"
+    if package is None:
+        return "", "its range contradicts the other requirements of the guide"
+    if package.origin == "a direct URL" or not package.version:
+        return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):
-        return _normalized(f"{name}{package.specifier}") if package.specifier else name
+        return _normalized(f"{name}{package.specifier}") if package.specifier else name, ""
     if find_release(name, version) is None:
         releases = releases_in_range(name, "", context.trace.today)
         version = releases[0].version if releases else version
-    return _normalized(f"{name}=={version}")
+    return _normalized(f"{name}=={version}"), ""
 
 
 def _normalized(text: str) -> str:
@@ -87,17 +193,18 @@ def _normalized(text: str) -> str:
 def _setuptools_pin(environment: CorrectedEnvironment) -> list[PinnedRequirement]:
     """triton 3.1 imports setuptools, but torch 2.5 requires setuptools on Python 3.12 and newer only."""
     triton = environment.packages.get("triton")
-    if triton and satisfies(triton.version, "<3.2") and "setuptools" not in environment.packages:
+    in_image = any(package.origin == IMAGE_ORIGIN for package in environment.state.requested.values())
+    if triton and not in_image and satisfies(triton.version, "<3.2") and "setuptools" not in environment.packages:
         why = f"triton {triton.version} imports it; torch requires it from Python 3.12 on only"
         return [PinnedRequirement("setuptools<80", why)]
     return []
 
 
-def profile_toml(context: GuideContext, pins: list[PinnedRequirement], name: str) -> str:
+def _profile_toml(context: GuideContext, environment: CorrectedEnvironment, pins: list[PinnedRequirement]) -> str:
     """The corrected guide as a profile; empty if the guide installs nothing."""
-    environment = main_environment(context)
-    if environment is None or not pins:
+    if not pins:
         return ""
+    name = context.guide.name
     torch = environment.packages.get("torch")
     cuda = _cuda_build(context, torch)
     identifier = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2].removesuffix(".md")).strip("-.") or "guide"
@@ -134,10 +241,14 @@ def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
     if torch is None:
         return ""
     cuda = torch.cuda
-    if cuda == "cpu" and not torch.origin.startswith("the PyTorch"):
-        is_arm = context.platform == "aarch64"
-        build = aarch64_build(torch.version, context.trace.driver, context.version("vllm")) if is_arm else None
+    if cuda == "cpu" and torch.origin.startswith("the PyTorch"):
+        return ""
+    version = public_part(torch.version)
+    if context.platform == "aarch64" and (cuda == "cpu" or torch_has_build(version, cuda, "aarch64") is False):
+        build = aarch64_build(version, context.trace.driver, context.version("vllm"))
         cuda = build.cuda if build else ""
+    elif torch_has_build(version, cuda, context.platform) is False:
+        cuda = cuda_on_pypi(version, context.platform)
     return cuda if cuda in cuda_releases() else ""
 
 

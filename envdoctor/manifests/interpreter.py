@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import cuda_on_pypi, guide_tables
 from envdoctor.knowledge.images import image_contents
-from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import (
     Download,
@@ -321,9 +321,28 @@ def image_state(action: UseImage) -> EnvironmentState:
         name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
         for name, version in contents.versions.items()
     }
+    packages |= _engine_requirements(packages, state)
     has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
     toolkit = cuda or "?" if has_nvcc else ""
     return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
+
+
+def _engine_requirements(packages: dict[str, ResolvedPackage], state: EnvironmentState) -> dict[str, ResolvedPackage]:
+    """The requirements of the inference engine in an image, as of the day of its release."""
+    engine = next((packages[name] for name in ("vllm", "sglang") if name in packages), None)
+    release = find_release(engine.name, engine.version) if engine else None
+    if not engine or not release:
+        return {}
+    target = ResolverTarget(python=state.python, exclude_newer=release.date)
+    resolver = Resolver(target, packages, upgrade=False, with_dependencies=True)
+    requirement = InstallRequirement(engine.name, f"=={engine.version}", line=engine.line)
+    found = resolver.resolve([requirement]).packages
+    cuda = cuda_on_pypi(found["torch"].version, "x86_64") if "torch" in found else ""
+    return {
+        name: package._replace(origin=IMAGE_ORIGIN, cuda=cuda if name == "torch" else "")
+        for name, package in found.items()
+        if name not in packages
+    }
 
 
 def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
@@ -93,17 +95,25 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
     for install, requirement, line in _possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
-        if missing:
+        if missing and not _installs_unknown_packages(context, install):
             yield Problem(
                 "warning" if set(missing) <= {"psutil", "ninja"} else "error",
-                f"the build of {requirement.name} {_uses_installed(install)} {', '.join(missing)}, and no earlier "
-                f"step installs {'it' if len(missing) == 1 else 'them'}",
+                f"the build of {requirement.name or requirement.text} {_uses_installed(install)} {', '.join(missing)}"
+                f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}",
                 (guide_evidence(context, "command", install.action.command, line),),
                 f"Install {'it' if len(missing) == 1 else 'them'} first, in a separate step.",
                 steps(shlex.join(["uv", "pip", "install", *(_BUILD_PINS.get(name, name) for name in missing)])),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
+
+
+def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> bool:
+    """Whether an earlier step installs a requirements file that the guide does not show."""
+    earlier = takewhile(lambda step: step is not install, context.trace.installs)
+    return any(
+        not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command) for step in earlier
+    )
 
 
 def _uses_installed(install: InstallStep) -> str:

@@ -1,0 +1,229 @@
+"""Solves the corrected requirements of a guide with uv, for the platform, Python and CUDA build of the guide."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+from packaging.requirements import Requirement
+
+from envdoctor.core.record import Record
+from envdoctor.download.sources import Sources, uv_arguments, uv_environment
+from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.releases import normalize_name, requirements_of_release
+from envdoctor.knowledge.torch_builds import published_wheels
+from envdoctor.locking.lock import Target
+from envdoctor.locking.torch_index import write_placeholder
+from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
+from envdoctor.manifests import CorrectedSet, DroppedPackage, broken_rules
+
+SOLVE_SECONDS = 120.0
+DEFAULT_PYTHON = "3.12"
+_MAX_DROPPED = 4
+_MAX_ATTEMPTS = 6
+_NO_WHEEL = re.compile(
+    r"[Bb]ecause (?:all versions of )?([A-Za-z0-9._-]+)(?:[=<>~!,0-9.a-z]*)? (?:have|has) no usable wheels"
+)
+
+
+class SolvedSet(Record, frozen=True, kw_only=True):
+    """A corrected set after a run of uv. `note` states what could not be verified."""
+
+    corrected: CorrectedSet  # with the solved requirements
+    state: Literal["solved", "conflict", "not-verified"]
+    target: str  # "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8"
+    packages: int = 0  # number of packages of the solution
+    options: tuple[str, ...] = ()  # of `uv pip install`, in addition to the requirements
+    note: str = ""
+
+
+class _Attempt(Record, frozen=True):
+    """The result of one run: the versions by name, or uv's output."""
+
+    versions: dict[str, str]
+    output: str = ""
+
+
+def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
+    """Solve a set. The exact requirements are tried first, then the guide's own ranges.
+
+    A package without a wheel is resolved with the requirements of the built-in tables. Where the PyTorch index does
+    not answer, its published wheels take its place, otherwise torch's build on PyPI; `note` states that.
+    """
+    if not corrected.requirements:
+        return _result(corrected, "not-verified", note="there is nothing to solve")
+    solver = _Solver(corrected, sources)
+    backend = _backend(corrected)
+    for requirements, dated in (
+        (corrected.requirements, False), (corrected.wanted, True), (corrected.wanted, False),
+    ):  # fmt: skip
+        attempt, note = solver.run(requirements, backend, dated=dated)
+        pinned = requirements == corrected.requirements
+        if attempt.versions and (pinned or not broken_rules(attempt.versions, corrected)):
+            solved = replace(corrected, requirements=_pinned(requirements, attempt.versions))
+            return _result(solved, "solved", backend, note, len(attempt.versions))
+        if is_unreachable(attempt.output):
+            return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(attempt.output)}")
+    conflict = _conflict(solver.first_output)
+    return _without_conflicting(corrected, solver, conflict) or _result(corrected, "conflict", backend, conflict)
+
+
+def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str) -> SolvedSet | None:
+    """The set of an image without a package that contradicts the image's own ones; None if none solves it."""
+    named = [text for text in corrected.requirements if corrected.contained and _is_named(text, conflict)]
+    for text in named[:_MAX_DROPPED]:
+        requirements = tuple(other for other in corrected.requirements if other != text)
+        attempt, note = solver.run(requirements, "", dated=False)
+        if attempt.versions:
+            dropped = DroppedPackage(Requirement(text).name, f"{text} conflicts with {corrected.image}: {conflict}")
+            kept = _pinned(requirements, attempt.versions)
+            solved = replace(corrected, requirements=kept, dropped=(*corrected.dropped, dropped))
+            return _result(solved, "solved", "", note, len(attempt.versions))
+    return None
+
+
+def _is_named(text: str, conflict: str) -> bool:
+    return re.search(rf"\b{re.escape(Requirement(text).name)}\b", conflict) is not None
+
+
+class _Solver:
+    """Runs uv for one set, in a directory with placeholders of the wheels that no reachable source has."""
+
+    def __init__(self, corrected: CorrectedSet, sources: Sources) -> None:
+        self.corrected = corrected
+        self.sources = sources
+        self.target = _target(corrected)
+        self.first_output = ""
+        self.index_is_unreachable = False
+
+    def run(self, requirements: Sequence[str], backend: str, *, dated: bool) -> tuple[_Attempt, str]:
+        """One attempt, and what it does not verify."""
+        day = self.corrected.exclude_newer if dated else ""
+        note = ""
+        if backend and not self.index_is_unreachable:
+            attempt = self._compile(requirements, ["--torch-backend", backend], (), day)
+            if attempt.versions or not is_unreachable(attempt.output):
+                return attempt, note
+            self.index_is_unreachable = True
+        with tempfile.TemporaryDirectory(prefix="envdoctor-torch-index-") as folder:
+            if self.index_is_unreachable:
+                note = self._write_torch(Path(folder), backend)
+            return self._compile(requirements, (), (folder,), day), note
+
+    def _write_torch(self, folder: Path, backend: str) -> str:
+        """Placeholders of the PyTorch index, and what they leave open."""
+        wheels = published_wheels(backend, self.target.pythons[0], self.corrected.architecture)
+        pins = {Requirement(text).name: text.partition("==")[2] for text in self.corrected.requirements}
+        if any(wheel.name == "torch" and wheel.version.partition("+")[0] == pins.get("torch") for wheel in wheels):
+            for wheel in wheels:
+                write_placeholder(folder, wheel)
+            return f"the PyTorch index was not reachable; its wheels for {backend} are those of the built-in table"
+        return f"the PyTorch index was not reachable: solved with PyPI's build of torch, not verified with {backend}"
+
+    def _compile(
+        self, requirements: Sequence[str], options: Sequence[str], links: Sequence[str], day: str
+    ) -> _Attempt:
+        """Run `uv pip compile`. A package without a wheel becomes a placeholder with its known requirements."""
+        with tempfile.TemporaryDirectory(prefix="envdoctor-solve-") as name:
+            folder = Path(name)
+            for package, version in self.corrected.contained.items():
+                _write_wheel(folder, package, version)
+            for text in requirements:
+                self._write_source_only(folder, text)
+            attempt = self._run(folder, requirements, options, (*links, name), day)
+        self.first_output = self.first_output or attempt.output
+        return attempt
+
+    def _write_source_only(self, folder: Path, text: str) -> None:
+        requirement = Requirement(text)
+        version = text.partition("==")[2]
+        release = find_release(requirement.name, version) if version else None
+        if release and release.kind == "source":
+            _write_wheel(folder, requirement.name, version)
+
+    def _run(
+        self, folder: Path, requirements: Sequence[str], options: Sequence[str], links: Sequence[str], day: str
+    ) -> _Attempt:
+        source, output = folder / "requirements.in", folder / "solved.txt"
+        contained = [f"{name}=={version}" for name, version in self.corrected.contained.items()]
+        source.write_text("".join(f"{text}\n" for text in (*requirements, *contained)))
+        command: list[str | Path] = [
+            "pip", "compile", source, "--output-file", output, "--python-version", self.target.pythons[0],
+            "--python-platform", self.target.platform, "--only-binary", ":all:", "--no-header", "--no-annotate",
+            *options, *uv_arguments(self.sources), *(["--exclude-newer", day] if day else []),
+            *(part for link in links for part in ("--find-links", link)),
+        ]  # fmt: skip
+        result = run_uv(
+            command, environment=lookup_environment() | uv_environment(self.sources), timeout=SOLVE_SECONDS
+        )
+        if not result.ok:
+            return _Attempt({}, "operation timed out" if result.timed_out else result.output)
+        pins = (line.partition(";")[0].strip().partition("==") for line in output.read_text().splitlines())
+        return _Attempt({normalize_name(name): version for name, equals, version in pins if equals})
+
+
+def _write_wheel(folder: Path, name: str, version: str) -> None:
+    """An empty wheel for every platform, with the requirements that the tables have for the release."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    requires = "".join(f"Requires-Dist: {text}\n" for text in requirements_of_release(name, version))
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+        archive.writestr(
+            f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
+        )
+        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+
+
+def _target(corrected: CorrectedSet) -> Target:
+    return Target(corrected.architecture, corrected.glibc, (corrected.python or DEFAULT_PYTHON,))
+
+
+def _backend(corrected: CorrectedSet) -> str:
+    """The backend of the PyTorch index that has torch's build; empty if PyPI has it, or an image contains torch."""
+    pins = {Requirement(text).name: text.partition("==")[2] for text in corrected.requirements}
+    if not corrected.cuda or not pins.get("torch"):
+        return ""
+    on_pypi = cuda_on_pypi(pins["torch"], corrected.architecture)
+    return "" if on_pypi == corrected.cuda else f"cu{corrected.cuda.replace('.', '')}"
+
+
+def _pinned(requirements: Sequence[str], versions: dict[str, str]) -> tuple[str, ...]:
+    """The requirements with the solved versions; local versions of a build are left to the backend."""
+    names = (Requirement(text) for text in requirements)
+    return tuple(
+        f"{requirement.name}=={versions[normalize_name(requirement.name)].partition('+')[0]}"
+        for requirement in names
+        if normalize_name(requirement.name) in versions
+    )
+
+
+def _conflict(output: str) -> str:
+    """uv's explanation, complete."""
+    messages = parse_messages(output)
+    lines = [*messages["cause"], *(line for line in messages["error"] if not line.startswith("No solution"))]
+    return " ".join(lines) or " ".join(output.split())[-500:]
+
+
+def _result(
+    corrected: CorrectedSet,
+    state: Literal["solved", "conflict", "not-verified"],
+    backend: str = "",
+    note: str = "",
+    packages: int = 0,
+) -> SolvedSet:
+    target = _target(corrected)
+    cuda = f", CUDA {corrected.cuda}" if corrected.cuda else ""
+    return SolvedSet(
+        corrected=corrected,
+        state=state,
+        target=f"{target.platform}, Python {target.pythons[0]}{cuda}",
+        packages=packages,
+        options=(f"--torch-backend={backend}",) if backend else (),
+        note=note,
+    )

@@ -1,0 +1,46 @@
+"""Joins the findings on the paths through a guide, and names the alternative of each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests.alternatives import Branch
+from envdoctor.manifests.guide import Guide
+
+_Key = tuple[int, str, str, str]
+
+
+def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Finding]:
+    """The findings of all paths in the order of the lines, each once. One of some paths names its alternative."""
+    found: dict[_Key, tuple[Finding, list[Guide]]] = {}
+    for guide, findings in audited:
+        for finding in findings:
+            key = (finding.line, finding.id, finding.message, finding.fix)
+            found.setdefault(key, (finding, []))[1].append(guide)
+    paths = [guide for guide, _ in audited]
+    named = [_name_branch(finding, having, paths) for finding, having in found.values()]
+    return sorted(named, key=lambda finding: (finding.line, finding.id))
+
+
+def _name_branch(finding: Finding, having: list[Guide], paths: list[Guide]) -> Finding:
+    if len(paths) < 2:
+        return finding
+    around = [b for guide in having for b in guide.branches if b.first <= finding.line <= b.last]
+    if around:
+        name = max(around, key=lambda branch: branch.first).name
+    elif len(having) == len(paths):
+        return finding
+    else:
+        name = " or ".join(_distinguishing_names(having, paths)[:3])
+    return replace(finding, message=f"{name}: {finding.message}") if name else finding
+
+
+def _distinguishing_names(having: list[Guide], paths: list[Guide]) -> list[str]:
+    """The names of the branches that the paths with a finding follow, and not all others do."""
+    everywhere = set.intersection(*(set(guide.branches) for guide in paths))
+    shared: set[Branch] = set.intersection(*(set(guide.branches) for guide in having)) - everywhere
+    chosen = shared or {branch for guide in having for branch in guide.branches} - everywhere
+    return list(dict.fromkeys(branch.name for branch in sorted(chosen, key=lambda branch: branch.first)))

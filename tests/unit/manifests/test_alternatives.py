@@ -1,0 +1,167 @@
+"""Alternatives of a guide: each is an environment of its own, and its findings name it."""
+
+# ruff: noqa: RUF001  full-width punctuation of Chinese guides
+
+from __future__ import annotations
+
+from datetime import date
+
+from support.cases import each_case
+
+from envdoctor.manifests import audit_guide
+from envdoctor.manifests.guide import parse_paths
+
+TODAY = date(2026, 11, 21)
+A, B = "pip install vllm==0.10.2 transformers==4.57.1", "pip install vllm==0.19.0"
+
+
+def block(command: str, indent: str = "") -> str:
+    return "\n".join(f"{indent}{line}" for line in ("```bash", command, "```"))
+
+
+FORMS = {
+    "headings with letters": f"## Option A: stable\n{block(A)}\n## Option B: new\n{block(B)}\n",
+    "headings with numbers": f"### Method 1\n{block(A)}\n### Method 2\n{block(B)}\n",
+    "headings with Chinese numbers": f"## 方法一：稳定\n{block(A)}\n## 方法二：新\n{block(B)}\n",
+    "Japanese plans": f"## 案A\n{block(A)}\n## 案B\n{block(B)}\n",
+    "German variants": f"## Variante 1\n{block(A)}\n## Variante 2\n{block(B)}\n",
+    "installers": f"### Using pip\n{block(A)}\n### Conda (recommended)\n{block(B)}\n",
+    "an alternative after an option": f"## With uv\n{block(A)}\n## Alternatively, with Docker\n{block(B)}\n",
+    "bold lines": f"**Option 1: stable**\n\n{block(A)}\n\n**Option 2: new**\n\n{block(B)}\n",
+    "text lines": f"Option A (stable):\n\n{block(A)}\n\nOption B (new):\n\n{block(B)}\n",
+    "list items": (
+        f"- **Option A**: stable\n\n  {block(A, '  ').strip()}\n\n- **Option B**: new\n\n  {block(B, '  ').strip()}\n"
+    ),
+    "or": f"{block(A)}\n\nor\n\n{block(B)}\n",
+    "a sentence with or": f"{block(A)}\n\nOr, for the new release:\n\n{block(B)}\n",
+    "或者": f"{block(A)}\n\n或者\n\n{block(B)}\n",
+    "conditions": f"If you have an A100:\n\n{block(A)}\n\nIf you have an H100:\n\n{block(B)}\n",
+    "CUDA versions": f"For CUDA 12.8:\n\n{block(A)}\n\nFor CUDA 13.0:\n\n{block(B)}\n",
+    "mkdocs tabs": f'=== "stable"\n\n{block(A, "    ")}\n\n=== "new"\n\n{block(B, "    ")}\n',
+    "pymdownx tabs": f"/// tab | stable\n{block(A)}\n///\n\n/// tab | new\n{block(B)}\n///\n",
+    "HTML tabs": (
+        f'<Tabs>\n<TabItem value="a" label="stable">\n\n{block(A)}\n\n</TabItem>\n'
+        f'<TabItem value="b" label="new">\n\n{block(B)}\n\n</TabItem>\n</Tabs>\n'
+    ),
+    "hfoptions": (
+        f'<hfoptions id="x">\n<hfoption id="stable">\n\n{block(A)}\n\n</hfoption>\n'
+        f'<hfoption id="new">\n\n{block(B)}\n\n</hfoption>\n</hfoptions>\n'
+    ),
+    "GitBook tabs": (
+        f'{{% tabs %}}\n{{% tab title="stable" %}}\n{block(A)}\n{{% endtab %}}\n'
+        f'{{% tab title="new" %}}\n{block(B)}\n{{% endtab %}}\n{{% endtabs %}}\n'
+    ),
+    "MyST tabs": (
+        f"::::{{tab-set}}\n:::{{tab-item}} stable\n{block(A)}\n:::\n:::{{tab-item}} new\n{block(B)}\n:::\n::::\n"
+    ),
+    "comments in a block": block(f"# Option 1: stable\n{A}\n# Option 2: new\n{B}") + "\n",
+    "conditions in a block": block(f"# For CUDA 12.8:\n{A}\n# For CUDA 13.0:\n{B}") + "\n",
+    "or in a block": block(f"{A}\n# or\n{B}") + "\n",
+}
+
+
+def installs(text: str) -> list[list[str]]:
+    """The install commands of each path."""
+    return [[action.command for action in guide.actions] for guide in parse_paths(text, "guide.md")]
+
+
+@each_case("form", list(FORMS))
+def test_each_form_has_two_environments(form: str) -> None:
+    assert installs("# Setup\n\n" + FORMS[form]) == [[A], [B]]
+
+
+@each_case("form", list(FORMS))
+def test_the_second_alternative_does_not_replace_the_first(form: str) -> None:
+    assert [f.id for f in audit_guide(FORMS[form], name="g.md", today=TODAY).findings] == []
+
+
+STEPS = (
+    f"## Step 1\n{block(A)}\n## Step 2\n{block(B)}\n",
+    f"## Torch\n{block(A)}\n## vLLM\n{block(B)}\n",
+    f"{block(A)}\n\nNow install the rest:\n\n{block(B)}\n",
+    f"For the training:\n\n{block(A)}\n\nThen:\n\n{block(B)}\n",
+    block(f"# install the stack\n{A}\n# new release\n{B}"),
+    f"## Method\n{block(A)}\n## Setup\n{block(B)}\n",
+)
+
+
+@each_case("text", STEPS)
+def test_steps_are_not_alternatives(text: str) -> None:
+    assert installs(text) == [[A, B]]
+
+
+COMMON = f"# GH200\n{block('uv venv --python 3.12 && source .venv/bin/activate')}\n"
+HIDDEN = f"""{COMMON}
+## Option A: nightly
+
+{block("uv pip install --pre torch --index-url https://index.example/whl/nightly/cu126")}
+
+{block("uv pip install vllm==0.10.2 'transformers<5'")}
+
+## Option B: container
+
+{block("docker run --gpus all -it vllm/vllm-openai:v0.10.2 bash")}
+
+## Option C: release
+
+{block("uv pip install torch==2.8.0 vllm==0.10.2 'transformers<5' --torch-backend=cu129")}
+
+## Run
+
+{block("export TORCHINDUCTOR_DISABLE=1")}
+"""
+
+
+def test_a_cuda_torch_that_vllm_replaces_is_found_although_a_later_option_hides_it() -> None:
+    findings = audit_guide(HIDDEN, name="g.md", today=TODAY).findings
+    (replaced,) = [finding for finding in findings if finding.id == "RUN010"]
+    assert replaced.message.startswith(
+        "Option A: nightly: a dependency (required by vllm 0.10.2) would replace torch"
+    )
+    assert replaced.message.endswith("with torch 2.8.0 (CPU build)")
+    assert (replaced.status, replaced.line, replaced.cause) == ("error", 13, "torch-cpu-build")
+    assert not [finding for finding in findings if finding.line > 14 and finding.id != "RUN022"]
+
+
+def test_a_finding_on_a_step_of_all_alternatives_names_none() -> None:
+    (finding,) = [f for f in audit_guide(HIDDEN, name="g.md", today=TODAY).findings if f.id == "RUN022"]
+    assert finding.message == "TORCHINDUCTOR_DISABLE=1: no library reads this variable"
+
+
+def test_a_finding_on_a_common_step_names_the_alternative_that_leads_to_it() -> None:
+    late = f"### Option 1\n{block('pip install trl==0.23.1')}\n### Option 2\n{block('pip install trl==0.29.0')}\n"
+    text = f"{late}### Code\n```python\nGRPOConfig(max_prompt_length=1)\n```\n"
+    (finding,) = [f for f in audit_guide(text, name="g.md", today=TODAY).findings if f.id == "RUN070"]
+    assert finding.message.startswith("Option 2: GRPOConfig(max_prompt_length=1): TRL 0.29.0 does not accept it")
+
+
+def test_tabs_with_the_same_names_are_followed_together() -> None:
+    first = f'=== "pip"\n\n{block(A, "    ")}\n\n=== "uv"\n\n{block(B, "    ")}\n'
+    second = (
+        f'=== "pip"\n\n{block("pip install peft", "    ")}\n\n=== "uv"\n\n{block("uv pip install trl", "    ")}\n'
+    )
+    assert installs(f"{first}\nText.\n\n{second}") == [[A, "pip install peft"], [B, "uv pip install trl"]]
+
+
+def test_an_alternative_inside_an_alternative_is_followed_with_the_outer_one() -> None:
+    inner = f"### Option 1\n{block('pip install peft')}\n### Option 2\n{block('pip install trl')}\n"
+    text = f"## Option A\n{block(A)}\n## Option B\n{block(B)}\n{inner}"
+    assert installs(text) == [[A], [B, "pip install peft"], [B, "pip install trl"]]
+
+
+def test_each_alternative_has_a_set_of_requirements() -> None:
+    text = f"## Option A\n{block('pip install vllm==0.10.2')}\n## Option B\n{block('pip install trl==1.16.0')}\n"
+    sets = audit_guide(text, name="g.md", today=TODAY).sets
+    assert [(each.branch, each.requirements[0]) for each in sets] == [
+        ("Option A", "vllm==0.10.2"),
+        ("Option B", "trl==1.16.0"),
+    ]
+
+
+def test_the_machine_of_an_alternative_is_its_own() -> None:
+    text = (
+        f"# Install\n## Option A: GH200 (aarch64)\n{block('pip install torch==2.8.0')}\n"
+        f"## Option B: H100 (x86_64)\n{block('pip install torch==2.8.0')}\n"
+    )
+    found = [(f.line, f.id) for f in audit_guide(text, name="g.md", today=TODAY).findings]
+    assert found == [(4, "RUN011")]
