@@ -9,7 +9,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from envdoctor.core.decoding import read_text, write_file
+from envdoctor.commands.audit_fix import FixedSet, check_folder, fixed_set, solve_audit, write_corrections
+from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import is_folder
@@ -20,7 +21,7 @@ from envdoctor.environment.select import select_stack
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
 from envdoctor.machine.select import select_machine
-from envdoctor.manifests import GuideAudit, Step, audit_guide
+from envdoctor.manifests import Step, audit_guide
 from envdoctor.rules import evaluate
 
 GUIDE_SUFFIXES = {".md", ".markdown", ".mdx", ".rst", ".qmd"}
@@ -67,8 +68,10 @@ class AuditResult(Record, frozen=True, kw_only=True):
     kind: Literal["guide", "requirements", "pyproject", "conda", "Dockerfile", "lock", "environment"]
     findings: tuple[Finding, ...]
     steps: tuple[Step, ...] = ()  # of a guide
-    requirements: tuple[str, ...] = ()  # pins that work together, if there are findings
+    requirements: tuple[str, ...] = ()  # proposed pins, if there are findings; --fix solves them
+    sets: tuple[FixedSet, ...] = ()  # with --fix: the pins of each environment as uv solved them
     written: tuple[str, ...] = ()  # files that --fix wrote
+    notes: tuple[str, ...] = ()  # what the written files do not contain
 
 
 class AuditsResult(Record, frozen=True, kw_only=True):
@@ -100,7 +103,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     ]
     machine: MachineOption = ""
     facts: FactOption = ()
-    fix: Annotated[str, Option("--fix", "Write corrected requirements and a profile here.", "DIR")] = ""
+    fix: Annotated[str, Option("--fix", "Solve and write corrected requirements here.", "DIR")] = ""
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
 
 
@@ -180,11 +183,27 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
 
 def _audit_guide(text: str, target: str, machine: Machine | None, fix: str, file_format: FileFormat) -> AuditResult:
     has_steps = file_format.kind in ("guide", "Dockerfile")
-    lines = (*file_format.header, text.removesuffix("\n"), *file_format.footer, "")
-    result = audit_guide("\n".join(lines), name=Path(target).name, machine=machine)
+    header, footer = len(file_format.header), len(file_format.footer)
+    guide = "\n".join((*file_format.header, text.removesuffix("\n"), *file_format.footer, ""))
+    result = audit_guide(guide, name=Path(target).name, machine=machine)
     if not result.checked and not result.findings:
         raise _empty_target("install step" if has_steps else "requirement", target, text)
-    header = len(file_format.header)
+    if fix:
+        check_folder(Path(fix))
+
+    def file_text(corrected: str) -> str:
+        lines = corrected.split("\n")
+        return "\n".join([*lines[header : len(lines) - footer - 1], ""])
+
+    solved = solve_audit(result) if fix else ()
+    written, notes = (
+        write_corrections(
+            solved, Path(target), Path(fix), guide=guide, file_text=file_text,
+            audit_again=lambda corrected: audit_guide(corrected, name=Path(target).name, machine=machine),
+        )
+        if fix
+        else ((), ())
+    )  # fmt: skip
     findings = tuple(_subtract_header(finding, header) for finding in result.findings)
     return AuditResult(
         name=target,
@@ -192,7 +211,9 @@ def _audit_guide(text: str, target: str, machine: Machine | None, fix: str, file
         findings=findings,
         steps=result.steps if file_format is GUIDE else (),
         requirements=result.requirements if findings else (),
-        written=_write_corrections(result, Path(target), Path(fix)) if fix else (),
+        sets=tuple(map(fixed_set, solved)),
+        written=written,
+        notes=notes,
     )
 
 
@@ -216,20 +237,3 @@ def _subtract_header(finding: Finding, header: int) -> Finding:
 def _empty_target(content: str, target: str, text: str = "") -> NothingToAudit:
     size = f" ({len(text.splitlines())} lines)" if text else ""
     return NothingToAudit(f"there is no {content} in {target}{size}", expected=EXPECTED, hint=HINT)
-
-
-def _write_corrections(result: GuideAudit, source: Path, folder: Path) -> tuple[str, ...]:
-    """Write the corrected pins as a requirements file and as a profile. Returns the paths."""
-    if not is_folder(folder):
-        raise BadInput(
-            f"--fix {folder}: not a directory",
-            expected="a directory to write the corrected files to",
-            hint=f"mkdir -p {shlex.quote(str(folder))}",
-        )
-    requirements = folder / f"{source.stem}.requirements.txt"
-    write_file(requirements, "\n".join(result.requirements) + "\n", hint=HINT)
-    if not result.profile_toml:
-        return (str(requirements),)
-    profile = folder / f"{source.stem}.toml"
-    write_file(profile, result.profile_toml, hint=HINT)
-    return (str(requirements), str(profile))

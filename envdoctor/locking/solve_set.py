@@ -66,7 +66,7 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
         attempt, note = solver.run(requirements, backend, dated=dated)
         pinned = requirements == corrected.requirements
         if attempt.versions and (pinned or not broken_rules(attempt.versions, corrected)):
-            solved = replace(corrected, requirements=_pinned(requirements, attempt.versions))
+            solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
             return _result(solved, "solved", backend, note, len(attempt.versions))
         if is_unreachable(attempt.output):
             return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(attempt.output)}")
@@ -82,8 +82,8 @@ def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str
         attempt, note = solver.run(requirements, "", dated=False)
         if attempt.versions:
             dropped = DroppedPackage(Requirement(text).name, f"{text} conflicts with {corrected.image}: {conflict}")
-            kept = _pinned(requirements, attempt.versions)
-            solved = replace(corrected, requirements=kept, dropped=(*corrected.dropped, dropped))
+            solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
+            solved = replace(solved, dropped=(*corrected.dropped, dropped))
             return _result(solved, "solved", "", note, len(attempt.versions))
     return None
 
@@ -201,6 +201,19 @@ def _pinned(requirements: Sequence[str], versions: dict[str, str]) -> tuple[str,
         for requirement in names
         if normalize_name(requirement.name) in versions
     )
+
+
+def _with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) -> CorrectedSet:
+    """The set and its profile with the solved requirements."""
+    pins = {Requirement(text).name: text for text in requirements}
+    profile = corrected.profile_toml
+    for old in corrected.requirements:
+        entry = f'[[requirements]]\nspec = "{old}"\n'
+        new = pins.get(Requirement(old).name)
+        profile = profile.replace(
+            entry, entry.replace(old, new) if new else "# omitted: " + entry.replace("\n", " ") + "\n"
+        )
+    return replace(corrected, requirements=requirements, profile_toml=profile)
 
 
 def _conflict(output: str) -> str:

@@ -90,7 +90,8 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
         raise BadInput(
             f"{name} has more than {MAX_FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
-    return _audit_paths(parse_guide(text, name), parse_paths(text, name), machine, today)
+    guide = parse_guide(text, name)
+    return _audit_paths(guide, parse_paths(guide, text, name), machine, today)
 
 
 def audit_parsed_guide(guide: Guide, *, machine: Machine | None = None, today: date | None = None) -> GuideAudit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.manifests.checks.evidence import line_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import (
     CorrectedEnvironment,
@@ -50,6 +51,14 @@ class PinnedRequirement(NamedTuple):
     wanted: str = ""  # the requirement as the guide has it; the version may change within it
 
 
+class Place(Record, frozen=True):
+    """A requirement in the text of a guide."""
+
+    line: int
+    name: str
+    text: str  # as written
+
+
 class DroppedPackage(Record, frozen=True):
     """A package of the guide that is not among the corrected requirements."""
 
@@ -71,6 +80,8 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     requirements: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()  # the same requirements, with the ranges of the guide
     dropped: tuple[DroppedPackage, ...] = ()
+    places: tuple[Place, ...] = ()  # the requirements of the environment in the text
+    required_by: dict[str, str] = {}  # packages that the text does not name, and those that require them
     profile_toml: str = ""
 
 
@@ -98,15 +109,32 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
         architecture=context.platform,
         glibc=_glibc(environment, context.platform),
         python=environment.state.python if re.fullmatch(r"3\.\d+", environment.state.python) else "",
-        cuda=_cuda_build(context, environment.packages.get("torch")),
+        cuda=_cuda_build(context, _image_torch(environment) or environment.packages.get("torch")),
         exclude_newer=period_end if is_earlier else "",
         image=environment.state.image,
         contained=_image_packages(environment),
         requirements=tuple(pin.spec for pin in pins),
         wanted=tuple(pin.wanted or pin.spec for pin in pins),
         dropped=tuple(dropped),
+        places=tuple(_places(environment, context)),
+        required_by={
+            name: package.reason.removeprefix("required by ").partition(" ")[0]
+            for name, package in environment.packages.items()
+            if package.is_dependency
+        },
         profile_toml=_profile_toml(context, environment, pins),
     )
+
+
+def _places(environment: CorrectedEnvironment, context: GuideContext) -> Iterator[Place]:
+    """The requirements of the steps that created an environment. Those of conda have another notation."""
+    for install in context.trace.installs:
+        if install.after.name != environment.state.name or install.action.tool == "conda":
+            continue
+        for requirement in install.action.requirements:
+            if not requirement.url:
+                line = line_of(context, requirement.line, requirement.text)
+                yield Place(line, requirement.name, requirement.text)
 
 
 def broken_rules(versions: dict[str, str], corrected: CorrectedSet) -> list[str]:
@@ -127,6 +155,11 @@ def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
         for name, package in environment.state.requested.items()
         if package.origin == IMAGE_ORIGIN and not package.is_dependency
     }
+
+
+def _image_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
+    torch = environment.state.requested.get("torch")
+    return torch if torch and torch.origin == IMAGE_ORIGIN else None
 
 
 def _corrected_pins(
@@ -244,6 +277,8 @@ def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
     if cuda == "cpu" and torch.origin.startswith("the PyTorch"):
         return ""
     version = public_part(torch.version)
+    if torch.origin == IMAGE_ORIGIN:
+        return cuda if cuda in cuda_releases() else ""
     if context.platform == "aarch64" and (cuda == "cpu" or torch_has_build(version, cuda, "aarch64") is False):
         build = aarch64_build(version, context.trace.driver, context.version("vllm"))
         cuda = build.cuda if build else ""

@@ -44,13 +44,16 @@ def parse_guide(text: str, name: str) -> Guide:
     return guide_of_blocks(parse_blocks(text), text, name)
 
 
-def parse_paths(text: str, name: str) -> list[Guide]:
+def parse_paths(guide: Guide, text: str, name: str) -> list[Guide]:
     """The paths through a guide with alternatives, each as a guide of its own; without alternatives, the guide.
 
     A path has the line numbers of the text. The lines of other branches are empty.
     """
     lines, blocks = text.split("\n"), parse_blocks(text)
-    return [_guide_of_path(path, lines, blocks, name) for path in find_paths(lines, blocks)]
+    paths = find_paths(lines, blocks)
+    if len(paths) == 1:
+        return [guide]
+    return [_guide_of_path(path, lines, blocks, name) for path in paths]
 
 
 def _guide_of_path(path: GuidePath, lines: list[str], blocks: list[Block], name: str) -> Guide:

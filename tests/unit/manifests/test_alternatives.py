@@ -9,7 +9,7 @@ from datetime import date
 from support.cases import each_case
 
 from envdoctor.manifests import audit_guide
-from envdoctor.manifests.guide import parse_paths
+from envdoctor.manifests.guide import parse_guide, parse_paths
 
 TODAY = date(2026, 11, 21)
 A, B = "pip install vllm==0.10.2 transformers==4.57.1", "pip install vllm==0.19.0"
@@ -62,7 +62,7 @@ FORMS = {
 
 def installs(text: str) -> list[list[str]]:
     """The install commands of each path."""
-    return [[action.command for action in guide.actions] for guide in parse_paths(text, "guide.md")]
+    return [[action.command for action in guide.actions] for guide in parse_paths(parse_guide(text, "guide.md"), text, "guide.md")]
 
 
 @each_case("form", list(FORMS))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, envelope
 from support.paths import ROOT
+from support.release_index import ReleaseIndex, serve
 
 from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.profiles import read_profiles
@@ -152,17 +156,96 @@ def test_each_platform_and_python_has_a_lock() -> None:
     assert sorted(expected) == sorted(f"{path.parent.name}/{path.stem}" for path in LOCKS)
 
 
-def test_fix_writes_valid_corrections(tmp_path: Path) -> None:
-    (tmp_path / "SETUP.md").write_text(GUIDE)
-    result = envdoctor("audit", "SETUP.md", "--fix", ".", "--format", "json", home=tmp_path)
-    assert envelope(result)["data"]["written"] == ["SETUP.requirements.txt", "SETUP.toml"]
-    assert "transformers==4.57.1" in (tmp_path / "SETUP.requirements.txt").read_text()
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+def fix(index: ReleaseIndex, folder: Path, name: str, text: str, **extra: str) -> dict[str, Any]:
+    """Run `audit --fix` with the index of the built-in tables."""
+    (folder / name).write_text(text)
+    variables = index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"} | extra
+    data: dict[str, Any] = envelope(
+        envdoctor("audit", name, "--fix", ".", "--format", "json", home=folder, **variables)
+    )["data"]
+    return data
+
+
+def test_fix_writes_valid_corrections(tmp_path: Path, index: ReleaseIndex) -> None:
+    data = fix(index, tmp_path, "SETUP.md", GUIDE)
+    assert data["written"] == ["SETUP.requirements.txt", "SETUP.toml", "SETUP.md.patch"]
+    (solved,) = data["sets"]
+    assert (solved["state"], solved["target"]) == ("solved", "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8")
+    written = (tmp_path / "SETUP.requirements.txt").read_text()
+    assert "transformers==4.57.1\n" in written
+    assert written.startswith("# for x86_64-manylinux_2_28, Python 3.12, CUDA 12.8: solved by uv on ")
     again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
     assert envelope(again)["data"]["findings"] == []
-    unchanged = envdoctor("audit", "SETUP.requirements.txt", "--fix", ".", home=tmp_path)
-    assert "wrote SETUP.requirements.requirements.txt" in unchanged.stdout  # written although there are no findings
     shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
     assert shown.returncode == 0, shown.stderr
+
+
+def test_fix_writes_a_patch_that_applies_to_the_guide(tmp_path: Path, index: ReleaseIndex) -> None:
+    fix(index, tmp_path, "SETUP.md", GUIDE)
+    subprocess.run(["patch", "-p1", "-i", "SETUP.md.patch"], cwd=tmp_path, check=True, capture_output=True)
+    assert "vllm==0.10.2 'transformers==4.57.1' trl==0.23.1" in (tmp_path / "SETUP.md").read_text()
+    assert envdoctor("audit", "SETUP.md", home=tmp_path).returncode == 0
+
+
+FIXED = {
+    "requirements.txt": ("requirements.fixed.txt", "transformers==4.57.1\n"),
+    "pyproject.toml": ("pyproject.fixed.toml", 'gpu = ["transformers==4.57.6"]\n'),
+    "Dockerfile": ("Dockerfile.fixed", "  'transformers==4.57.6'\n"),
+    "environment.yml": ("environment.fixed.yml", "    - transformers==4.57.6\n"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_fix_writes_the_format_that_it_read(name: str, tmp_path: Path, index: ReleaseIndex) -> None:
+    original = FILES[name][0]
+    data = fix(index, tmp_path, name, original)
+    fixed, line = FIXED[name]
+    assert fixed in data["written"]
+    text = (tmp_path / fixed).read_text()
+    assert line in text
+    assert (tmp_path / name).read_text() == original
+    changed = [(a, b) for a, b in zip(original.splitlines(), text.splitlines(), strict=True) if a != b]
+    assert len(changed) == 1
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / name).write_text(text)
+    assert envdoctor("audit", f"again/{name}", home=tmp_path).returncode == 0
+
+
+def test_fix_of_an_image_proposes_no_torch(tmp_path: Path, index: ReleaseIndex) -> None:
+    image = "FROM nvcr.io/nvidia/pytorch:25.08-py3\nRUN pip install trl==0.23.1 transformers\n"
+    (solved,) = fix(index, tmp_path, "Dockerfile", image)["sets"]
+    assert solved["image"] == "nvcr.io/nvidia/pytorch:25.08-py3"
+    assert [text.partition("==")[0] for text in solved["requirements"]] == ["trl", "transformers"]
+    assert "FROM nvcr.io/nvidia/pytorch:25.08-py3\n" in (tmp_path / "Dockerfile.fixed").read_text()
+    assert "torch==" not in (tmp_path / "Dockerfile.requirements.txt").read_text()
+
+
+def test_fix_prints_the_conflict_where_nothing_solves_it(tmp_path: Path, index: ReleaseIndex) -> None:
+    """The other index has no transformers below 5, so vLLM 0.10.2 has no set."""
+    (tmp_path / "requirements.txt").write_text(
+        "torch==2.8.0\ntorchvision==0.23.0\nnumpy==1.26.4\nopencv-python==99\n"
+    )
+    variables = index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
+    done = envdoctor("audit", "requirements.txt", "--fix", ".", home=tmp_path, **variables)
+    assert "No set for x86_64-manylinux_2_28, Python 3.12, CUDA 12.8" in done.stdout
+    assert "opencv-python" in done.stdout.partition("No set")[2]
+    assert not (tmp_path / "requirements.requirements.txt").exists()
+
+
+def test_fix_states_a_set_that_no_source_could_verify(tmp_path: Path, index: ReleaseIndex) -> None:
+    closed = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple/", "UV_HTTP_RETRIES": "0"}
+    (solved,) = fix(index, tmp_path, "requirements.txt", "trl==0.23.1\ntransformers\n", **closed)["sets"]
+    assert solved["state"] == "not-verified"
+    assert (
+        ", CUDA 13.2: not solved\n"
+        in (tmp_path / "requirements.requirements.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,147 @@
+"""Writes corrected requirements into the text that they come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from envdoctor.manifests.corrected_pins import CorrectedSet, Place
+
+_INDEX = re.compile(r"(whl/)(?:nightly/|test/)?(?:cu\d{2,3}|cpu)")
+# Names on PyPI that no environment should have; their requirements are removed.
+_REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
+_RENAMED = {"pynvml": "nvidia-ml-py"}
+
+
+class WrittenText(NamedTuple):
+    """A corrected text, and the requirements that it does not contain."""
+
+    text: str
+    missing: tuple[str, ...]
+
+
+def write_back(text: str, sets: Sequence[tuple[CorrectedSet, str]]) -> WrittenText:
+    """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
+
+    Of several alternatives, each has lines of its own. A line that they share takes the first set.
+    """
+    writer = _Writer(text.split("\n"))
+    missing: list[str] = []
+    for corrected, backend in sets:
+        missing += writer.write(corrected, backend)
+    return WrittenText(writer.text, tuple(dict.fromkeys(missing)))
+
+
+class _Writer:
+    """Edits lines. The number of lines stays the same until the end: added lines are part of the line above."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.edited: set[tuple[int, str]] = set()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def write(self, corrected: CorrectedSet, backend: str) -> list[str]:
+        """Write one set. Returns the requirements without a place."""
+        pins = {text.partition("==")[0]: text for text in corrected.requirements if "==" in text}
+        placed: dict[str, Place] = {}
+        for place in corrected.places:
+            name = _RENAMED.get(place.name, place.name)
+            if place.name in _REMOVED:
+                self._remove(place)
+            elif name in pins and self._replace(place, pins[name]):
+                placed[name] = place
+        missing = []
+        for name, pin in pins.items():
+            if name not in placed and not self._insert(_place_for(name, corrected, placed), pin):
+                missing.append(pin)
+        if backend:
+            self._set_backend(placed, corrected, backend)
+        return missing
+
+    def _replace(self, place: Place, pin: str) -> bool:
+        """Replace a requirement by a pin, with its extras and marker."""
+        if (place.line, place.name) in self.edited:
+            return True
+        found = _find(self.lines[place.line - 1], place.text) if 0 < place.line <= len(self.lines) else None
+        if not found:
+            return False
+        self.edited.add((place.line, place.name))
+        line = self.lines[place.line - 1]
+        written = place.text
+        if _pin_of(written) != pin:
+            extras = re.match(r"[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", written)
+            name, equals, version = pin.partition("==")
+            marker = f" ; {written.partition(';')[2].strip()}" if ";" in written else ""
+            written = f"{name}{(extras and extras[1]) or ''}{equals}{version}{marker}"
+        self.lines[place.line - 1] = line[: found.start()] + written + line[found.end() :]
+        return True
+
+    def _insert(self, place: Place | None, pin: str) -> bool:
+        """Add a pin next to a requirement, in the notation of its line."""
+        if place is None:
+            return False
+        key = (place.line, pin.partition("==")[0])
+        line = self.lines[place.line - 1]
+        name = re.escape(_RENAMED.get(place.name, _base_name(place.text)))
+        found = re.search(rf"(?<![\w.-])[\"']?{name}[^\s\"',]*[\"']?", line)
+        if key in self.edited or not found:
+            return key in self.edited
+        self.edited.add(key)
+        last = line.split("\n")[-1]
+        if item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last):  # an item of an array in TOML
+            head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
+            self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"
+        elif found[0][:1] in "\"'" and re.search(r"=\s*\[", line):
+            self.lines[place.line - 1] = (
+                f"{line[: found.end()]}, {found[0][0]}{pin}{found[0][0]}{line[found.end() :]}"
+            )
+        elif item := re.match(r"(\s*-\s+)[^-\s]", last):  # an item of a list in YAML
+            self.lines[place.line - 1] = f"{line}\n{item[1]}{pin}"
+        elif re.fullmatch(r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*", last):
+            self.lines[place.line - 1] = f"{line}\n{pin}"  # a line of a requirements file
+        else:
+            self.lines[place.line - 1] = f"{line[: found.end()]} {pin}{line[found.end() :]}"
+        return True
+
+    def _remove(self, place: Place) -> None:
+        line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
+        if found := re.search(rf"\s?[\"']?{re.escape(place.text)}[\"']?(?![\w.-])", line):
+            self.lines[place.line - 1] = line[: found.start()] + line[found.end() :]
+
+    def _set_backend(self, placed: dict[str, Place], corrected: CorrectedSet, backend: str) -> None:
+        """Select the build of torch in the command that installs it."""
+        place = placed.get("torch") or placed.get(corrected.required_by.get("torch", ""))
+        if not place:
+            return
+        line = self.lines[place.line - 1]
+        if _INDEX.search(line):
+            line = re.sub(r"\s--pre\b", "", _INDEX.sub(rf"\g<1>{backend}", line))
+        elif match := re.search(r"--torch-backend[= ](\S+)", line):
+            line = line.replace(match[1], backend)
+        elif re.search(r"\b(?:uv )?pip3? install\b", line):
+            line = re.sub(r"(?<!uv )\bpip3? install\b", "uv pip install", line, count=1)
+            line = re.sub(r"(\buv pip install\b(?: --system)?)", rf"\1 --torch-backend={backend}", line, count=1)
+        self.lines[place.line - 1] = line
+
+
+def _place_for(name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> Place | None:
+    """The requirement next to which a package is added: the one that requires it, else the last one."""
+    requiring = placed.get(corrected.required_by.get(name, ""))
+    return requiring or max(placed.values(), key=lambda place: place.line, default=None)
+
+
+def _find(line: str, text: str) -> re.Match[str] | None:
+    return re.search(rf"(?<![\w.\-/]){re.escape(text)}(?![\w.\-\[=<>~!])", line)
+
+
+def _pin_of(text: str) -> str:
+    return "".join(text.split())
+
+
+def _base_name(text: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", text)
+    return match[0] if match else text

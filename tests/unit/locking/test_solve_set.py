@@ -1,0 +1,131 @@
+"""Corrected sets of guides, solved by real uv from an index of the built-in tables on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+from support.guide_cases import ARM, INDEX, sh
+from support.release_index import ReleaseIndex, serve
+
+from envdoctor.download.sources import Sources
+from envdoctor.locking.solve_set import SolvedSet, solve_set
+from envdoctor.manifests import CorrectedSet, audit_guide
+
+TODAY = date(2026, 11, 21)
+UNREACHABLE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+@pytest.fixture
+def sources(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    variables = index.variables("pypi")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Sources(index=variables["UV_DEFAULT_INDEX"])
+
+
+def set_of(text: str) -> CorrectedSet:
+    return audit_guide(text, name="guide.md", today=TODAY).main
+
+
+NIGHTLY = sh(
+    f"pip install --pre torch torchvision --index-url {INDEX}nightly/cu128", "pip install vllm==0.10.2", title=ARM
+)
+
+
+def test_a_set_for_aarch64_keeps_a_cuda_torch(sources: Sources) -> None:
+    solved = solve_set(set_of(NIGHTLY), sources)
+    assert (solved.state, solved.note) == ("solved", "")
+    assert solved.target == "aarch64-manylinux_2_28, Python 3.12, CUDA 12.9"
+    assert solved.options == ("--torch-backend=cu129",)
+    expected = {"torch==2.8.0", "torchvision==0.23.0", "vllm==0.10.2", "transformers==4.57.6"}
+    assert set(solved.corrected.requirements) == expected
+
+
+def test_without_the_pytorch_index_the_output_states_what_was_not_verified(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", UNREACHABLE)
+    solved = solve_set(set_of(NIGHTLY), sources)
+    assert solved.state == "solved"
+    assert solved.note == "the PyTorch index was not reachable; its wheels for cu129 are those of the built-in table"
+    other = solve_set(set_of(sh("uv pip install torch==2.7.1 --torch-backend=cu118")), sources)
+    assert other.state == "solved"
+    assert other.note == (
+        "the PyTorch index was not reachable: solved with PyPI's build of torch, not verified with cu118"
+    )
+
+
+def test_a_source_that_does_not_answer_solves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    solved = solve_set(set_of(sh("pip install trl==0.23.1")), Sources(index=f"{UNREACHABLE}/simple"))
+    assert solved.state == "not-verified"
+    assert solved.note.startswith("not solved: ")
+
+
+def test_a_conflict_is_reported_as_uv_explains_it(sources: Sources) -> None:
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", requirements=("vllm==0.10.2", "torch==2.9.1"),
+        wanted=("vllm==0.10.2", "torch==2.9.1"),
+    )  # fmt: skip
+    solved = solve_set(corrected, sources)
+    assert solved.state == "conflict"
+    assert "vllm==0.10.2 depends on torch==2.8.0" in solved.note
+    assert "torch==2.9.1" in solved.note
+
+
+def test_a_version_that_the_guide_does_not_pin_may_change(sources: Sources) -> None:
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12",
+        requirements=("transformers==4.57.1", "numpy==2.5.5", "numba==0.61.2"),
+        wanted=("transformers==4.57.1", "numpy", "numba==0.61.2"),
+    )  # fmt: skip
+    solved = solve_set(corrected, sources)
+    assert solved.state == "solved"
+    assert "numpy==2.2.6" in solved.corrected.requirements
+
+
+def image_set(*commands: str) -> CorrectedSet:
+    lines = "\n".join(f"RUN {command}" for command in commands)
+    return set_of(f"# H100\n```dockerfile\nFROM nvcr.io/nvidia/pytorch:25.08-py3\n{lines}\n```\n")
+
+
+def solved_names(solved: SolvedSet) -> set[str]:
+    return {text.partition("==")[0] for text in solved.corrected.requirements}
+
+
+def test_a_set_for_an_image_leaves_its_torch(sources: Sources) -> None:
+    solved = solve_set(image_set("pip install trl"), sources)
+    assert solved.state == "solved"
+    assert solved_names(solved) == {"trl"}
+    assert solved.corrected.contained == {"torch": "2.8.0a0+34c6371d24.nv25.08"}
+
+
+def test_a_package_that_contradicts_an_image_is_dropped_with_the_reason(sources: Sources) -> None:
+    solved = solve_set(image_set("pip install trl==0.23.1 'transformers<5'", "pip install vllm==0.10.2"), sources)
+    assert solved.state == "solved"
+    assert solved_names(solved) == {"trl", "transformers"}
+    (dropped,) = solved.corrected.dropped
+    assert dropped.name == "vllm"
+    assert "vllm==0.10.2 conflicts with nvcr.io/nvidia/pytorch:25.08-py3" in dropped.reason
+    assert "vllm==0.10.2 depends on torch==2.8.0" in dropped.reason
+
+
+def test_a_package_without_a_wheel_is_solved_with_its_known_requirements(sources: Sources) -> None:
+    solved = solve_set(set_of(sh("pip install deepspeed==0.15.4 flash-attn==2.8.3 torch==2.5.1 pynvml")), sources)
+    assert solved.state == "solved"
+    assert {"deepspeed", "torch", "nvidia-ml-py"} <= solved_names(solved)
+    assert [each.name for each in solved.corrected.dropped] == ["flash-attn", "pynvml"]
+
+
+def test_the_profile_of_a_set_has_the_solved_versions(sources: Sources) -> None:
+    solved = solve_set(set_of(sh("pip install torch==2.5.1 pynvml")), sources)
+    for text in solved.corrected.requirements:
+        assert f'spec = "{text}"' in solved.corrected.profile_toml
