@@ -62,7 +62,8 @@ FORMS = {
 
 def installs(text: str) -> list[list[str]]:
     """The install commands of each path."""
-    return [[action.command for action in guide.actions] for guide in parse_paths(parse_guide(text, "guide.md"), text, "guide.md")]
+    paths = parse_paths(parse_guide(text, "guide.md"), text, "guide.md")
+    return [[action.command for action in guide.actions] for guide in paths]
 
 
 @each_case("form", list(FORMS))

@@ -242,10 +242,7 @@ def test_fix_states_a_set_that_no_source_could_verify(tmp_path: Path, index: Rel
     closed = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple/", "UV_HTTP_RETRIES": "0"}
     (solved,) = fix(index, tmp_path, "requirements.txt", "trl==0.23.1\ntransformers\n", **closed)["sets"]
     assert solved["state"] == "not-verified"
-    assert (
-        ", CUDA 13.2: not solved\n"
-        in (tmp_path / "requirements.requirements.txt").read_text()
-    )
+    assert ", CUDA 13.2: not solved\n" in (tmp_path / "requirements.requirements.txt").read_text()
 
 
 @pytest.mark.parametrize(
