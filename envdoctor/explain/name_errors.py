@@ -58,6 +58,8 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
         installed = number[0] if number else ""
         if installed and span.can_be_in(installed):
             continue  # the reason is another one
+        if span.sometimes and not installed:
+            continue  # an instance can lack it in every release
         if span.last and (not span.first or installed):
             is_newer = not installed or not span.first or _reaches(installed, span.next)
             return Verdict(member, span, is_newer=is_newer, installed=installed)

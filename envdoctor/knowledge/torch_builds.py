@@ -1,6 +1,6 @@
 """PyTorch's builds: the CUDA version and GPU architectures of each, and the build for a machine.
 
-Tables: torch_builds.toml and torch_wheels.toml.
+Tables: torch_builds.toml, torch_libraries.toml and torch_wheels.toml.
 """
 
 from __future__ import annotations
@@ -49,6 +49,23 @@ def install_command(build: KnownBuild) -> str:
     """The command for a new environment: `uv pip install torch==2.9.1 --torch-backend=cu128`."""
     latest = torch_releases()[build.torch].latest
     return f"uv pip install torch=={latest} --torch-backend=cu{build.cuda.replace('.', '')}"
+
+
+class TorchLibraries(TableRow, frozen=True, kw_only=True):
+    """The exact requirements of torch's wheels on PyPI on NVIDIA's packages: `nvidia-cudnn-cu12==9.10.2.21`."""
+
+    versions: tuple[str, ...]
+    cuda: str
+    libraries: tuple[str, ...]
+
+
+def libraries_of_torch(version: str, cuda: str) -> tuple[str, ...]:
+    """The packages of NVIDIA that a torch from PyPI requires; one without a CUDA version is taken to be from PyPI.
+
+    Empty for other builds of PyTorch's index, whose requirements the table does not have.
+    """
+    rows = load_table("torch_libraries.toml", tuple[TorchLibraries, ...], "release")
+    return next((row.libraries for row in rows if version in row.versions and cuda in ("", row.cuda)), ())
 
 
 class TorchWheel(TableRow, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Machine, Stack, Status
@@ -175,6 +176,55 @@ def _nccl_of_torch(stack: Stack, names: Sequence[str]) -> str:
 
 def _older(version: str, pin: str) -> bool:
     return bool(pin) and minor_of(version) != minor_of(pin) and satisfies(version, f"<{pin}") is True
+
+
+# Packages, how torch fails with an older release, and whether it fails at `import torch`. NCCL001 is about NCCL.
+CUDNN = re.compile(r"nvidia-cudnn-cu\d\d")
+OLDER_LIBRARIES = (
+    (CUDNN, "torch.backends.cudnn raises 'cuDNN version incompatibility'", False),
+    (re.compile(r"nvidia-nvjitlink(?:-cu12)?"), "libcusparse lacks a symbol of it: import torch fails", True),
+    (re.compile(r"nvidia-cuda-runtime(?:-cu1\d)?"), "functions that torch uses may be missing", False),
+)
+
+
+@rule("CUDNN005", kind="environment", severity=("error", "warning"), cause="cuda-lib-shadowed")
+def library_is_older_than_torch_was_built_with(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """cuDNN, nvJitLink or the CUDA runtime is older than the one that the installed torch was built with.
+
+    A newer minor release of these libraries works with torch, an older one does not. torch.backends.cudnn compares
+    the releases and raises `cuDNN version incompatibility: PyTorch was compiled against (9, 10, 2) but found runtime
+    version (9, 8, 0)`. An older nvJitLink lacks symbols that libcusparse needs: `undefined symbol:
+    __nvJitLinkComplete_12_8`. Another major release of cuDNN has another file name, so that torch does not find it.
+
+    Fix: install the version that torch requires.
+
+    References:
+    https://github.com/pytorch/pytorch/blob/main/torch/backends/cudnn/__init__.py
+    https://github.com/pytorch/pytorch/issues/134929
+    https://docs.nvidia.com/deeplearning/cudnn/backend/latest/developer/forward-compatibility.html
+    """
+    versions = versions_of(stack)
+    torch = (stack.distributions.value or {}).get("torch")
+    if not torch or torch.source == "conda":
+        return
+    for pattern, consequence, at_import in OLDER_LIBRARIES:
+        for name in filter(pattern.fullmatch, versions):
+            pin = pin_of_torch(stack, name)
+            other_major = bool(pin) and pattern is CUDNN and _major(versions[name]) != _major(pin)
+            if not (other_major or _older(versions[name], pin)):
+                continue
+            effect = f"import torch does not find libcudnn.so.{_major(pin)}" if other_major else consequence
+            yield Problem(
+                "error" if at_import or other_major else "warning",
+                f"{name} is {versions[name]}, and torch {versions['torch']} was built with {pin}: {effect}",
+                version_evidence(stack, "torch", name),
+                f"Install the version that torch requires: {pin}.",
+                steps(install_library(stack, name, _major(pin))),
+            )
+
+
+def _major(version: str) -> str:
+    return version.partition(".")[0]
 
 
 @rule("NVML001", kind="environment", severity=("warning", "info"), cause="nvml-python-conflict")

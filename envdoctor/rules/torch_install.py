@@ -23,7 +23,7 @@ from envdoctor.knowledge.releases import (
     requirements_of_release,
     torch_pairings,
 )
-from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
+from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, libraries_of_torch, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
 from envdoctor.rules.facts import gpus_of, parse_major_minor, torch_cuda, torch_version
 from envdoctor.rules.requirements import specifiers_for, versions_of
@@ -182,7 +182,11 @@ def install_library(stack: Stack, package: str, number: str) -> str:
 def pin_of_torch(stack: Stack, package: str) -> str:
     """The version of one of NVIDIA's packages that the installed torch requires; empty if unknown."""
     torch = (stack.distributions.value or {}).get("torch")
-    lines = (torch.requires if torch else ()) or requirements_of_release("torch", torch_version(stack))
+    version = torch_version(stack)
+    lines = (torch.requires if torch else ()) or (
+        *requirements_of_release("torch", version),
+        *libraries_of_torch(public_part(version), torch_cuda(stack)),
+    )
     found = (parse_requirement(line) for line in lines)
     specifiers = (each.specifier for each in found if each and each.name == package)
     return next((each.removeprefix("==") for each in specifiers if re.fullmatch(r"==[\d.]+", each)), "")

@@ -5,7 +5,7 @@
 DIRECTORY has one folder per release, named like the release, with the package's source (`0.15.2/trl/__init__.py`),
 from `git archive v0.15.2 trl` or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The source is parsed only.
 Only what differs between releases is written: `NAME FIRST..LAST`, without FIRST if the oldest release has it, and
-without LAST if the newest one has it.
+without LAST if the newest one has it. An attribute that only some instances have ends with `?`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ ALSO_PUBLIC = {
         "StructuredOutputsParams", "GuidedDecodingParams", "AsyncLLM",
     },
 }  # fmt: skip
+TOUCHED = ("Trainer", "Model", "LLM", "GenerationMixin")  # ends of class names
 QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
 WITHOUT_PRIVATE_NAMES = ("vllm",)  # thousands, which only vLLM itself imports
 NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only those of `__init__.py` are written
@@ -50,6 +51,7 @@ class Release:
         self.model_names: set[str] = set()  # only those that were removed are written: each release adds hundreds
         self.arguments: set[str] = set()
         self.attributes: set[str] = set()
+        self.of_every_instance: set[str] = set()  # those attributes that no instance lacks
         self.exported: set[str] = set()
         self.bases: dict[str, list[str]] = {}
         self._classes: dict[str, ast.ClassDef] = {}
@@ -73,6 +75,8 @@ class Release:
         for name in self._classes:
             self.arguments |= {f"{name}.{argument}" for argument in self._inherited(name, _arguments_of_class)}
             self.attributes |= {f"{name}.{attribute}" for attribute in self._inherited(name, _attributes_of_class)}
+            always = self._inherited(name, _attributes_of_every_instance)
+            self.of_every_instance |= {f"{name}.{attribute}" for attribute in always}
 
     def _add_members(self, tree: ast.Module) -> None:
         for node in tree.body:
@@ -133,12 +137,72 @@ def _attributes_of_class(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
         if isinstance(each, FUNCTION):
             yield each.name
+            yield from _assigned_to_self(ast.walk(each), _own_name(each))
         elif isinstance(each, ast.AnnAssign | ast.Assign):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             yield from (target.id for target in targets if isinstance(target, ast.Name))
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and isinstance(each.value, ast.Name):
+
+
+def _attributes_of_every_instance(node: ast.ClassDef) -> Iterator[str]:
+    """Methods, fields, and what `__init__` assigns to `self` in every case."""
+    is_dataclass = bool(node.decorator_list)  # it sets its fields; in another class `x: int` only states a type
+    for each in node.body:
+        if isinstance(each, FUNCTION):
+            yield each.name
+            if each.name == "__init__":
+                yield from _always_assigned(each.body, _own_name(each))
+        elif isinstance(each, ast.Assign):
+            yield from (target.id for target in each.targets if isinstance(target, ast.Name))
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and (each.value or is_dataclass):
+            yield each.target.id
+
+
+def _own_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The name of the first argument, usually `self`."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    return arguments[0].arg if arguments else ""
+
+
+def _assigned_to_self(nodes: Iterable[ast.AST], own_name: str) -> Iterator[str]:
+    for each in nodes:
+        is_store = isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        if is_store and isinstance(each.value, ast.Name) and each.value.id == own_name:
             yield each.attr
+
+
+def _always_assigned(body: list[ast.stmt], own_name: str) -> set[str]:
+    """The attributes that each path through these statements sets. A path that raises sets nothing and ends."""
+    found: set[str] = set()
+    for each in body:
+        if isinstance(each, ast.Return):
+            break
+        if isinstance(each, ast.If):
+            branches = [branch for branch in (each.body, each.orelse) if not _raises(branch)]
+            found |= (
+                set.intersection(*(_always_assigned(branch, own_name) for branch in branches)) if branches else set()
+            )
+        elif isinstance(each, ast.With):
+            found |= _always_assigned(each.body, own_name)
+        elif isinstance(each, ast.Try):
+            parts = [
+                each.body + each.orelse,
+                *(handler.body for handler in each.handlers if not _raises(handler.body)),
+            ]
+            found |= set.intersection(*(_always_assigned(part, own_name) for part in parts))
+            found |= _always_assigned(each.finalbody, own_name)
+        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            found |= set(_assigned_to_self(ast.walk(each), own_name))
+    return found
+
+
+def _common(branches: Iterable[list[ast.stmt]], own_name: str) -> set[str]:
+    """The attributes that all branches set, without those that raise an exception."""
+    sets = [_always_assigned(branch, own_name) for branch in branches if not _raises(branch)]
+    return set.intersection(*sets) if sets else set()
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return any(isinstance(each, ast.Raise) for each in body)
 
 
 def changes(releases: list[str], sets: list[set[str]], owners: list[set[str]]) -> Iterable[str]:
@@ -159,14 +223,27 @@ def changes(releases: list[str], sets: list[set[str]], owners: list[set[str]]) -
         yield f"{name} {start}..{end}"
 
 
+def attribute_changes(releases: list[str], read: list[Release], owners: list[set[str]]) -> Iterator[str]:
+    """The attributes that differ. Those with `?` are missing from some instances of a release that has them."""
+    for line in changes(releases, [each.attributes for each in read], owners):
+        name = line.partition(" ")[0]
+        sometimes = any(name in each.attributes and name not in each.of_every_instance for each in read)
+        yield line + "?" if sometimes else line
+
+
 def own(lines: Iterable[str], bases: dict[str, list[str]], public: set[str]) -> Iterator[str]:
     """The lines of public classes and functions that do not repeat those of a base class."""
     every = set(lines)
     for line in sorted(every):
         owner, _, rest = line.partition(".")
         inherited = any(f"{base}.{rest}" in every for base in bases.get(owner, ()))
-        if owner in public and not inherited and not rest.startswith("_"):
+        if owner in public and not inherited and (not rest.startswith("_") or _is_touched(owner, rest)):
             yield line
+
+
+def _is_touched(owner: str, name: str) -> bool:
+    """Whether programs use a private attribute of this class: subclasses of trainers and models do."""
+    return owner.endswith(TOUCHED) and not name.startswith("__")
 
 
 def main() -> None:
@@ -199,7 +276,7 @@ def main() -> None:
             or line.partition(" ")[0] in (exported if package in NAMES_MOVE_IN else lasting)
         ],
         "arguments": own(changes(releases, [each.arguments for each in read], owners), bases, public),
-        "attributes": own(changes(releases, [each.attributes for each in read], owners), bases, public),
+        "attributes": own(attribute_changes(releases, read, owners), bases, public),
         "bases": [f"{name} {' '.join(found)}" for name, found in sorted(bases.items()) if name in public],
     }
     for key, lines in sections.items():

@@ -28,8 +28,8 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import PublishedRelease, published_releases
 from envdoctor.knowledge.releases import parse_requirement, releases_of, requirements_of_release
 from envdoctor.knowledge.tables import FOLDER
-from envdoctor.knowledge.torch_builds import known_builds
-from envdoctor.knowledge.versions import cuda_of_local, minor_of, satisfies
+from envdoctor.knowledge.torch_builds import known_builds, libraries_of_torch
+from envdoctor.knowledge.versions import cuda_of_local, minor_of, public_part, satisfies
 
 TORCH_INDEX = "download.pytorch.org"
 PYTHONS = ("3.12", "3.11", "3.10", "3.9", "3.8")  # of simulated environments; the wheels have a tag for all Pythons
@@ -165,6 +165,8 @@ def make_release(
     if name == "torch":
         cuda = cuda or cuda_of_local(version) or cuda_on_pypi(version, "x86_64") or "cpu"
         lines = tuple(each for line in lines for each in _for_build(line, cuda))
+        libraries = libraries_of_torch(public_part(version), cuda) if requires is None else ()
+        lines += tuple(filter(COMPARED_LIBRARY.match, libraries))
         local = "cpu" if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
         full = version if "+" in version or cuda == "cpu" else f"{version}+{local}"
         text = f"__version__ = {full!r}\ncuda = {None if cuda == 'cpu' else cuda!r}\nhip = None\n"
@@ -180,6 +182,9 @@ def _for_build(line: str, cuda: str) -> Iterator[str]:
         yield line.replace(f"-cu{library[1]}", f"-cu{cuda.partition('.')[0]}", 1)
     elif not (cuda == "cpu" and re.match(r"triton|nvidia-", line)):
         yield line
+
+
+COMPARED_LIBRARY = re.compile(r"nvidia-(?:cudnn|nvjitlink|cuda-runtime)")  # by rule CUDNN005
 
 
 @cache
@@ -212,6 +217,10 @@ def _pinned() -> dict[str, dict[str, None]]:
                 requirement = parse_requirement(line)
                 if requirement and re.fullmatch(r"==[\w.]+", requirement.specifier):
                     versions.setdefault(requirement.name, {})[requirement.specifier[2:]] = None
+    for torch in releases_of("torch"):
+        for line in filter(COMPARED_LIBRARY.match, libraries_of_torch(torch, "")):
+            name, _, version = line.partition("==")
+            versions.setdefault(name, {})[version] = None
     return versions
 
 

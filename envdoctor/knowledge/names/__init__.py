@@ -26,6 +26,7 @@ class Span(Record, frozen=True):
     first: str  # the first one with it
     last: str  # the last one with it
     next: str  # the first one without it again
+    sometimes: bool = False  # also in releases that have it, some instances lack this attribute
 
     def can_be_in(self, version: str) -> bool:
         """Whether a release has the member, or can have it."""
@@ -48,8 +49,10 @@ def _spans(package: str, kind: Kind) -> dict[str, Span]:
     found: dict[str, Span] = {}
     for line in table[kind].splitlines():
         name, _, ends = line.partition(" ")
-        first, _, last = ends.partition("..")
-        found[name] = Span(package, preceding.get(first, ""), first, last, following.get(last, ""))
+        first, _, last = ends.removesuffix("?").partition("..")
+        found[name] = Span(
+            package, preceding.get(first, ""), first, last, following.get(last, ""), sometimes=ends.endswith("?")
+        )
     return found
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import sys
+from pathlib import Path
 
 import pytest
 from support.cases import each_case
@@ -12,6 +15,9 @@ from envdoctor.explain import explain
 from envdoctor.explain.name_errors import name_error_symptoms
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.names import Span, find_member, find_name, packages
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "campaigns"))
+import library_names
 
 
 def causes_of(text: str, versions: dict[str, str]) -> list[str]:
@@ -95,3 +101,60 @@ def test_spans_of_known_changes() -> None:
         "accelerate", "1.2.1", "1.3.0", "", ""
     )
     assert find_name("trl", "GRPOConfig") == Span("trl", "0.13.0", "0.14.0", "", "")
+
+
+@each_case(
+    ("text", "versions", "causes"),
+    [
+        ("'GRPOTrainer' object has no attribute 'vllm_generation'", {"trl": "0.24.0"}, ["library-too-old"]),
+        ("'GRPOTrainer' object has no attribute 'vllm_generation'", {"trl": "1.2.0"}, []),  # without vLLM not set
+        ("'GRPOTrainer' object has no attribute 'vllm_client'", {}, []),  # only some instances have it
+        ("'GRPOTrainer' object has no attribute 'vllm_client'", {"trl": "0.29.0"}, ["library-too-new"]),
+        ("'GRPOTrainer' object has no attribute '_get_per_token_logps'", {"trl": "0.20.0"}, ["library-too-new"]),
+        ("'GRPOTrainer' object has no attribute 'reward_weights'", {}, ["library-too-old"]),
+        (
+            "'DPOTrainer' object has no attribute '_peft_has_been_casted_to_bf16'",
+            {"trl": "1.0.0"},
+            ["library-too-new"],
+        ),
+        ("'PeftModel' object has no attribute 'get_layer_status'", {"peft": "0.10.0"}, ["library-too-old"]),
+        ("'SFTTrainer' object has no attribute 'my_own_field'", {"trl": "1.0.0"}, []),
+    ],
+)
+def test_attributes_that_init_sets(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(f"AttributeError: {text}", versions) == causes
+
+
+def test_generated_attributes_of_a_class() -> None:
+    """An attribute that one path through `__init__` does not set is missing from some instances."""
+    source = """
+class A:
+    annotated: int
+    assigned = 1
+
+    def __init__(self, config):
+        self.always = config.other = 1
+        if config:
+            self.both, self.one = 1, 2
+        elif not config:
+            self.both = 3
+        else:
+            raise ValueError
+        try:
+            self.attempted = 1
+        except ImportError:
+            self.attempted = None
+        for each in config:
+            self.in_loop = each
+        with config:
+            self.inside = 2
+
+    def later(self):
+        self.of_a_method = 1
+"""
+    (node,) = ast.parse(source).body
+    assert isinstance(node, ast.ClassDef)
+    always = set(library_names._attributes_of_every_instance(node))
+    assert always == {"__init__", "later", "assigned", "always", "both", "attempted", "inside"}
+    sometimes = set(library_names._attributes_of_class(node)) - always
+    assert sometimes == {"annotated", "one", "in_loop", "of_a_method"}

@@ -361,8 +361,8 @@ def test_unknown_nvml_error_in_a_report_may_be_a_container() -> None:
 
 @each_case(
     ("library", "package", "requirement"),
-    [("libcusolver.so.11", "nvidia-cusolver-cu12", "'nvidia-cusolver-cu12>=11,<12'"),
-     ("libcudnn.so.9", "nvidia-cudnn-cu12", "'nvidia-cudnn-cu12>=9,<10'"),
+    [("libcusolver.so.11", "nvidia-cusolver-cu12", "nvidia-cusolver-cu12==11.7.3.90"),
+     ("libcudnn.so.9", "nvidia-cudnn-cu12", "nvidia-cudnn-cu12==9.10.2.21"),
      ("libcudart.so.13", "nvidia-cuda-runtime", ""), ("libcudart.so.11.0", "nvidia-cuda-runtime-cu11", "")],
 )  # fmt: skip
 def test_fix_names_the_package_of_a_missing_library(library: str, package: str, requirement: str) -> None:

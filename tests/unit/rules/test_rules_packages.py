@@ -177,6 +177,11 @@ BROKEN = [
     ("torch 2.8.0+cu128, trl 0.17.0, vllm 0.12.0", "TRL001", "warning"),
     ("torch 2.9.0+cu129, trl 0.26.2, vllm 0.12.0", "TRL001", "error"),
     ("torch 2.9.0+cu130, nvidia-cudnn-cu12 9.10.2.21, nvidia-cudnn-cu13 9.13.0.50", "CUDNN003", "warning"),
+    ("torch 2.9.0, nvidia-cudnn-cu12 9.8.0.87", "CUDNN005", "warning"),
+    ("torch 2.12.0+cu130, nvidia-cudnn-cu13 9.13.0.50", "CUDNN005", "warning"),
+    ("torch 2.6.0+cu124, nvidia-cudnn-cu12 8.9.2.26", "CUDNN005", "error"),
+    ("torch 2.6.0+cu124, nvidia-nvjitlink-cu12 12.1.105", "CUDNN005", "error"),
+    ("torch 2.8.0+cu128, nvidia-cuda-runtime-cu12 12.4.127", "CUDNN005", "warning"),
 ]  # fmt: skip
 
 
