@@ -31,7 +31,8 @@ class ExportRequest(Record, frozen=True, kw_only=True):
 
     profile: ProfileArgument = ""
     machine: Annotated[
-        str, Option("--machine", "Export the profile that fits this recorded machine best.", "FILE|NAME")
+        str,
+        Option("--machine", "Export the profile that fits a recorded machine or a GPU best.", "FILE|NAME", "--gpu"),
     ] = ""
     form: Annotated[
         str,

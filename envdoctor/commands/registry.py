@@ -60,6 +60,7 @@ COMMANDS = (
         "envdoctor.explain.rank.Explanation": "diagnosis.render_explanation",
         "envdoctor.explain.documentation.Documentation": "diagnosis.render_documentation",
     }, has_findings=True),
+    Command("gpus", "List the GPUs for --gpu", {"gpus.GpuList": "machine.render_gpus"}),
     Command("rules", "List all rules", {"rules.RuleList": "diagnosis.render_rules"}),
     Command("report", "Create a report to attach to an issue", {
         "report.records.IssueReport": "report.render_report", **WRITTEN,

@@ -41,7 +41,7 @@ class ResolveRequest(Record, frozen=True, kw_only=True):
     ] = False
     machine: Annotated[
         str,
-        Option("--machine", "A recorded machine; all: the matrix, offline.", "FILE|NAME|all"),
+        Option("--machine", "A recorded machine or a GPU; all: the matrix, offline.", "FILE|NAME|all", "--gpu"),
     ] = ""
     facts: FactOption = ()
     python: PythonVersionOption = ""

@@ -41,7 +41,9 @@ class Argument(Record, frozen=True):
     metavar: str
 
 
-MachineOption = Annotated[str, Option("--machine", "Use a recorded machine instead of this one.", "FILE|NAME")]
+MachineOption = Annotated[
+    str, Option("--machine", "Use a recorded machine, or a GPU of `envdoctor gpus`.", "FILE|NAME", "--gpu")
+]
 FactOption = Annotated[
     tuple[str, ...], Option("--fact", "Override one fact, such as driver.version=570.26.", "NAME=VALUE")
 ]

@@ -62,10 +62,26 @@ def driver_of_cuda(cuda: str) -> str:
     return row.bundled if row else CUDA_11_DRIVERS.get(cuda, "")
 
 
+# Compute capabilities that a release does not know although it knows a higher one: Jetson Thor was 10.1 before.
+# docs.nvidia.com/cuda/cuda-toolkit-release-notes (13.0)
+FIRST_RELEASES: dict[MajorMinor, MajorMinor] = {(11, 0): (13, 0)}
+
+
+@cache
+def _bundled_drivers() -> dict[str, str]:
+    return CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
+
+
+def bundled_driver(cuda: str) -> str:
+    """The driver that is part of a CUDA release; empty below 11.0."""
+    return _bundled_drivers().get(cuda, "")
+
+
 def cuda_of_driver(driver: str) -> str:
     """The newest CUDA release that a driver fully supports: 550.90.07 gives 12.4; empty below 11.0."""
-    drivers = CUDA_11_DRIVERS | {name: row.bundled for name, row in cuda_releases().items()}
-    supported = [name for name, bundled in drivers.items() if dotted_numbers(bundled) <= dotted_numbers(driver)]
+    supported = [
+        name for name, bundled in _bundled_drivers().items() if dotted_numbers(bundled) <= dotted_numbers(driver)
+    ]
     return max(supported, key=major_minor, default="")
 
 
@@ -94,4 +110,9 @@ def first_toolkit(capability: MajorMinor) -> Toolkit | None:
 
 def toolkits_for(capability: MajorMinor) -> tuple[Toolkit, ...]:
     """The rows whose nvcc compiles for a compute capability, oldest release first."""
-    return tuple(row for row in toolkits() if major_minor(row.oldest) <= capability <= major_minor(row.newest))
+    first = FIRST_RELEASES.get(capability, (0, 0))
+    return tuple(
+        row
+        for row in toolkits()
+        if major_minor(row.oldest) <= capability <= major_minor(row.newest) and major_minor(row.cuda) >= first
+    )

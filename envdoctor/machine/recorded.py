@@ -1,4 +1,4 @@
-"""Recorded machines: read a bundled one by name or one from a file, and record a machine."""
+"""Recorded machines: read one from a file or by name, or one with GPUs of the catalogue; record a machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
 from envdoctor.knowledge.cuda import cuda_of_driver
+from envdoctor.knowledge.gpu_catalogue import catalogue, find_gpus
 from envdoctor.knowledge.gpus import compute_capability
+from envdoctor.machine.catalogue import catalogue_machine
 
 FILE_DESCRIPTION = "a machine file written by `envdoctor check --save FILE`"
 HINT = "envdoctor check --save machine.json"
@@ -28,12 +30,15 @@ def machine_names() -> list[str]:
 
 
 def read_recorded(name_or_file: str) -> Machine:
-    """A machine from a file, or a bundled one by name."""
+    """A machine from a file, a bundled one by name, or one with GPUs of the catalogue."""
     path = Path(name_or_file)
     if path.suffix == ".json" or "/" in name_or_file or is_file(path):
         return parse_machine(read_text(path, expected=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
-        raise unknown_name("machine", name_or_file, machine_names(), hint="envdoctor check --machine h200")
+        if found := find_gpus(name_or_file):
+            return catalogue_machine(*found)
+        known_names = [*dict.fromkeys([*machine_names(), *catalogue()])]
+        raise unknown_name("machine or GPU", name_or_file, known_names, hint="envdoctor gpus")
     bundled_file = bundled_directory("profiles") / "machines" / f"{name_or_file}.json"
     return parse_machine(bundled_file.read_text(), where=name_or_file)
 

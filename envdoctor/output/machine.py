@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from envdoctor.commands.gpus import GpuList
 from envdoctor.core.records import Fact, Gpu, Machine
-from envdoctor.output.text import Part, Text, facts_table, indent
+from envdoctor.output.text import Part, Text, facts_table, indent, table
 
 T = TypeVar("T")
 GIB = 1 << 30
@@ -21,6 +22,20 @@ def machine_tables(machine: Machine) -> list[Part]:
         Text("\nNVIDIA", style="title"),
         _nvidia(machine),
         *(part for gpu in machine.gpus.value or () for part in _gpu(gpu)),
+    ]
+
+
+def render_gpus(data: GpuList) -> list[Part]:
+    """The GPUs of the catalogue."""
+    rows = table("GPU", "memory", "GB/s", "capability", "formats", "driver")
+    for gpu in data.gpus:
+        name = Text.assemble((gpu.id, "title"), (f" {' '.join(gpu.aliases)}" if gpu.aliases else "", "dim"))
+        memory = gib(gpu.memory_mib << 20) + (" of the system" if gpu.shares_system_memory else "")
+        driver = f">= {gpu.oldest_driver}" if gpu.oldest_driver else "any"
+        rows.add_row(name, memory, f"{gpu.bandwidth:g}", gpu.compute_capability, " ".join(gpu.formats), driver)
+    return [
+        rows,
+        Text("\nSeveral GPUs: l4x2, h100-80gbx8. driver: of the first CUDA release for the GPU.", style="dim"),
     ]
 
 
