@@ -120,8 +120,19 @@ def test_nodes_and_environments_are_arguments_and_options() -> None:
         assert make_request(request_type(load_run(name)), build(name).parse(["node[1-2]"])).hosts == "node[1-2]"
     request = request_type(load_run("audit"))
     assert make_request(request, build("audit").parse(["a.txt", "--venv", "venv"])).targets == ("a.txt", "venv")
-    without = {"envs", "paths", "help", "config", "completion", "mcp", "schema", "rules", "recipes", "profiles", "gpus"}
-    without |= {"profiles show", "facts check", "resolve", "lock", "export", "fetch", "watch", "pack", "check-pack"}
+    without = {"envs", "paths", "help", "config", "completion", "mcp", "schema", "rules", "recipes", "profiles"}
+    without |= {
+        "gpus",
+        "profiles show",
+        "facts check",
+        "resolve",
+        "lock",
+        "export",
+        "fetch",
+        "watch",
+        "pack",
+        "check-pack",
+    }
     given = {each.name for each in COMMANDS if any("--venv" in one.flags for one in build(each.name).parameters)}
     assert given == {each.name for each in COMMANDS} - without
 
