@@ -79,8 +79,7 @@ def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], 
     device = "cpu" if settings["use_cpu"] else "cuda"
     ranks = 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1))
     check_quantization(settings, shape.quant_method, device=device, installed=("bitsandbytes",))
-    layer_types = ["sliding_attention"] if shape.sliding_layers else []
-    check_cuda_graphs(settings, shape.model_type, layer_types, shape.experts)
+    check_graphs(settings, shape)
     _, dtype, _ = resolve_dtypes(shape, settings, machine)
     check_attention(settings, shape, device, dtype)
     check_batches(settings, ranks)
@@ -88,6 +87,20 @@ def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], 
     if settings["fsdp"]:
         check_fsdp_processes(device, ranks)
         check_fsdp_settings(settings)
+
+
+def check_graphs(settings: dict[str, Any], shape: ModelShape) -> None:
+    """Refuse a model that the run would refuse; the lengths of the data are not known here."""
+    mixed = 0 < shape.sliding_layers < shape.layers
+    lengths = settings["max_prompt_length"], settings["max_completion_length"]
+    check_cuda_graphs(
+        settings,
+        shape.model_type,
+        ["sliding_attention"] if mixed else [],
+        shape.experts,
+        window=shape.sliding_window if shape.sliding_layers else 0,
+        length=sum(lengths) if all(lengths) else max(settings["max_seq_length"], max(lengths)),
+    )
 
 
 def check_attention(settings: dict[str, Any], shape: ModelShape, device: str, dtype: str) -> None:

@@ -225,6 +225,7 @@ def test_untested_models_are_refused(python: Path) -> None:
         ("qwen2", [], {"load_in_4bit": True}, "with load_in_4bit = true"),
         ("qwen2", [], {"device_map": "auto"}, "with device_map = auto"),
         ("qwen2", [], {"fsdp": "full_shard"}, "with fsdp = full_shard"),
+        *((kind, [], {}, f"type {kind}, which is not tested") for kind in ("gpt2", "opt", "gpt_neox", "falcon")),
         ("qwen2", ["full_attention"], {}, ""),
         ("gpt_oss", [], {"cuda_graph_decoding": False}, ""),
     ],
@@ -239,6 +240,73 @@ def test_an_unsupported_model_is_refused_before_it_is_loaded(
     with pytest.raises(BadInput) as refused:
         check_cuda_graphs(given, model_type, layers)
     assert problem in refused.value.message
+
+
+EVERY_TYPE = (
+    TINY
+    + """
+from patches.transformers_cuda_graphs import CudaGraphGenerate
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+shape = dict(
+    vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    intermediate_size=64, max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    initializer_range=0.2, tie_word_embeddings=False,
+)
+prompts = [[3, 4, 5, 6, 7, 3, 9], [8, 9], [10], [5, 5, 5, 5, 11]]
+longest = max(map(len, prompts))
+ids = torch.tensor([[0] * (longest - len(row)) + row for row in prompts])
+config = GenerationConfig(max_new_tokens=25, pad_token_id=0, eos_token_id=1, do_sample=False)
+cases = {kind: {} for kind in given[0] if kind in CONFIG_MAPPING} | {
+    "mistral, window of 32": {"sliding_window": 32},
+    "phi3, window of 32": {"sliding_window": 32},
+}
+found = {}
+for name, more in cases.items():
+    torch.manual_seed(0)
+    made = AutoConfig.for_model(name.partition(",")[0], **shape, **more)
+    model = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").eval()
+    with torch.no_grad():
+        own = model.generate(input_ids=ids, attention_mask=(ids != 0).long(), generation_config=config)
+    graphs = CudaGraphGenerate(model, autocast="", longest_prompt=longest)(ids, (ids != 0).long(), config)
+    found[name] = torch.equal(torch.nn.functional.pad(own, (0, graphs.shape[1] - own.shape[1])), graphs)
+report(found=found)
+"""
+)
+
+
+@pytest.mark.stack
+def test_every_tested_type_decodes_as_transformers(python: Path) -> None:
+    found = run_code(python, EVERY_TYPE, graph_fields.TESTED_TYPES)["found"]
+    assert len(found) > 10
+    assert [name for name, same in found.items() if not same] == []
+
+
+@pytest.mark.parametrize(("window", "length", "refused"), [(0, 99, False), (32, 24, False), (23, 24, True)])
+def test_a_short_sliding_window_is_refused(window: int, length: int, refused: bool) -> None:
+    given = defaults(cuda_graph_decoding=True)
+    if not refused:
+        check_cuda_graphs(given, "mistral", window=window, length=length)
+        return
+    with pytest.raises(BadInput, match="a sliding window of 23 tokens and 24 tokens of prompt and completion"):
+        check_cuda_graphs(given, "mistral", window=window, length=length)
+
+
+MISTRAL = {
+    "model_type": "mistral", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("prompt", "completion", "refused"), [(64, 64, False), (4000, 97, True), (4000, 96, False)])
+def test_the_plan_knows_the_sliding_window(prompt: int, completion: int, refused: bool) -> None:
+    given = defaults(cuda_graph_decoding=True, max_prompt_length=prompt, max_completion_length=completion)
+    shape = parse_config(MISTRAL)
+    if refused:
+        with pytest.raises(BadInput, match="a sliding window of 4096 tokens and 4097"):
+            plan(shape, given, {})
+    else:
+        assert plan(shape, given, {})["peak"] > 0
 
 
 MOE = {

@@ -217,3 +217,9 @@ def dtype_option() -> str:
 def find_packages() -> frozenset[str]:
     """Which of PACKAGES can be imported."""
     return frozenset(name for name in PACKAGES if importlib.util.find_spec(name) is not None)
+
+
+def sliding_window(config: Any) -> int:
+    """The sliding window of a text configuration in tokens; 0: none, or not used."""
+    used = getattr(config, "use_sliding_window", True)  # Qwen2 has a window that is off by default
+    return int(getattr(config, "sliding_window", None) or 0) if used else 0

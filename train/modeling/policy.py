@@ -104,9 +104,12 @@ def _load(
     config = read_config(settings)
     text = config.get_text_config()
     experts = getattr(text, "num_local_experts", 0) or getattr(text, "num_experts", 0) or 0
-    check_cuda_graphs(settings, text.model_type, getattr(text, "layer_types", None) or (), experts)
+    kinds = text.model_type, getattr(text, "layer_types", None) or (), experts
+    check_cuda_graphs(settings, *kinds)
     tokenizer, notes = loading.load_tokenizer(settings)
     lengths = task.use_tokenizer(tokenizer, getattr(text, "max_position_embeddings", 0) or 0)
+    tokens = lengths["longest"] + lengths["max_completion_length"]
+    check_cuda_graphs(settings, *kinds, window=loading.sliding_window(text), length=tokens)
     run.write_event("data", summary=task.describe(), lengths=lengths)
     run.log(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
     run.start_phase("model", settings["model"])

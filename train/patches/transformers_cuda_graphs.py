@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from checks.cuda_graphs import CACHE_ALIGNMENT
 from checks.engines import WITHOUT_GRAPHS
 from patches.context import PatchContext
 from settings import BadInput
@@ -29,7 +30,6 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 ATTENTION = "grouped_sdpa"
-CACHE_ALIGNMENT = 16  # tokens; SDPA copies a mask whose length is no multiple
 UNSUPPORTED_ATTENTION = ("softcap", "position_bias", "s_aux")  # arguments beyond scale and mask
 EOS_CHECK_INTERVAL = 16  # steps; each check whether all completions have ended waits for the GPU
 
@@ -195,6 +195,8 @@ class Decoder:
         for layer in self.cache.layers:
             if isinstance(getattr(layer, "cumulative_length", None), torch.Tensor):
                 layer.cumulative_length.fill_(self.prompt_length)
+            if hasattr(layer, "cumulative_length_int"):  # a sliding window compares it with its size
+                layer.cumulative_length_int = self.prompt_length
 
     def _step(self) -> None:
         """Run the last token through the model, and sample the next one."""
