@@ -207,7 +207,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     remove_patches(patches)
     weights = fsdp.gather_state_dict(policy.model)
     if not ranks.is_main:
-        ranks.shut_down()
+        ranks.shut_down(trainer)
         return 0
     run.start_phase("save", "model and tokenizer")
     save(policy.model, policy.tokenizer, run.path / "model", weights)
@@ -233,7 +233,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     result |= finish(run, policy, settings, result)
     run.write_result(result)
     run.write_event("done", result=result)
-    ranks.shut_down()
+    ranks.shut_down(trainer)
     return 0
 
 

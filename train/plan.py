@@ -99,7 +99,7 @@ def check_graphs(settings: dict[str, Any], shape: ModelShape) -> None:
         ["sliding_attention"] if mixed else [],
         shape.experts,
         window=shape.sliding_window if shape.sliding_layers else 0,
-        length=sum(lengths) if all(lengths) else max(settings["max_seq_length"], max(lengths)),
+        length=sum(lengths) if all(lengths) else max(settings["max_seq_length"], *lengths),
     )
 
 

@@ -48,7 +48,7 @@ if patch.condition(context):
 gathered = [module.gather_object is not own, module.gather_object([f"text {ranks.rank}", {"of": ranks.rank}])]
 with open(f"{sys.argv[2]}/{ranks.rank}.json", "w") as file:
     json.dump({"found": found, "calls": Client.calls, "gathered": gathered}, file)
-ranks.shut_down()
+ranks.shut_down(None)
 """
 
 

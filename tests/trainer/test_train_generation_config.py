@@ -37,9 +37,14 @@ for name, config in (("plain", {}), ("changed", given[1])):
     generate = evaluation.generate
     completions[name] = [generate(loaded, tokenizer, ids, length=16, temperature=t, seed=3)[1] for t in (0, 1)]
     after.save(loaded, tokenizer, Path(given[0]) / "saved")
+    wrapped, patches = loaded.generate, []
+    while hasattr(wrapped, "__wrapped__"):
+        patches.append(wrapped.__code__.co_name)
+        wrapped = wrapped.__wrapped__
     adapted = get_peft_model(loaded, LoraConfig(r=4, target_modules=["q_proj"]))
     completions[name].append(generate(adapted, tokenizer, ids, length=16, temperature=1, seed=3)[1])
-report(completions=completions, saved=json.loads((Path(given[0]) / "saved" / "generation_config.json").read_text()))
+saved = json.loads((Path(given[0]) / "saved" / "generation_config.json").read_text())
+report(completions=completions, patches=patches, saved=saved)
 """
 )
 
@@ -47,6 +52,7 @@ report(completions=completions, saved=json.loads((Path(given[0]) / "saved" / "ge
 def test_the_checkpoints_generation_defaults_are_ignored(python: Path, tmp_path: Path) -> None:
     made = run_code(python, GENERATE, tmp_path / "model", CHECKPOINT_DEFAULTS, defaults())
     assert made["completions"]["changed"] == made["completions"]["plain"]
+    assert made["patches"].count("generate_by_settings") == 1
     assert made["saved"].items() >= CHECKPOINT_DEFAULTS.items()
     assert (
         json.loads((tmp_path / "model" / "generation_config.json").read_text()).items() >= CHECKPOINT_DEFAULTS.items()

@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import TRAIN
 from support.stacks import run_code
 from support.tes_files import write_weeks
-from support.trainer_runs import finish, read_events, read_rows, start, trainer_of, wait_for_step, write_run
+from support.trainer_runs import (
+    finish,
+    read_events,
+    read_rows,
+    start,
+    start_ranks,
+    trainer_of,
+    wait_for_step,
+    write_run,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -196,3 +206,33 @@ def test_the_wait_for_the_slowest_rank_is_a_part_of_the_step(stack_python: Path)
     """
     found = run_code(stack_python, code)["found"]
     assert [(row["wait_seconds"], row["update_seconds"]) for row in found] == [(0, 0.75), (0.25, 0.5), (0.75, 0)]
+
+
+# A trainer with the method `end` of transformers 5.18: it leaves the process group.
+ENDS = """
+import os, sys
+sys.path.insert(0, TRAIN)
+import grpo
+prepared = grpo.prepare_process
+def prepare(*arguments):
+    prepared(*arguments)
+    from transformers import Trainer
+    def end(self):
+        open(f"{FOLDER}/ended-{os.environ.get('RANK', '0')}", "a").write("x")
+        self.accelerator.end_training()
+    Trainer.end = end
+grpo.prepare_process = prepare
+sys.exit(grpo.main())
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_trainer_is_ended_once(stack_python: Path, tmp_path: Path, ranks: int) -> None:
+    run = write_run(tmp_path / "run", "sort", steps=1, save_every=0)
+    program = tmp_path / "ends.py"
+    program.write_text(f"TRAIN, FOLDER = {str(TRAIN)!r}, {str(tmp_path)!r}\n{ENDS}")
+    begin = start if ranks == 1 else start_ranks
+    status, output = finish(begin(stack_python, run, program=program))
+    assert status == 0, output
+    assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(ranks)] == ["x"] * ranks
+    assert json.loads((run / "result.json").read_text())["status"] == "done"

@@ -13,8 +13,8 @@ SINKS = ("gpt_oss",)  # model types with learnt attention sinks, as in checks.at
 # Model types whose greedy completions equal those of transformers (tests/trainer/test_train_cuda_graphs.py). Others
 # pass their own arguments to the attention, or repeat the keys themselves: GPT-2, GPT-NeoX, OPT and Falcon raise.
 TESTED_TYPES = (
-    "apertus", "arcee", "cohere", "ernie4_5", "gemma", "glm", "glm4", "granite", "llama", "mistral", "nemotron", "olmo",
-    "olmo2", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "apertus", "arcee", "cohere", "ernie4_5", "gemma", "glm", "glm4", "granite", "llama", "mistral", "nemotron",
+    "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
 
 

@@ -45,10 +45,15 @@ class Ranks:
         if self.world_size > 1:
             torch.distributed.barrier()
 
-    def shut_down(self) -> None:
-        """Leave the process group together: torchrun's agents fail or hang when one node ends long before another."""
-        if self.world_size > 1:
-            torch.distributed.barrier()
+    def shut_down(self, trainer: Any) -> None:
+        """Leave the process group together: torchrun's agents fail or hang when one node ends long before another.
+
+        From transformers 5.18 on a script calls `trainer.end()`, which ends the trackers and leaves the group.
+        """
+        self.barrier()
+        if hasattr(trainer, "end"):
+            trainer.end()
+        if self.world_size > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
     def local_items(self, items: Sequence[Any]) -> list[Any]:
