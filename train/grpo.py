@@ -92,7 +92,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from modeling.revision import use_snapshot_path
     from modeling.saving import finish, save
     from modeling.warm_up import warm_up
-    from patches.table import construct_trainer, remove_patches
+    from patches.table import construct_trainer, describe_untested, remove_patches
     from run.ranks import Ranks
     from run.recorder import Recorder, TrainingComplete
     from run.result import draw_result, make_result
@@ -100,6 +100,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     from transformers.utils import logging as transformers_logging
     from trl import GRPOConfig
     from trl_config.arguments import make_config, make_grpo_arguments
+    from trl_config.defaults import changed_defaults
     from trl_config.versions import InstalledVersions, RunContext
 
     transformers_logging.disable_progress_bar()
@@ -123,8 +124,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
 
     # 4. TRL's configuration.
     arguments, notes = make_grpo_arguments(settings, installed, policy.complete_context(context))
-    for note in notes:
-        run.note(note)
+    run.note(*notes, *changed_defaults(GRPOConfig, arguments, installed.versions))
     check_length(server_length, policy.longest_prompt + policy.completion, settings)
     config = make_config(GRPOConfig, arguments)
     if settings["fsdp"]:
@@ -163,6 +163,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     evaluator.use_trainer(trainer, engine)
     run.write_event("patches", active=patches.active)
     run.log(f"patches: {', '.join(patches.active)}")
+    run.note(*describe_untested(patches))
     timer.end("load")
 
     # 7. Baseline evaluation.

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from patches import table
 from patches.context import PatchContext
@@ -22,7 +23,10 @@ CORRECTION = frozenset({"vllm_importance_sampling_clip_max"})
 
 
 def make_context(trl: str = "1.16.0", vllm: str = "0.26.0", **settings: Any) -> PatchContext:
-    installed = InstalledVersions(Version(trl), CORRECTION, versions={"vllm": Version(vllm)})
+    versions = {"vllm": vllm, "transformers": "5.17.0", "accelerate": "1.15.0"}
+    installed = InstalledVersions(
+        Version(trl), CORRECTION, versions={name: Version(version) for name, version in versions.items()}
+    )
     return PatchContext(defaults(**settings), device="cuda", installed=installed)
 
 
@@ -34,7 +38,9 @@ def names(context: PatchContext) -> set[str]:
 def test_every_entry_is_complete() -> None:
     assert len({patch.name for patch in PATCHES}) == len(PATCHES)
     for patch in PATCHES:
-        assert all((patch.library, patch.tested, patch.summary, patch.fallback, patch.stages)), patch.name
+        assert all((patch.tested, patch.summary, patch.fallback, patch.stages)), patch.name
+        for versions in patch.tested.values():  # an upper limit: a newer library may compute something else
+            assert any(limit.operator == "<" for limit in SpecifierSet(versions)), patch.name
         assert callable(patch.condition)
         assert isinstance(patch.condition(make_context()), bool), patch.name
 
@@ -114,6 +120,36 @@ report(
 @pytest.mark.stack
 def test_the_dropout_of_a_model_is_found(stack_python: Path) -> None:
     assert run_code(stack_python, DROPOUT) == {"gpt2": 0.1, "plain_gpt2": 0.0, "qwen2": 0.0, "attention": 0.3}
+
+
+def test_speed_patches_are_off_with_an_untested_library() -> None:
+    everything: dict[str, Any] = {"generation": "vllm-colocate", "model": "a/b", "gradient_checkpointing": True}
+    speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
+    tested, newer, unknown = (
+        make_context(**everything),
+        make_context("1.17.0", "0.33.0", **everything),
+        make_context(),
+    )
+    for context in (tested, newer):
+        context.ranks, context.timer = SimpleNamespace(group=object(), world_size=2), object()
+    assert speed - names(tested) == set()
+    assert names(newer) & speed == {"unpadded-forward", "ddp-bucket-views"}
+    assert names(newer) - speed == names(tested) - speed
+    assert table.describe_untested(tested) == []
+    assert table.describe_untested(newer) == [
+        (
+            "trl 1.17.0 is not tested with the patches single-pass-logprobs (>=1.9,<1.17), gloo-gather "
+            "(>=0.22,<1.17), distinct-prompt-tokenization (>=1.0,<1.17), one-call-weight-sync (>=0.28,<1.17), "
+            "lean-vllm-generate (>=0.28,<1.17), which are off; the patches "
+            "non-reentrant-checkpointing (>=0.22,<1.17), step-timers (>=0.22,<1.17), which are needed and stay on"
+        ),
+        (
+            "vllm 0.33.0 is not tested with the patches one-call-weight-sync (>=0.26,<0.27), multi-step-scheduling "
+            "(>=0.26,<0.27), lean-vllm-generate (>=0.11,<0.33), which are off"
+        ),
+    ]
+    unknown.installed = InstalledVersions(Version("1.16.0"), CORRECTION)
+    assert "unpadded-forward" not in names(unknown)
 
 
 def test_apply_skips_what_the_library_lacks() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,9 +22,6 @@ from patches.context import PatchContext
 Stage = Literal["model", "policy", "construction", "trainer"]
 Kind = Literal["speed", "correctness", "generation", "measurement"]
 
-SINGLE_PASS_TRL = SpecifierSet(">=1.9,<1.17")
-MULTI_STEP_VLLM = SpecifierSet(">=0.26,<0.27")
-
 
 @dataclass(frozen=True)
 class Patch:
@@ -34,14 +31,22 @@ class Patch:
     """
 
     name: str
-    library: str
-    tested: str  # versions
+    tested: Mapping[str, str]  # versions of the patched libraries
     summary: str
     fallback: str  # what the run does without it
     module: str
     condition: Callable[[PatchContext], bool]
     kind: Kind = "speed"
     stages: tuple[Stage, ...] = ("trainer",)
+
+    def untested(self, installed: Any) -> list[tuple[str, Version | None]]:
+        """The patched libraries whose installed version is not tested; all without InstalledVersions."""
+        found = [(library, installed and installed.version(library)) for library in self.tested]
+        return [
+            (library, version)
+            for library, version in found
+            if version is None or not SpecifierSet(self.tested[library]).contains(version, prereleases=True)
+        ]
 
 
 def _colocated(context: PatchContext) -> bool:
@@ -61,40 +66,35 @@ def _single_pass(context: PatchContext) -> bool:
         and settings["num_iterations"] == 1
         and not dropout
         and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
-        and installed.trl in SINGLE_PASS_TRL
         # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.
         and not (settings["use_liger_kernel"] and installed.trl < Version("1.14"))
     )
 
 
-def _multi_step(context: PatchContext) -> bool:
-    return _colocated(context) and (context.installed.versions.get("vllm") or Version("0")) in MULTI_STEP_VLLM
-
-
 PATCHES: tuple[Patch, ...] = (
     Patch(
-        "checkpoint-generation-config", "transformers", "4.56 to 5.17",
+        "checkpoint-generation-config", {"transformers": ">=4.56,<5.18"},
         "sample by the run's settings, not by the checkpoint's generation_config.json",
         "transformers mixes the checkpoint's repetition penalty and temperature into the run's",
         "patches.generation_config", lambda context: bool(context.settings["model"]),
         kind="correctness", stages=("model",),
     ),
     Patch(
-        "non-reentrant-checkpointing", "TRL", "0.22 to 1.16",
+        "non-reentrant-checkpointing", {"trl": ">=0.22,<1.17"},
         "keep gradient checkpointing non-reentrant after each generation",
         "TRL up to 0.23 enables the reentrant kind, which gives an adapter no gradient",
         "patches.gradient_checkpointing", lambda context: bool(context.settings["gradient_checkpointing"]),
         kind="correctness", stages=("model",),
     ),
     Patch(
-        "fsdp-generate", "transformers", "5.17 with torch 2.11",
+        "fsdp-generate", {"transformers": ">=5.17,<5.18"},
         "gather the sharded weights once per `generate`, not once per token",
         "every rank would have to generate the same number of tokens",
         "patches.fsdp_generate", lambda context: bool(context.settings["fsdp"]),
         kind="correctness", stages=("policy",),
     ),
     Patch(
-        "transformers-graphs", "transformers", "4.56 to 5.17",
+        "transformers-graphs", {"transformers": ">=4.56,<5.18"},
         "sample with the decoding step replayed from a CUDA graph (cuda_graph_decoding)",
         "cuda_graph_decoding = false",
         "patches.transformers_cuda_graphs",
@@ -102,56 +102,56 @@ PATCHES: tuple[Patch, ...] = (
         kind="generation", stages=("policy", "trainer"),
     ),
     Patch(
-        "adapter-construction", "TRL", "0.22 to 1.16",
+        "adapter-construction", {"trl": ">=0.22,<1.17"},
         "keep the adapter trainable, in float32 and without a second copy when TRL takes the model",
         "TRL freezes or rounds the adapter, or fails",
         "patches.adapter_construction", lambda context: context.settings["r"] > 0,
         kind="correctness", stages=("construction",),
     ),
     Patch(
-        "single-pass-logprobs", "TRL", str(SINGLE_PASS_TRL),
+        "single-pass-logprobs", {"trl": ">=1.9,<1.17"},
         "take the importance-sampling weights from the training pass, without a separate scoring pass",
         "TRL runs the model once more over all completions",
         "patches.trl_single_pass", _single_pass, stages=("policy",),
     ),
     Patch(
-        "unpadded-forward", "transformers", "4.56 to 5.17",
+        "unpadded-forward", {"transformers": ">=4.56,<5.18"},
         "train on rows shifted to the left, so that attention needs no mask",
         "masked attention, without FlashAttention's kernels",
         "patches.unpadded", lambda context: context.device == "cuda" and not context.settings["torch_compile"],
     ),
     Patch(
-        "gloo-gather", "TRL", "0.22 to 1.16",
+        "gloo-gather", {"trl": ">=0.22,<1.17"},
         "gather Python objects of the ranks over gloo, without waiting for the GPU",
         "NCCL gathers them when the GPU has finished its queue",
         "patches.gloo_gather", lambda context: getattr(context.ranks, "group", None) is not None,
     ),
     Patch(
-        "ddp-bucket-views", "accelerate", "1.4 to 1.15",
+        "ddp-bucket-views", {"accelerate": ">=1.4,<1.16"},
         "accumulate gradients in DDP's communication buckets",
         "DDP holds a second copy of the gradients",
         "patches.ddp_buckets", lambda context: getattr(context.ranks, "world_size", 1) > 1,
     ),
     Patch(
-        "distinct-prompt-tokenization", "TRL", "1.0 to 1.16",
+        "distinct-prompt-tokenization", {"trl": ">=1.0,<1.17"},
         "tokenize each distinct prompt of a step once",
         "TRL tokenizes a prompt once per completion",
         "patches.prompt_tokenization", lambda _: True,
     ),
     Patch(
-        "one-call-weight-sync", "TRL, vLLM", "TRL 0.28 to 1.16, vLLM 0.26",
+        "one-call-weight-sync", {"trl": ">=0.28,<1.17", "vllm": ">=0.26,<0.27"},
         "load all weights into vLLM with one call, replayed from a CUDA graph where tensors stay in place",
         "TRL calls load_weights once per tensor",
         "patches.weight_sync", _colocated,
     ),
     Patch(
-        "multi-step-scheduling", "vLLM", str(MULTI_STEP_VLLM),
+        "multi-step-scheduling", {"vllm": ">=0.26,<0.27"},
         "sample several tokens per scheduler plan; with FlashAttention from CUDA graphs",
         "vLLM plans every token",
-        "patches.vllm_multi_step", _multi_step,
+        "patches.vllm_multi_step", _colocated,
     ),
     Patch(
-        "lean-vllm-generate", "TRL, vLLM", "TRL 0.28 to 1.16, vLLM 0.11 to 0.32",
+        "lean-vllm-generate", {"trl": ">=0.28,<1.17", "vllm": ">=0.11,<0.33"},
         "return log-probabilities as plain numbers, and pause garbage collection while vLLM samples",
         "vLLM makes an object per token",
         "patches.vllm_generate",
@@ -159,7 +159,7 @@ PATCHES: tuple[Patch, ...] = (
     ),
     # Last: it wraps the methods as they are called.
     Patch(
-        "step-timers", "TRL", "0.22 to 1.16",
+        "step-timers", {"trl": ">=0.22,<1.17"},
         "time generation, scoring and weight sync of each step",
         "columns of metrics.csv would be empty",
         "patches.step_timers", lambda context: context.timer is not None,
@@ -169,9 +169,37 @@ PATCHES: tuple[Patch, ...] = (
 
 
 def select_patches(context: PatchContext, stage: Stage) -> list[Patch]:
-    """The patches of a stage whose conditions hold; with `patches = false` none that only gains speed."""
-    allowed = [patch for patch in PATCHES if context.settings["patches"] or patch.kind != "speed"]
-    return [patch for patch in allowed if stage in patch.stages and patch.condition(context)]
+    """The patches of a stage whose conditions hold; of those that only gain speed, the tested ones.
+
+    `patches = false` leaves out those as well.
+    """
+    return [
+        patch
+        for patch in PATCHES
+        if stage in patch.stages
+        and patch.condition(context)
+        and (patch.kind != "speed" or (context.settings["patches"] and not patch.untested(context.installed)))
+    ]
+
+
+def describe_untested(context: PatchContext) -> list[str]:
+    """A note for each installed library with which patches of this run are not tested: which of them are off."""
+    off: dict[str, list[str]] = {}
+    on: dict[str, list[str]] = {}
+    for patch in PATCHES:
+        if patch.condition(context) and (context.settings["patches"] or patch.kind != "speed"):
+            for library, version in patch.untested(context.installed):
+                names = off if patch.kind == "speed" else on
+                names.setdefault(f"{library} {version}", []).append(f"{patch.name} ({patch.tested[library]})")
+    return [
+        f"{library} is not tested with "
+        + "; ".join(
+            f"the patches {', '.join(names[library])}, which are {state}"
+            for names, state in ((off, "off"), (on, "needed and stay on"))
+            if library in names
+        )
+        for library in dict.fromkeys([*off, *on])
+    ]
 
 
 def apply_patches(context: PatchContext, stage: Stage) -> list[Any]:

@@ -139,10 +139,11 @@ class RunDirectory:
         self.write_event("phase", name=name, detail=detail)
         self.log(f"{name}: {detail}" if detail else name)
 
-    def note(self, message: str) -> None:
-        """Log a note: a replaced setting, or a choice of the installed library."""
-        self.write_event("note", message=message)
-        self.log(f"note: {message}")
+    def note(self, *messages: str) -> None:
+        """Log notes: a replaced setting, or a choice of the installed library."""
+        for message in messages:
+            self.write_event("note", message=message)
+            self.log(f"note: {message}")
 
     def log(self, line: str) -> None:
         """Print a line, on rank 0 alone."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from run.directory import RunDirectory, Table
 from run.interrupt import Interrupt
 from run.ranks import Ranks
 from run.timers import StepTimer
+from settings import BadInput
 from transformers import TrainerCallback
 
 # Columns of metrics.csv after the task's own. Empty are: `kl` at beta 0; the seconds of a part that does not run;
@@ -24,6 +26,12 @@ TRAINING_FIELDS = [
     "truncated", "sampling_gap", "tokens", "tokens_per_second", "seconds", "generate_seconds", "score_seconds",
     "update_seconds", "sync_seconds", "wait_seconds", "memory_gib",
 ]  # fmt: skip
+# Names in TRL's log, the same from 0.22.2 to 1.16, and of vLLM's correction from 0.23 on.
+LOGGED = (
+    "completions/mean_length", "completions/clipped_ratio", "reward_std", "frac_reward_zero_std", "grad_norm",
+    "learning_rate",
+)  # fmt: skip
+SAMPLING_GAP = "sampling/sampling_logp_difference/mean"
 GIB = 2**30
 
 
@@ -57,6 +65,7 @@ class Recorder(TrainerCallback):
         self.totals: dict[str, float] = {}
         self.peak = 0
         self.unscored_noted = False
+        self.logged = False  # whether the first step was
         if not ranks.is_main:
             return
         smooth = [f"{name}_smooth" for name in task.smoothed]
@@ -141,7 +150,7 @@ class Recorder(TrainerCallback):
         self.unscored_noted = True
         self.run.note(
             f"no reward applies to {count} of {len(self.completions)} completions, for which every reward function "
-            "returned None: TRL leaves them out (TRL 0.22 gives them a reward of 0), as the mean reward does"
+            "returned None: TRL leaves them out (up to 1.5 it gives them a reward of 0), as the mean reward does"
         )
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -149,6 +158,9 @@ class Recorder(TrainerCallback):
         if not logs or "loss" not in logs:  # the summary at the end of the training has no loss
             return
         step, every = state.global_step, self.settings["eval_steps"]
+        if not self.logged:
+            self.logged = True
+            check_logged(logs, step, self.settings, self.trainer)
         metrics = self._metrics(logs)
         if self.ranks.is_main:
             self._write_metrics(step, state.max_steps, metrics)
@@ -177,7 +189,7 @@ class Recorder(TrainerCallback):
             **self.times,
             "completion_length": length,
             "truncated": logs.get("completions/clipped_ratio"),
-            "sampling_gap": logs.get("sampling/sampling_logp_difference/mean"),
+            "sampling_gap": logs.get(SAMPLING_GAP),
             "tokens": tokens,
             "tokens_per_second": tokens / self.times["seconds"] if tokens and self.times else None,
             "memory_gib": self._memory(),
@@ -245,6 +257,20 @@ class Recorder(TrainerCallback):
         total = self.totals.get("seconds", 0.0)
         parts = {name.removesuffix("_seconds"): value for name, value in self.totals.items() if name != "seconds"}
         return {name: round(value / total, 4) for name, value in parts.items()} if total else {}
+
+
+def check_logged(logs: Collection[str], step: int, settings: Mapping[str, Any], trainer: Any) -> None:
+    """Refuse a TRL that does not log what the alarms and metrics.csv read: they would be blind without a word."""
+    corrected = getattr(trainer, "use_vllm", False) and getattr(trainer, "vllm_importance_sampling_correction", False)
+    needed = [*LOGGED, *(["kl"] if settings["beta"] else []), *([SAMPLING_GAP] if corrected else [])]
+    missing = [name for name in needed if name not in logs]
+    if missing:
+        raise BadInput(
+            f"TRL {importlib.metadata.version('trl')} logs no {', '.join(missing)} at step {step}; it logs "
+            f"{', '.join(sorted(logs))}",
+            expected="the metrics of TRL 0.22.2 to 1.16, which the alarms read",
+            hint="envdoctor profiles",
+        )
 
 
 def add_wait_seconds(times: dict[str, float], slowest: float) -> dict[str, float]:

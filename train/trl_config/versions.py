@@ -47,6 +47,10 @@ class InstalledVersions:
             {name: version_of(name) for name in (*MINIMUM_VERSIONS, "vllm")},
         )
 
+    def version(self, library: str) -> Version | None:
+        """The installed version of TRL or of a library in `versions`; None: not installed, or unknown."""
+        return self.trl if library == "trl" else self.versions.get(library)
+
     def has(self, field: str) -> bool:
         """Whether this GRPOConfig has the field."""
         return field in self.fields
