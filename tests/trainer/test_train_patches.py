@@ -123,7 +123,7 @@ def test_the_dropout_of_a_model_is_found(stack_python: Path) -> None:
 
 
 def test_speed_patches_are_off_with_an_untested_library() -> None:
-    everything: dict[str, Any] = {"generation": "vllm-colocate", "model": "a/b", "gradient_checkpointing": True}
+    everything: dict[str, Any] = {"use_vllm": True, "model": "a/b", "gradient_checkpointing": True}
     speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
     tested, newer, unknown = (
         make_context(**everything),

@@ -228,7 +228,7 @@ sys.exit(grpo.main())
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_trainer_is_ended_once(stack_python: Path, tmp_path: Path, ranks: int) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=1, save_every=0)
+    run = write_run(tmp_path / "run", "sort", max_steps=1, save_steps=0)
     program = tmp_path / "ends.py"
     program.write_text(f"TRAIN, FOLDER = {str(TRAIN)!r}, {str(tmp_path)!r}\n{ENDS}")
     begin = start if ranks == 1 else start_ranks

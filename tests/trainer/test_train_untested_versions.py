@@ -92,7 +92,7 @@ sys.exit(grpo.main())
 
 @pytest.mark.stack
 def test_a_metric_that_is_not_logged_ends_the_run_at_its_first_step(stack_python: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "sort", steps=4)
+    run = write_run(tmp_path / "run", "sort", max_steps=4)
     (tmp_path / "renames.py").write_text(f"TRAIN = {str(TRAIN)!r}\n{RENAMES}")
     status, output = finish(start(stack_python, run, program=tmp_path / "renames.py"))
     assert status == 2, output
