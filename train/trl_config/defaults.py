@@ -1,13 +1,13 @@
 """The defaults of GRPOConfig in the newest tested TRL and transformers, compared with those of a newer one.
 
 A field that the run does not set has the library's default, and a newer version may train differently by it.
-`tested_defaults.json` is written by `PYTHON -B train/trl_config/defaults.py`.
+`tested_defaults.toml` is written by `PYTHON -B train/trl_config/defaults.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from packaging.version import Version
 
 TESTED = {"trl": "1.16.0", "transformers": "5.17.0"}
-FILE = Path(__file__).with_name("tested_defaults.json")
+FILE = Path(__file__).with_name("tested_defaults.toml")
 
 
 def defaults_of(config: type) -> Iterator[tuple[str, str]]:
@@ -29,7 +29,7 @@ def defaults_of(config: type) -> Iterator[tuple[str, str]]:
 
 def read_defaults() -> dict[str, str]:
     """The table."""
-    return dict(json.loads(FILE.read_text(encoding="utf-8")))
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def changed_defaults(config: type, given: Collection[str], versions: Mapping[str, Version | None]) -> list[str]:
@@ -59,6 +59,10 @@ def _as_text(value: Any) -> str:
 
 
 if __name__ == "__main__":
+    import json
+
     from trl import GRPOConfig
 
-    FILE.write_text(json.dumps(dict(defaults_of(GRPOConfig)), indent=1) + "\n", encoding="utf-8")
+    head = "".join(f"# {name} {version}\n" for name, version in TESTED.items())
+    rows = "".join(f"{name} = {json.dumps(value)}\n" for name, value in defaults_of(GRPOConfig))
+    FILE.write_text(f"# Defaults of GRPOConfig, as Python prints them, in:\n{head}{rows}", encoding="utf-8")
