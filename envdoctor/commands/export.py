@@ -8,7 +8,7 @@ from typing import Annotated
 from envdoctor.commands.install import chosen_profile
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput, Refused, unknown_name
-from envdoctor.core.options import Option, OutputOption, ProfileArgument, PythonVersionOption
+from envdoctor.core.options import AcceptVariablesOption, Option, OutputOption, ProfileArgument, PythonVersionOption
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.download.sources import read_sources
@@ -19,6 +19,7 @@ from envdoctor.locking.resolve import check_supported
 from envdoctor.locking.wheel_urls import locate_files
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import Profile, choose, read_candidates, read_profile
+from envdoctor.profiles.variables import require_consent
 
 
 class ExportRequest(Record, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class ExportRequest(Record, frozen=True, kw_only=True):
     architecture: Annotated[
         str, Option("--arch", "x86_64 or aarch64; default: the first one of the profile.", "NAME")
     ] = ""
+    accept_variables: AcceptVariablesOption = ""
     output: OutputOption = ""
 
 
@@ -51,6 +53,7 @@ def run(request: ExportRequest) -> CommandResult:
         hint = "envdoctor export cpu --as requirements"
         raise unknown_name("format", request.form, list(FORMS), hint=hint)
     profile, architecture = _profile(request)
+    require_consent(profile, request.profile or profile.id, request.accept_variables, "export")
     check_supported(profile, python=request.python, architecture=architecture)
     target = Target(
         architecture or profile.when.architectures[0],

@@ -11,7 +11,14 @@ import msgspec
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
-from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption, VenvOption, reject_combination
+from envdoctor.core.options import (
+    AcceptVariablesOption,
+    Option,
+    ProfileArgument,
+    PythonVersionOption,
+    VenvOption,
+    reject_combination,
+)
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
 from envdoctor.core.records import Choice, Machine
@@ -31,6 +38,7 @@ from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
 from envdoctor.profiles.unused_gpu import unused_gpu
+from envdoctor.profiles.variables import require_consent
 
 
 class InstallRequest(Record, frozen=True, kw_only=True):
@@ -57,6 +65,7 @@ class InstallRequest(Record, frozen=True, kw_only=True):
     system: Annotated[
         bool, Option("--system", "Also install missing system packages (compiler, headers), as root.")
     ] = False
+    accept_variables: AcceptVariablesOption = ""
 
 
 class InstallDryRun(Record, frozen=True):
@@ -72,6 +81,7 @@ class InstallDryRun(Record, frozen=True):
     download: int | None = None  # bytes of the wheels that are not in uv's cache; None if unknown
     replaced: str = ""  # the environment at this path; empty if there is none
     changes: tuple[str, ...] = ()  # of its packages, if envdoctor installed it
+    variables: dict[str, str] = {}  # of the profile, for programs in the environment
 
 
 def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
@@ -83,6 +93,7 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     named = request.profile
     choice = None if named else choose(machine, read_candidates())
     profile = chosen_profile(choice) if choice else read_profile(named)
+    require_consent(profile, named or profile.id, request.accept_variables, "install")
     candidate = choose(machine, [profile]).candidates[0]
     # The install checks the disk space itself, on the file system of the environment.
     violated = violation_texts(candidate, ignore=DISK)
@@ -126,6 +137,7 @@ def _dry_run(plan: Plan, wheels: Availability | None, violated: tuple[str, ...])
         download=download_size(plan, wheels.missing) if wheels else None,
         replaced=replaced if venv.exists() else "",
         changes=_changes(venv, lock) if record else (),
+        variables=plan.run_environment,
     )  # fmt: skip
 
 

@@ -112,6 +112,7 @@ class TrainResult(Record, frozen=True):
     seconds: float = 0.0
     dry_run: bool = False
     job: str = ""  # SLURM job id of a submitted run
+    variables: dict[str, str] = {}  # of the environment's profile
 
 
 def _option_words(options: Mapping[str, object]) -> Iterator[str]:
@@ -149,17 +150,20 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
         recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
         directory = _named_run(request) or new_run_directory(recipe, runs)
     python = _python_for_dry_run(request) if request.dry_run else _verified_python(request)
+    variables = _profile_environment(python)
     planned = start.plan_run(
         directory, recipe, settings, python, context=context, options=request.launch, resume=request.resume,
-        engine=engine, environment=_profile_environment(python),
+        engine=engine, environment=variables,
     )  # fmt: skip
     if request.dry_run:
         if request.resume:
             require_checkpoint(directory, request.resume)
         else:
             require_empty_directory(directory, recipe)
-        return CommandResult(TrainResult(planned, summary, dry_run=True))
+        return CommandResult(TrainResult(planned, summary, dry_run=True, variables=variables))
     reporter.phase(status_line(python) or f"{python}: not verified")
+    for name, value in variables.items():
+        reporter.phase(f"{name}={value}: of the environment's profile")
     if request.resume:
         start.prepare_resume(planned)
     else:

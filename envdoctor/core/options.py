@@ -57,6 +57,9 @@ PythonVersionOption = Annotated[str, Option("--python", "The Python version to r
 OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
 DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be removed; remove nothing.")]
 YesOption = Annotated[bool, Option("--yes", "Do not ask for confirmation.", short="-y")]
+AcceptVariablesOption = Annotated[
+    str, Option("--accept-variables", "Accept all variables of a profile with this digest.", "DIGEST")
+]
 SetOption = Annotated[
     tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
 ]

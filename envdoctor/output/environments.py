@@ -29,6 +29,7 @@ def render_install(data: InstallResult) -> list[Part]:
     ]
     if record.torch_source:
         parts.append(indent(Text(f"torch is the {build} build, from {record.torch_source}"), 2))
+    parts += [indent(Text(line), 2) for line in _variables(record.environment)]
     wheels = [f"{wheel.name} from {wheel.file}, sha256 {wheel.sha256[:16]}" for wheel in record.wheels]
     parts += [indent(Text(line), 2) for line in wheels]
     for outcome in data.wheels:
@@ -117,10 +118,15 @@ def render_install_plan(data: InstallDryRun) -> list[Part]:
         f"# {data.profile} into {data.venv}: Python {lock.python}, {len(lock.packages)} packages{torch}{download}",
         *([] if data.fits else [f"# does not fit this machine: {'; '.join(data.violated)}"]),
         *_replacement(data),
+        *(f"# {line}" for line in _variables(data.variables)),
         f"# versions and hashes: {data.lock_file}",
         *data.commands,
     )
     return [Text(line, wrap=False) for line in lines]
+
+
+def _variables(values: dict[str, str]) -> list[str]:
+    return [f"sets {name}={value}" for name, value in values.items()]
 
 
 def _download(data: InstallDryRun) -> str:

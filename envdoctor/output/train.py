@@ -47,7 +47,8 @@ def render_training(data: TrainResult) -> list[Part]:
             rows.add_row(key, _setting_value(value), Text(_setting_value(defaults.get(key)), style="dim"))
         others = f"{len(data.run.settings) - len(changed)} settings at their defaults: envdoctor train --settings"
         summary = [Text(f"{key}: {value}") for key, value in data.summary.items()]
-        return [rows, Text(others, style="dim"), *summary, *launch_lines(data.run)]
+        variables = [Text(f"sets {name}={value}, of the profile") for name, value in data.variables.items()]
+        return [rows, Text(others, style="dim"), *summary, *variables, *launch_lines(data.run)]
     if data.job:
         return _submitted(data)
     result = data.result

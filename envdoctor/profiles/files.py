@@ -122,6 +122,11 @@ def read_bases(name_or_file: str, environ: Mapping[str, str] = os.environ) -> tu
     return tuple(file.path.stem for file in _read_chain(profile_file(name_or_file, environ), environ)[1:])
 
 
+def chain_files(name_or_file: str, environ: Mapping[str, str] = os.environ) -> list[tuple[Path, str]]:
+    """The files of a profile and of the profiles that it extends, with their texts."""
+    return [(file.path, file.text) for file in _read_chain(profile_file(name_or_file, environ), environ)]
+
+
 def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The file of a profile name."""
     bundled_files, own_files = _bundled_files(), {path.stem: path for path in user_files(environ)}

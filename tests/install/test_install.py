@@ -79,12 +79,12 @@ def test_unchanged_packages_with_other_variables_and_probes(place: Place) -> Non
     place.copy_installed()
     text = place.profile.read_text()
     place.profile.write_text(
-        text.replace('TRIAL = "1"', 'TRIAL = "2"').replace("required = []", 'required = ["sdpa"]')
+        text.replace('OMP_NUM_THREADS = "1"', 'OMP_NUM_THREADS = "2"').replace("required = []", 'required = ["sdpa"]')
     )
     data = envelope(place.install())["data"]
     assert data["unchanged"] is True
     marker = json.loads((place.venv / "envdoctor.json").read_text())
-    assert (marker["environment"], marker["required"]) == ({"TRIAL": "2"}, ["sdpa"])
+    assert (marker["environment"], marker["required"]) == ({"OMP_NUM_THREADS": "2"}, ["sdpa"])
     assert marker["lock"] == data["installed"]["lock"]
 
 

@@ -87,7 +87,7 @@ def test_a_package_to_build_is_pinned_exactly(requirement: str, message: str, pl
 
 
 def test_a_package_is_compiled_against_the_environment(place: Place) -> None:
-    ask_for(place, build='environment = { FLAVOUR = "mild" }')
+    ask_for(place, build='environment = { USE_FLAVOUR = "1" }')
     counter = place.home / "counter"
     done = place.install(MAX_JOBS="3", BUILD_COUNTER=str(counter))
     assert done.returncode == 0, done.stdout

@@ -85,7 +85,7 @@ disk_gb = {disk}
 versions = [{pythons}]
 {cuda}
 [environment]
-TRIAL = "{trial}"
+OMP_NUM_THREADS = "{trial}"
 [verify]
 required = []
 [train]

@@ -148,7 +148,7 @@ def test_script_installs_and_prints_the_torch_version(stack: SmallStack) -> None
     assert done.returncode == 0, done.stderr
     assert "torch 9.9.0 None" in done.stdout
     venv = stack.folder / "new folder"
-    sourced = stack.run("bash", "-c", f". '{venv}/environment.sh'; printf %s \"$TRIAL\"")
+    sourced = stack.run("bash", "-c", f". '{venv}/environment.sh'; printf %s \"$OMP_NUM_THREADS\"")
     assert sourced.stdout == "1"
     repeated = stack.run("bash", path, "new folder")
     assert (repeated.returncode, repeated.stderr) == (
@@ -271,11 +271,11 @@ def test_script_is_valid_bash(profile: Profile, file: Lock) -> None:
 
 
 def test_hostile_variable_is_quoted_in_the_script(stack: SmallStack) -> None:
-    profile = with_environment(stack.profile, TRIAL=HOSTILE)
+    profile = with_environment(stack.profile, OMP_NUM_THREADS=HOSTILE)
     profile = msgspec.structs.replace(profile, title=HOSTILE, summary=HOSTILE)
     done = stack.run("bash", stack.write("script", profile))
     assert done.returncode == 0, done.stderr
-    sourced = stack.run("bash", "-c", '. .venv/environment.sh; printf "%s" "$TRIAL"')
+    sourced = stack.run("bash", "-c", '. .venv/environment.sh; printf "%s" "$OMP_NUM_THREADS"')
     assert sourced.stdout == HOSTILE
     assert not list(stack.folder.rglob("pwned"))
 
@@ -310,24 +310,24 @@ def test_hostile_requirement_is_one_argument_in_the_header(stack: SmallStack) ->
 
 @pytest.mark.parametrize("form", ["dockerfile", "apptainer", "conda"])
 def test_values_that_a_form_cannot_quote_are_errors(stack: SmallStack, form: str) -> None:
-    with pytest.raises(BadInput, match="TRIAL"):
-        export(with_environment(stack.profile, TRIAL=HOSTILE), stack.lock, form)
-    exported = export(with_environment(stack.profile, TRIAL="/data/run 1, a=b"), stack.lock, form)
+    with pytest.raises(BadInput, match="OMP_NUM_THREADS"):
+        export(with_environment(stack.profile, OMP_NUM_THREADS=HOSTILE), stack.lock, form)
+    exported = export(with_environment(stack.profile, OMP_NUM_THREADS="/data/run 1, a=b"), stack.lock, form)
     assert "/data/run 1, a=b" in exported.text
 
 
 def test_apptainer_templates_in_values_are_errors(stack: SmallStack) -> None:
-    with pytest.raises(BadInput, match="TRIAL"):
-        export(with_environment(stack.profile, TRIAL="{{ x }}"), stack.lock, "apptainer")
+    with pytest.raises(BadInput, match="OMP_NUM_THREADS"):
+        export(with_environment(stack.profile, OMP_NUM_THREADS="{{ x }}"), stack.lock, "apptainer")
 
 
 def test_hostile_line_is_one_value_in_images(stack: SmallStack) -> None:
-    profile = with_environment(stack.profile, TRIAL=ONE_LINE)
-    (line,) = [x for x in export(profile, stack.lock, "dockerfile").text.splitlines() if x.startswith("ENV TRIAL=")]
-    assert docker_words(line.removeprefix("ENV TRIAL=")) == ONE_LINE
+    profile = with_environment(stack.profile, OMP_NUM_THREADS=ONE_LINE)
+    (line,) = [x for x in export(profile, stack.lock, "dockerfile").text.splitlines() if x.startswith("ENV OMP_NUM_THREADS=")]
+    assert docker_words(line.removeprefix("ENV OMP_NUM_THREADS=")) == ONE_LINE
     definition = export(profile, stack.lock, "apptainer").text
     section = definition.partition("%environment\n")[2].partition("\n%test")[0]
-    done = stack.run("sh", "-c", f'{section}\n/usr/bin/printf "%s" "$TRIAL"')
+    done = stack.run("sh", "-c", f'{section}\n/usr/bin/printf "%s" "$OMP_NUM_THREADS"')
     assert done.stdout == ONE_LINE
     assert not list(stack.folder.rglob("pwned"))
 

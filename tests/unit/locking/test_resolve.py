@@ -362,8 +362,8 @@ BAD_PROFILES = {
     "id": ('id = "mine"', 'id = "../mine"', "id = '../mine'"),
     "no id": ('id = "mine"', 'id = ""', "id = ''"),
     "date": ('id = "mine"', 'id = "mine"\nexclude_newer = "2025-02-30"', "exclude_newer = '2025-02-30"),
-    "variable": ('TRIAL = "1"', '"A=B" = "1"', "environment = 'A=B'"),
-    "null byte": ('TRIAL = "1"', 'TRIAL = "a\\u0000b"', "environment.TRIAL"),
+    "variable": ('OMP_NUM_THREADS = "1"', '"A=B" = "1"', "environment = 'A=B'"),
+    "null byte": ('OMP_NUM_THREADS = "1"', 'OMP_NUM_THREADS = "a\\u0000b"', "environment.OMP_NUM_THREADS"),
 }
 
 
