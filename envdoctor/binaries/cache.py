@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.records import KernelCode
 
 FILE_NAME = "stack-files-2.msgpack"  # increase the number when CompiledFile changes
@@ -82,6 +83,6 @@ def _read(path: Path | None) -> dict[str, CompiledFile]:
     if path is None:
         return {}
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, CompiledFile])
+        return msgspec.msgpack.decode(read_file(path, LISTING_BYTES), type=dict[str, CompiledFile])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+from envdoctor.core.files import open_file
+
 Buffer = mmap.mmap | bytes
 
 PT_LOAD, PT_DYNAMIC = 1, 2
@@ -35,13 +37,20 @@ class ElfError(Exception):
     """The file is not a readable ELF file; the message gives the reason."""
 
 
+# What a file with arbitrary numbers raises: an offset of 2**63 is an OverflowError.
+DAMAGED = (ElfError, ValueError, LookupError, ArithmeticError, struct.error, MemoryError, BufferError)
+
+
 @contextmanager
 def map_file(path: Path | str) -> Iterator[mmap.mmap]:
-    """Map the bytes of a file for the duration of the context; ElfError if it cannot be read."""
+    """Map the bytes of a file for the duration of the context; ElfError if it cannot be read.
+
+    Any exception that the numbers in the file cause becomes one: a bad file costs its own row only.
+    """
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+        with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+    except (OSError, *DAMAGED) as error:  # ValueError: an empty file cannot be mapped
         raise ElfError(getattr(error, "strerror", None) or str(error)) from error
 
 

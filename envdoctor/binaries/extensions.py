@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from envdoctor.binaries.cache import CompiledFile, FileCache, identity
-from envdoctor.binaries.elf import Elf, ElfError, open_elf
+from envdoctor.binaries.elf import DAMAGED, Elf, ElfError, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code
 from envdoctor.binaries.libraries import MACHINE, LibrarySearch
 from envdoctor.core.record import Record
@@ -231,7 +231,7 @@ def _any_defines(elves: Iterable[Elf], name: str) -> bool:
         try:
             if elf.defines(name):
                 return True
-        except ElfError:
+        except DAMAGED:
             continue
     return False
 
