@@ -11,6 +11,7 @@ import msgspec
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import cache_directory, log_file
 from envdoctor.core.errors import Refused
+from envdoctor.core.files import read_file_text
 from envdoctor.core.options import (
     AcceptVariablesOption,
     Option,
@@ -144,7 +145,7 @@ def _dry_run(plan: Plan, wheels: Availability | None, violated: tuple[str, ...])
 def _changes(venv: Path, lock: Lock) -> tuple[str, ...]:
     """The packages that an install would change, compared with the lock of the current environment."""
     try:
-        lines = (venv / LOCK_FILE).read_text(errors="replace").splitlines()
+        lines = read_file_text(venv / LOCK_FILE).splitlines()
     except OSError:
         return ()
     before = dict(line.removeprefix(BUILT_MARK).split()[0].partition("==")[::2] for line in lines if "==" in line)

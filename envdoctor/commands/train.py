@@ -161,9 +161,7 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
         else:
             require_empty_directory(directory, recipe)
         return CommandResult(TrainResult(planned, summary, dry_run=True, variables=variables))
-    reporter.phase(status_line(python) or f"{python}: not verified")
-    for name, value in variables.items():
-        reporter.phase(f"{name}={value}: of the environment's profile")
+    _report_environment(python, variables, reporter)
     if request.resume:
         start.prepare_resume(planned)
     else:
@@ -222,6 +220,12 @@ def _verified_python(request: TrainRequest) -> Path:
 def _profile_environment(python: Path) -> dict[str, str]:
     installed = read_install_record(python.parent.parent)
     return dict(installed.environment) if installed else {}
+
+
+def _report_environment(python: Path, variables: Mapping[str, str], reporter: Reporter) -> None:
+    reporter.phase(status_line(python) or f"{python}: not verified")
+    for name, value in variables.items():
+        reporter.phase(f"{name}={value}: of the environment's profile")
 
 
 def _provenance(python: Path) -> dict[str, Any]:

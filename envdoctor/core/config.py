@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from envdoctor.core.decoding import parse_toml, read_toml_text
+from envdoctor.core.decoding import parse_toml, read_text
 from envdoctor.core.directories import config_directory
 from envdoctor.core.errors import BadInput, closest_match
+from envdoctor.core.files import read_file
 from envdoctor.core.paths import exists, expand_home, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.toml_lines import find_line
@@ -83,7 +84,7 @@ def project_config_file(directory: Path) -> Path | None:
     for folder in (directory, *directory.parents):
         file = folder / "pyproject.toml"
         try:
-            if re.search(rb"^\s*\[\s*tool\s*\.\s*envdoctor\b", file.read_bytes(), re.MULTILINE):
+            if re.search(rb"^\s*\[\s*tool\s*\.\s*envdoctor\b", read_file(file), re.MULTILINE):
                 return file
         except OSError:
             continue
@@ -92,7 +93,7 @@ def project_config_file(directory: Path) -> Path | None:
 
 def _read_table(file: Path, table: str, level: Level) -> dict[str, Setting]:
     hint = f"edit {file}"
-    text = read_toml_text(file, expected=EXPECTED, hint=hint)
+    text = read_text(file, expected=EXPECTED, hint=hint)
     values: Any = parse_toml(text, source=str(file), expected=EXPECTED, hint=hint)
     for name in table.split(".") if table else ():
         values = values[name]

@@ -10,20 +10,20 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match, write_error
-from envdoctor.core.paths import exists, is_file
+from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, read_file
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-MAX_FILE_BYTES = 4 << 20  # far more than any profile, recipe or machine file
+MAX_FILE_BYTES = SMALL_FILE_BYTES
 MAX_LINE_LENGTH, MAX_LINE_DOTS = 8000, 100  # tomllib takes quadratic time for a dotted key
 
 
-def read_text(path: Path, *, expected: str, hint: str) -> str:
-    """The text of a file that the user named, up to 4 MiB."""
+def read_text(path: Path, *, expected: str, hint: str, inside: Path | None = None) -> str:
+    """The text of a regular file that the user named, up to 4 MiB. `inside`: the folder in which it must lie."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise BadInput(f"{path} has {path.stat().st_size} bytes", expected=f"{expected} below 4 MiB", hint=hint)
-        return path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
+        return read_file(path, MAX_FILE_BYTES, inside=inside).decode("utf-8-sig")  # Windows writes a byte order mark
+    except UnsuitableFile as error:
+        raise BadInput(f"{path} is {error.strerror}", expected=f"{expected}, below 4 MiB", hint=hint) from error
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
     except UnicodeDecodeError as error:
@@ -51,16 +51,7 @@ def write_file(path: Path, text: str, *, hint: str) -> None:
 
 def decode_toml(path: Path, *, expected: str, hint: str) -> dict[str, Any]:
     """Read a TOML file as plain values."""
-    return parse_toml(
-        read_toml_text(path, expected=expected, hint=hint), source=str(path), expected=expected, hint=hint
-    )
-
-
-def read_toml_text(path: Path, *, expected: str, hint: str) -> str:
-    """The text of a TOML file. A pipe or device is rejected, since it may never end."""
-    if exists(path) and not is_file(path):
-        raise BadInput(f"{path} is not a regular file", expected=expected, hint=hint)
-    return read_text(path, expected=expected, hint=hint)
+    return parse_toml(read_text(path, expected=expected, hint=hint), source=str(path), expected=expected, hint=hint)
 
 
 def parse_toml(text: str, *, source: str, expected: str, hint: str) -> dict[str, Any]:

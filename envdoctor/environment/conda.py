@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.records import Distribution
 from envdoctor.knowledge.releases import normalize_name
 
@@ -29,7 +30,7 @@ def read_packages(prefix: Path) -> tuple[dict[str, Distribution], dict[str, tupl
     notes = []
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=CondaRecord)
+            record = msgspec.json.decode(read_file(path, LISTING_BYTES), type=CondaRecord)
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             notes.append(f"{path}: {getattr(error, 'strerror', None) or error}")
             continue

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import read_file_head
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
 from envdoctor.core.record import Record
 
@@ -132,8 +133,7 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
     if environment := environment_of_interpreter(path):
         return environment
     try:
-        with path.open("rb") as file:
-            start = file.read(4)
+        start = read_file_head(path, 4)
     except OSError as error:
         raise BadInput(
             f"--python {path}: {error.strerror}", expected="a readable Python interpreter", hint=HINT_PYTHON

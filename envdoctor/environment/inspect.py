@@ -9,6 +9,7 @@ from pathlib import Path
 from envdoctor.binaries.cache import FileCache
 from envdoctor.binaries.extensions import CompiledFiles, CompiledPath, find_missing_dependencies, read_files
 from envdoctor.binaries.libraries import read_libstdcxx
+from envdoctor.core.files import read_file_text
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import Distribution, Extension, Fact, Stack, TorchBuild, absent, known, unreadable
 from envdoctor.environment.distributions import (
@@ -156,7 +157,7 @@ def _recorded_by_conda(layout: Layout, conda_files: Mapping[str, tuple[str, ...]
 def _top_level(metadata: Path) -> list[str]:
     """Module directories of a distribution without a RECORD (Debian packages, eggs)."""
     try:
-        return [line for line in (metadata / "top_level.txt").read_text(errors="replace").split() if "/" not in line]
+        return [line for line in read_file_text(metadata / "top_level.txt").split() if "/" not in line]
     except OSError:
         return []
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envdoctor.binaries.elf import ElfError, open_elf
+from envdoctor.core.files import read_file_text
 from envdoctor.core.paths import is_file, is_folder, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, absent, known, unreadable
@@ -56,7 +57,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 def _read_pyvenv_cfg(path: Path) -> dict[str, str] | None:
     try:
-        return parse_settings(path.read_text(errors="replace"))
+        return parse_settings(read_file_text(path))
     except FileNotFoundError:
         return None
     except OSError:
@@ -162,7 +163,7 @@ def _version_of(prefix: Path, minor: str) -> Fact[str]:
     """Full version of a Python: from its header, conda's record or the program; otherwise the minor version."""
     header = prefix / f"include/python{minor}/patchlevel.h"
     try:
-        found = re.search(r'#define PY_VERSION\s+"([^"]+)"', header.read_text(errors="replace"))
+        found = re.search(r'#define PY_VERSION\s+"([^"]+)"', read_file_text(header))
         if found:
             return known(found[1].rstrip("+"), str(header))
     except OSError:

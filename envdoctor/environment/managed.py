@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.paths import is_link
 from envdoctor.core.record import Record
 
@@ -140,7 +141,7 @@ class InstallRecord(Record, frozen=True, kw_only=True):
 def read_install_record(venv: Path) -> InstallRecord | None:
     """The install record of an environment; None if it is missing or cannot be read."""
     try:
-        return msgspec.json.decode((venv / MARKER).read_bytes(), type=InstallRecord)
+        return msgspec.json.decode(read_file(venv / MARKER), type=InstallRecord)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
 
@@ -222,7 +223,7 @@ def installed_size(venv: Path) -> int:
     """Bytes of an environment according to its RECORD files, which is faster than one stat for each file."""
     total = size_on_disk(venv / "bin")
     for record in venv.glob("lib/python*/site-packages/*.dist-info/RECORD"):
-        sizes = (row.rpartition(b",")[2] for row in record.read_bytes().splitlines())
+        sizes = (row.rpartition(b",")[2] for row in read_file(record, LISTING_BYTES).splitlines())
         total += sum(int(size) for size in sizes if size.isdigit())
     return total
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.files import LISTING_BYTES, read_file, read_file_head, read_file_text
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
@@ -143,11 +144,10 @@ def _read_head(path: Path) -> bytes:
     names = ("METADATA",) if path.name.endswith(".dist-info") else ("PKG-INFO", "")
     for name in names:
         try:
-            with open(f"{path}/{name}" if name else path, "rb", buffering=0) as file:  # noqa: PTH123
-                head = file.read(HEAD_BYTES)
-                if _end_of_fields(head) is None:  # some headers contain licences of 100 KB
-                    head += file.read(MAX_HEAD_BYTES - len(head))
-                return head
+            file = f"{path}/{name}" if name else path
+            head = read_file_head(file, HEAD_BYTES)
+            # Some headers contain licences of 100 KB.
+            return head if _end_of_fields(head) is not None else read_file_head(file, MAX_HEAD_BYTES)
         except (NotADirectoryError, FileNotFoundError) as error:
             missing = error
     raise missing
@@ -155,7 +155,7 @@ def _read_head(path: Path) -> bytes:
 
 def _egg_requires(path: Path) -> list[str]:
     try:
-        return parse_egg_requires((path / "requires.txt").read_text(errors="replace"))
+        return parse_egg_requires(read_file_text(path / "requires.txt"))
     except OSError:
         return []
 
@@ -189,8 +189,7 @@ def _read_source(path: Path) -> str:
 
 def _read_small(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return file.read(HEAD_BYTES)
+        return read_file_head(path, HEAD_BYTES)
     except OSError:
         return b""
 
@@ -228,8 +227,7 @@ def compiled_files(metadata: Path) -> Iterator[str] | None:
     """Compiled files in a distribution's RECORD, relative to its directory; None without a RECORD."""
     name = "RECORD" if metadata.name.endswith(".dist-info") else "installed-files.txt"
     try:
-        with open(f"{metadata}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
-            return parse_record(file.readall(), relative_to=name)
+        return parse_record(read_file(f"{metadata}/{name}", LISTING_BYTES), relative_to=name)
     except OSError:
         return None
 

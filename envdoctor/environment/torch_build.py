@@ -8,6 +8,7 @@ from pathlib import Path
 
 from envdoctor.binaries.elf import ElfError, open_elf
 from envdoctor.binaries.fatbin import sort_architectures
+from envdoctor.core.files import read_file_text
 from envdoctor.core.records import Fact, KernelCode, TorchBuild, absent, known, unreadable
 
 # c10::detail::torchCheckFail, which TORCH_CHECK calls: in every torch since 1.8, with the old or the new std::string.
@@ -20,7 +21,7 @@ def read_torch_build(folder: Path, version: str, code: Mapping[str, KernelCode])
     """The build of the torch in a package directory. `code`: the GPU code of its libraries by file name."""
     file = folder / "torch/version.py"
     try:
-        values = parse_version_file(file.read_text(errors="replace"))
+        values = parse_version_file(read_file_text(file))
     except OSError as error:
         return TorchBuild(
             version=known(version, str(folder)),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.files import open_file
 from envdoctor.core.records import Machine, Stack
 from envdoctor.environment.select import select_stack
 from envdoctor.explain.rank import Cause, Explanation, explain
@@ -38,7 +39,7 @@ def _causes_in_log(log: Path, machine: Machine, python: Path | None) -> tuple[Ca
     except EnvdoctorError:
         stack = None  # an unreadable environment: the log is explained without it
     try:
-        with log.open("rb") as stream:
+        with open_file(log) as stream:
             return _likely(explain(stream, machine, stack))
     except OSError:
         return ()  # the error itself matters more than its unreadable log

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.files import read_file_text
 from envdoctor.fleet.node_output import parse_envelope
 from envdoctor.fleet.records import Clock, NodeReport
 
@@ -38,7 +39,7 @@ def read_reports(files: list[Path]) -> Iterator[NodeReport]:
                 message = f"{path.name} has over {FILE_BYTES >> 20} MiB"
                 yield NodeReport(node=path.stem, failure="flood", message=message)
                 continue
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = read_file_text(path, FILE_BYTES)
         except OSError as error:
             yield NodeReport(node=path.stem, failure="garbage", message=f"cannot read {path.name}: {error.strerror}")
             continue

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from envdoctor.core.files import open_file
 from envdoctor.core.record import Record
 
 INSTALL = "install"  # the step that contains all other steps of an install
@@ -120,7 +121,7 @@ class Journal:
 def read_journal(path: Path) -> JournalContents:
     """The readable entries of a journal, which may be damaged or missing."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             start = max(0, os.fstat(file.fileno()).st_size - READ_BYTES)
             file.seek(start)
             lines = file.read(READ_BYTES).split(b"\n")[1 if start else 0 :]

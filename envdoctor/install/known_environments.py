@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.files import read_file_text
 from envdoctor.core.paths import exists, expand_home
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, interpreter_of, read_install_record
@@ -30,7 +31,7 @@ def register_environment(venv: Path) -> None:
     path = environments_file()
     with suppress(OSError):  # the environment works without the entry
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        lines = read_file_text(path).splitlines() if path.exists() else []
         if str(venv) not in lines:
             with path.open("a") as file:
                 file.write(f"{venv}\n")
@@ -58,7 +59,7 @@ def installed_environments() -> list[Path]:
 def _listed_paths() -> list[Path]:
     """The absolute paths in the list of environments; other lines of a damaged list are ignored."""
     try:
-        lines = environments_file().read_text(errors="replace").splitlines()
+        lines = read_file_text(environments_file()).splitlines()
     except OSError:
         return []
     return [Path(line) for line in lines if line.startswith("/")]

@@ -18,6 +18,7 @@ is compiled on the machine, with the hash of its source distribution.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from itertools import takewhile
@@ -31,6 +32,7 @@ from packaging.utils import canonicalize_name
 from envdoctor.core.decoding import read_text
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, write_error
+from envdoctor.core.files import read_file_head
 from envdoctor.locking.lock import BUILT_MARK, Lock, Package, Target
 from envdoctor.profiles import Pin, Profile, profile_file
 from envdoctor.profiles.checks import BACKEND, NAME
@@ -48,6 +50,7 @@ HEADERS = (
     ("made", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date"),
     ("without", r"[a-z0-9 -]*", "names of packages"),
 )
+MAX_HEADER_BYTES = 64 << 10
 REQUIRED_HEADERS = ("profile", "platform", "python", "torch", "made")
 PIN = re.compile(
     r"([a-z0-9][a-z0-9.-]*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)(?: +# ([0-9]{1,15}))?", re.ASCII
@@ -105,7 +108,7 @@ def parse_lock(text: str, *, where: str) -> Lock:
             packages.append(Package(pin[1], pin[2], "", hashes[0], LOCK_SOURCE, size, built=built))
         elif line.strip():
             raise BadInput(
-                f"{where}, line {number}: {line[:80]!r}",
+                f"{where}, line {number}: not a package with its hashes",  # the file may be any other: no quotation
                 expected=f"name==version --hash=sha256:..., in {FORMAT}",
                 hint=HINT,
             )
@@ -114,7 +117,7 @@ def parse_lock(text: str, *, where: str) -> Lock:
     for name, pattern, expected in HEADERS:
         if not re.fullmatch(pattern, headers.get(name, "")):
             raise BadInput(
-                f"{where} has the header {name}: {headers[name][:80]!a}",
+                f"{where} has an invalid header '{name}'",
                 expected=f"{expected}, in {FORMAT}",
                 hint=HINT,
             )
@@ -132,14 +135,16 @@ def parse_lock(text: str, *, where: str) -> Lock:
 
 def read_lock(path: Path) -> Lock | None:
     """Read a lock file; None if it does not exist."""
-    return parse_lock(read_text(path, expected=FORMAT, hint=HINT), where=str(path)) if path.exists() else None
+    if not os.path.lexists(path):
+        return None
+    return parse_lock(read_text(path, expected=FORMAT, hint=HINT, inside=path.parent), where=str(path))
 
 
 def is_partial(path: Path) -> bool:
     """Whether a lock leaves packages out. Reads only the headers, unlike `read_lock`."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return any(line.startswith("# without:") for line in takewhile(lambda line: line.startswith("#"), lines))
+        lines = read_file_head(path, MAX_HEADER_BYTES).decode("utf-8", "replace").splitlines()
+        return any(line.startswith("# without:") for line in takewhile(lambda line: line.startswith("#"), lines))
     except OSError:
         return False
 

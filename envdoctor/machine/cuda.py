@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.files import read_file
 from envdoctor.core.paths import is_file
 from envdoctor.core.processes import run
 from envdoctor.core.records import CudaToolkit, Fact, absent, known, unreadable
@@ -49,7 +50,7 @@ def read_nvcc_version(nvcc: Path) -> Fact[str]:
     """The version of nvcc, from the toolkit's version.json, otherwise from `nvcc --version`."""
     listing = nvcc.resolve().parent.parent / "version.json"
     try:
-        version = msgspec.json.decode(listing.read_bytes())["cuda_nvcc"]["version"]
+        version = msgspec.json.decode(read_file(listing))["cuda_nvcc"]["version"]
         return known(str(version), str(listing))
     except (OSError, ValueError, KeyError, TypeError):
         return _read_tool_version([str(nvcc), "--version"], r"release [\d.]+, V([\d.]+)")

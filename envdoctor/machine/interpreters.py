@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from envdoctor.core.files import open_file
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import Fact, Interpreter, absent, known
 
@@ -73,7 +74,7 @@ def _entries(directory: Path) -> list[str]:
 
 def _is_script(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(2) == b"#!"
     except OSError:
         return True

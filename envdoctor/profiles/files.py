@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from envdoctor.core.bundled_toml import read_bundled_toml
-from envdoctor.core.decoding import convert, parse_toml, read_toml_text
+from envdoctor.core.decoding import convert, parse_toml, read_text
 from envdoctor.core.directories import bundled_directory, config_directory
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, closest_match, unknown_name
@@ -247,7 +247,7 @@ def _base_file(file: LoadedFile, environ: Mapping[str, str]) -> Path:
 
 def _load_file(path: Path) -> LoadedFile:
     """Read one file and check its values and lists."""
-    text = read_toml_text(path, expected=FORMAT, hint=HINT)
+    text = read_text(path, expected=FORMAT, hint=HINT)
     if len(text) > FILE_BYTES:
         raise BadInput(
             f"{path} has {len(text)} characters", expected=f"a profile below {FILE_BYTES >> 10} KiB", hint=HINT

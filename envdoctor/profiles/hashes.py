@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.files import read_file_head
 from envdoctor.core.record import Record
 from envdoctor.environment.managed import LOCK_FILE
 from envdoctor.knowledge.releases import normalize_name
@@ -121,16 +122,18 @@ def _matches_record(installed: dict[str, str], wheel: dict[str, str]) -> bool:
 def _record_hashes(info: Path) -> dict[str, str]:
     """The files and hashes of a RECORD, without files that installers add or rewrite (scripts, .data directories)."""
     rows = csv.reader(_read(info / "RECORD").decode(errors="replace").splitlines())
-    return {
-        row[0]: row[1]
-        for row in rows
-        if len(row) > 1 and row[1] and Path(row[0]).name not in NOT_IN_WHEEL and ".data/" not in row[0]
-    }
+    try:
+        return {
+            row[0]: row[1]
+            for row in rows
+            if len(row) > 1 and row[1] and Path(row[0]).name not in NOT_IN_WHEEL and ".data/" not in row[0]
+        }
+    except csv.Error:
+        return {}
 
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(READ_BYTES)
+        return read_file_head(path, READ_BYTES)
     except OSError:
         return b""

@@ -1,7 +1,7 @@
 """The variables that a profile may set without the user's consent.
 
-A library reads many variables as the path of code or as the address of a server that receives the user's token. A list
-of forbidden names always has holes, so this is a list of permitted names, each with its values.
+A library reads many variables as the path of code, or as the address of a server that receives the user's token. A
+list of forbidden names always has holes, so this is a list of permitted names, each with its values.
 """
 
 from __future__ import annotations

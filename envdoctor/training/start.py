@@ -12,6 +12,7 @@ from typing import Any
 from envdoctor import __version__
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import read_file
 from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.record import Record
 from envdoctor.training.launchers import node
@@ -163,7 +164,7 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
 def read_result(directory: Path) -> dict[str, Any]:
     """Read the trainer's result.json; empty where the run did not complete."""
     try:
-        result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+        result = json.loads(read_file(directory / "result.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     return result if isinstance(result, dict) else {}

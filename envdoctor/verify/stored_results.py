@@ -12,6 +12,7 @@ import msgspec
 
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
 from envdoctor.environment.managed import VERIFICATION, read_install_record
@@ -72,7 +73,7 @@ def read_bench(path: Path) -> BenchmarkReport:
 
 def _read(path: Path, record_type: type[StoredRecord], newest_schema: int, name: str, command: str) -> StoredRecord:
     try:
-        data = path.read_bytes()
+        data = read_file(path, LISTING_BYTES)
         schema = msgspec.json.decode(data).get("schema")
         if schema != newest_schema:
             raise BadInput(f"{path} has schema {schema}", expected=f"schema {newest_schema}", hint=command)

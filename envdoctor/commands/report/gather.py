@@ -14,6 +14,7 @@ import msgspec
 from envdoctor import __version__
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.files import open_file, read_file
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack, Verification
 from envdoctor.redact.identity import Identity, read_identity
@@ -172,7 +173,7 @@ def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
     if not path.is_file():  # a pipe would block until it is written
         return ()
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
             data = file.read(TAIL_BYTES)
@@ -208,7 +209,7 @@ def _read_json(path: Path, notes: list[str]) -> dict[str, Any]:
         if path.stat().st_size > TAIL_BYTES * 16:
             notes.append(f"{path} has {path.stat().st_size} bytes and was omitted")
             return {}
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_file(path))
     except OSError as error:
         notes.append(f"cannot read {path}: {error.strerror}")
         return {}

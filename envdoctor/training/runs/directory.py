@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envdoctor.core.errors import BadInput, write_error
+from envdoctor.core.files import read_file, read_file_text
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import printable_line
@@ -133,7 +134,7 @@ def _last_change(run_json: Path) -> float:
 def read_run_json(directory: Path) -> dict[str, Any]:
     """Read a run's configuration; empty where run.json is missing or damaged."""
     try:
-        configuration = json.loads((directory / RUN_FILE).read_bytes())
+        configuration = json.loads(read_file(directory / RUN_FILE))
     except (OSError, ValueError, RecursionError):
         return {}
     return configuration if isinstance(configuration, dict) else {}
@@ -142,7 +143,7 @@ def read_run_json(directory: Path) -> dict[str, Any]:
 def read_run_settings(directory: Path) -> tuple[str, dict[str, Any], Engine]:
     """Read recipe, settings and engine of a run that is resumed; raises BadInput where run.json lacks them."""
     try:
-        configuration = json.loads((directory / RUN_FILE).read_text())
+        configuration = json.loads(read_file(directory / RUN_FILE))
         engine: Engine = "verl" if configuration.get("engine") == "verl" else "grpo"
         return str(configuration["recipe"]), dict(configuration["settings"]), engine
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -185,7 +186,7 @@ def is_rejected_run(directory: Path) -> bool:
     try:
         if not {path.name for path in directory.iterdir()} <= set(REJECTED_RUN_FILES):
             return False
-        last = json.loads((directory / EVENTS_FILE).read_text(encoding="utf-8").splitlines()[-1])
+        last = json.loads(read_file_text(directory / EVENTS_FILE).splitlines()[-1])
         return (last["event"], last["kind"]) == ("error", "bad-input")
     except (OSError, ValueError, LookupError, TypeError):
         return False

@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from envdoctor.core.files import open_file
+
 EVENTS_FILE = "events.jsonl"
 CHUNK = 1 << 20  # bytes per read: the events of a long run are tens of MiB
 
@@ -29,7 +31,7 @@ class EventReader:
         The file is opened on each call, since NFS revalidates its cache on open.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self.offset:  # the file was replaced
                     self.offset = 0
                 yield from self._read(file)

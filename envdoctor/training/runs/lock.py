@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from envdoctor.core.files import open_file, read_file_text
+
 NETWORK_FILESYSTEMS = (
     "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "fuse.",
 )  # fmt: skip
@@ -26,7 +28,7 @@ def read_trainer_status(directory: Path, *, local: bool) -> tuple[TrainerStatus,
     """
     lock = directory / LOCK_FILE
     try:
-        content = lock.read_text()
+        content = read_file_text(lock)
     except OSError:
         return ("not started" if local else "unknown"), 0
     process = int(content) if content.isascii() and content.strip().isdigit() and len(content) < 12 else 0
@@ -51,7 +53,7 @@ def is_locked(lock: Path) -> bool:
     for a process with the file open first.
     """
     try:
-        with lock.open("rb") as file:
+        with open_file(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import open_file
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.state import SMOOTHED, Evaluation, parse_evaluation
 
@@ -58,10 +60,10 @@ def read_metrics(run: Path) -> RunMetrics:
 
 
 def _read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    if not path.is_file():  # a pipe would block
+    if not path.is_file():
         return [], []
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", errors="replace", newline="") as file:
             table = csv.reader(line.replace("\0", "") for line in file if line.endswith("\n"))
             header = next(table, [])
             return header, list(table)

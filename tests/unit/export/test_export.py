@@ -323,7 +323,9 @@ def test_apptainer_templates_in_values_are_errors(stack: SmallStack) -> None:
 
 def test_hostile_line_is_one_value_in_images(stack: SmallStack) -> None:
     profile = with_environment(stack.profile, OMP_NUM_THREADS=ONE_LINE)
-    (line,) = [x for x in export(profile, stack.lock, "dockerfile").text.splitlines() if x.startswith("ENV OMP_NUM_THREADS=")]
+    (line,) = [
+        x for x in export(profile, stack.lock, "dockerfile").text.splitlines() if x.startswith("ENV OMP_NUM_THREADS=")
+    ]
     assert docker_words(line.removeprefix("ENV OMP_NUM_THREADS=")) == ONE_LINE
     definition = export(profile, stack.lock, "apptainer").text
     section = definition.partition("%environment\n")[2].partition("\n%test")[0]

@@ -1,0 +1,59 @@
+"""The one way to read a file that a stranger may have written: regular files only, and bounded in size.
+
+A FIFO never opens, a device never ends, and a sparse file of 20 GB takes one block on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+SMALL_FILE_BYTES = 4 << 20  # far more than any profile, lock, machine file or record of an install
+LISTING_BYTES = 64 << 20  # RECORD of the largest wheel has 3 MB; a log that is read as a whole
+
+
+class UnsuitableFile(OSError):  # noqa: N818  the name states the problem
+    """The path is no regular file, is too large, or leads out of its folder."""
+
+    def __init__(self, reason: str, path: Path | str) -> None:
+        super().__init__(errno.EPERM, reason, os.fspath(path))
+
+
+def read_file(path: Path | str, limit: int = SMALL_FILE_BYTES, *, inside: Path | None = None) -> bytes:
+    """The content of a regular file of at most `limit` bytes. OSError for any other, without waiting.
+
+    `inside`: the folder in which the file must lie after its links are resolved.
+    """
+    if inside and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside)):
+        raise UnsuitableFile(f"a link to a file outside of {inside}", path)
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise UnsuitableFile(f"a file of {size} bytes, more than {limit}", path)
+        data = file.read(limit + 1)  # files of /proc have no size, and a file can grow while it is read
+    if len(data) > limit:
+        raise UnsuitableFile(f"a file of more than {limit} bytes", path)
+    return data
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file. OSError for any other, without waiting for a writer."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return open(handle, "rb")  # noqa: PTH123
+    os.close(handle)
+    raise UnsuitableFile("not a regular file", path)
+
+
+def read_file_text(path: Path | str, limit: int = SMALL_FILE_BYTES) -> str:
+    """The text of a regular file; bytes that are not UTF-8 are replaced."""
+    return read_file(path, limit).decode("utf-8", "replace")
+
+
+def read_file_head(path: Path | str, size: int) -> bytes:
+    """The first bytes of a regular file of any length."""
+    with open_file(path) as file:
+        return file.read(size)
