@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from envdoctor.core.record import Record
+from envdoctor.knowledge.releases import optional_specifier, required_specifier
 from envdoctor.knowledge.tables import TableRow, load_table
-from envdoctor.knowledge.versions import major_minor
+from envdoctor.knowledge.torch_builds import torch_releases
+from envdoctor.knowledge.versions import major_minor, satisfies
 
 RELEASE = r"\d\.\d{1,2}\.\d{1,2}(?:\.?(?:post|rc)\d{1,2})?"
 # Repository -> the versions in its tags, as named groups.
@@ -18,8 +21,18 @@ TAGS = {
     "vllm/vllm-openai": rf"v?(?P<vllm>{RELEASE})(?![\w.])",
     "lmsysorg/sglang": rf"v?(?P<sglang>{RELEASE})(?![\w.])",
     "python": r"(?P<python>3\.\d{1,2}(?:\.\d{1,2})?)(?:-|$)",
+    "huggingface/trl": rf"(?P<trl>{RELEASE})(?![\w.])",
+    "huggingface/text-generation-inference": r"(?P<release>\d\.\d{1,2}(?:\.\d{1,2})?)(?![\w.-])",
+    "nvidia/nemo": r"(?P<release>\d\d\.\d\d)(?![\d.])",
+    "nvidia/nemo-rl": rf"v(?P<release>{RELEASE})(?![\w.])",
 }
-HOSTS = re.compile(r"^(?:docker\.io/(?:library/)?|nvcr\.io/)")
+# The parts of verl's tags: `app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0`, `ngc-th2.6.0-cu126-vllm0.8.4`.
+# Source: docs/start/install.rst at the tags of github.com/volcengine/verl, 2026-11-25.
+VERL = ("verlai/verl", "whatcanyousee/verl", "hiyouga/verl")
+VERL_PART = re.compile(rf"(?:^|-)(torch|th|vllm|sglang|transformers|cu)(\d{{3}}|{RELEASE}|\d\.\d{{1,2}})(?=-|$)")
+HOSTS = re.compile(r"^(?:docker\.io/(?:library/)?|nvcr\.io/|ghcr\.io/)")
+BUILD = re.compile(r"-cu(\d\d)(\d)(?:-|$)")  # of vLLM's and SGLang's tags
+PACKAGES = ("torch", "vllm", "sglang", "trl")
 UBUNTU = re.compile(r"ubuntu[-_]?(\d\d)\.?04")
 
 
@@ -73,8 +86,20 @@ class NgcImage(TableRow, frozen=True, kw_only=True):
         return f"{self.torch}.nv{self.tag}" if self.tag >= "24.03" else self.torch
 
 
+class ReleasedImage(TableRow, frozen=True, kw_only=True):
+    """Releases of an image whose contents are known. Without `torch` it has the one that its vLLM requires."""
+
+    repository: str
+    versions: str  # specifier
+    torch: str = ""
+    cuda: str = ""  # of torch
+    python: str = ""
+    system: str = ""
+    packages: dict[str, str] = {}
+
+
 class ImageContents(NamedTuple):
-    """The facts that an image's name implies; an empty text is unknown. `versions` has torch, vllm and sglang."""
+    """The facts that an image's name implies; an empty text is unknown. `versions` has torch and other packages."""
 
     system: ImageSystem | None = None
     python: str = ""
@@ -126,14 +151,59 @@ def public_repository(name: str) -> str:
 
 
 def image_contents(name: str, tag: str) -> ImageContents:
-    """The contents of an image, also on a mirror, from its name and tag and the table of NVIDIA's containers."""
+    """The contents of an image, also on a mirror, from its name and tag and the tables of releases."""
     system = system_of_image(f"{name}:{tag}")
-    pattern = next((pattern for key, pattern in TAGS.items() if f"/{name}".endswith(f"/{key}")), "(?!)")
-    match = re.match(pattern, tag)
+    repository = next((key for key in (*TAGS, *VERL) if f"/{name}".endswith(f"/{key}")), "")
+    if repository in VERL:
+        return _contents_of_verl(tag)
+    match = re.match(TAGS.get(repository, "(?!)"), tag)
     found: dict[str, str] = match.groupdict() if match else {}
     row = next((row for row in ngc_images() if row.tag == found.get("ngc")), None)
     if row:
         system = system_of_image(row.system)
         return ImageContents(system, system.python if system else "", row.cuda, True, {"torch": row.build})
-    versions = {key: value for key, value in found.items() if key in ("torch", "vllm", "sglang")}
-    return ImageContents(system, found.get("python", ""), found.get("cuda", ""), "devel" in tag, versions)
+    versions = {key: value for key, value in found.items() if key in PACKAGES}
+    build = BUILD.search(tag)
+    cuda = f"{build[1]}.{build[2]}" if build else found.get("cuda", "")
+    contents = ImageContents(system, found.get("python", ""), cuda, "devel" in tag, versions)
+    return _with_release(contents, repository, next(iter(found.values()), ""))
+
+
+def _with_release(contents: ImageContents, repository: str, version: str) -> ImageContents:
+    """Add what the table of released images has about a version."""
+    rows = load_table("image_releases.toml", tuple[ReleasedImage, ...], "image")
+    row = next((row for row in rows if row.repository == repository and satisfies(version, row.versions)), None)
+    row = row or ReleasedImage(repository=repository, versions="", source="", date="")
+    torch = row.torch or _torch_of_engine(contents.versions, contents.cuda)
+    return contents._replace(
+        system=contents.system or system_of_image(row.system),
+        python=contents.python or row.python,
+        cuda=contents.cuda or row.cuda,
+        versions=({"torch": torch} if torch else {}) | contents.versions | row.packages,
+    )
+
+
+def _torch_of_engine(versions: Mapping[str, str], cuda: str) -> str:
+    """The torch that vLLM or SGLang requires. SGLang's images for CUDA 13 have another one (docker/Dockerfile)."""
+    pin = required_specifier("vllm", versions.get("vllm", ""), "torch")
+    if "sglang" in versions and cuda.startswith("12."):
+        pin = optional_specifier("sglang", versions["sglang"], "torch") or required_specifier(
+            "sglang", versions["sglang"], "torch"
+        )
+    return pin.removeprefix("==") if re.fullmatch(r"==[\d.]+", pin) else ""
+
+
+def _contents_of_verl(tag: str) -> ImageContents:
+    versions: dict[str, str] = {}
+    cuda = ""
+    for kind, value in VERL_PART.findall(tag):
+        if kind == "cu":
+            cuda = f"{value[:2]}.{value[2:]}"
+        else:
+            versions[{"th": "torch"}.get(kind, kind)] = value
+    torch = versions.pop("torch", "")
+    if torch.count(".") == 1:  # "2.6" is 2.6.0 if that line has no other release
+        line = torch_releases().get(torch)
+        torch = line.latest if line and line.latest == f"{torch}.0" else ""
+    torch = torch or _torch_of_engine(versions, cuda)
+    return ImageContents(cuda=cuda, versions=versions | ({"torch": torch} if torch else {}))

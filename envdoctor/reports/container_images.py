@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.records import Filesystem
-from envdoctor.knowledge.images import TAGS, image_contents, public_repository
+from envdoctor.knowledge.images import TAGS, VERL, image_contents, public_repository
 from envdoctor.reports.section import Line, Section
 
 IMAGE = re.compile(
@@ -57,7 +57,7 @@ def _record_shm(section: Section, size: int) -> None:
 def _record_image(section: Section, name: str, tag: str) -> bool:
     """Record the facts of one image. Returns False if its publisher is not known."""
     repository = public_repository(name)
-    if repository not in TAGS and not repository.startswith(KNOWN_PUBLISHERS):
+    if repository not in (*TAGS, *VERL) and not repository.startswith(KNOWN_PUBLISHERS):
         return False
     note = f"of the image {name}:{tag}"[:90]
     if repository.startswith("rocm/"):
@@ -68,9 +68,9 @@ def _record_image(section: Section, name: str, tag: str) -> bool:
     section.set_fact("stack.torch.cuda", ".".join(contents.cuda.split(".")[:2]) if torch else "", note)
     section.set_fact("cuda.nvcc_version", contents.cuda if contents.has_nvcc else "", note)
     section.set_fact("stack.python_version", contents.python, note)
-    for package in ("vllm", "sglang"):
-        if package in contents.versions:
-            section.add_distribution(package, contents.versions[package])
+    for package, version in contents.versions.items():
+        if package != "torch":
+            section.add_distribution(package, version)
     if contents.system:
         section.set_fact("system.os", contents.system.name.replace("ubuntu", "Ubuntu "))
         section.set_fact("system.glibc", contents.system.glibc)

@@ -142,7 +142,7 @@ def test_docker_inspect() -> None:
     private, shared = parse_report(host % "private"), parse_report(host % "host")
     assert (private.machine.storage.places.value or {})["shm"].total == 64 << 20
     assert shared.machine.storage.places.value is None
-    assert versions(private) == {"vllm": "0.9.0"}
+    assert versions(private) == {"torch": "2.7.0", "vllm": "0.9.0"}
 
 
 @each_case(
@@ -171,6 +171,26 @@ def test_docker_inspect() -> None:
         ("docker run --rm --gpus all nvidia/cuda:11.8.0-base-ubuntu20.04 nvidia-smi", {"system.glibc": "unreadable"}),
         ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent"}),
         ("image: registry.example.com/team/pytorch:2.4.0-cuda12.1-mine", {"stack.torch": "unreadable"}),
+        ("docker run --runtime nvidia --gpus all vllm/vllm-openai:v0.10.2 --model x", {
+            "stack.torch.version": "2.8.0", "stack.torch.cuda": "12.8", "stack.python_version": "3.12",
+            "system.os": "Ubuntu 22.04", "cuda.nvcc_version": "unreadable",
+        }),
+        ("    Image:  vllm/vllm-openai:v0.20.1-cu129", {"stack.torch.version": "2.11.0", "stack.torch.cuda": "12.9"}),
+        ("image: ghcr.io/huggingface/text-generation-inference:3.3.4", {
+            "stack.torch.version": "2.7.0", "stack.torch.cuda": "12.6", "stack.python_version": "3.11",
+        }),
+        ("docker pull lmsysorg/sglang:v0.5.5-cu129", {"stack.torch.version": "2.8.0", "stack.torch.cuda": "12.9"}),
+        ("docker pull lmsysorg/sglang:v0.5.5-cu130", {"stack.torch": "unreadable", "system.container": "docker"}),
+        ("image: huggingface/trl:0.26.0", {"stack.torch.version": "2.8.0", "stack.torch.cuda": "12.8"}),
+        ("image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0", {
+            "stack.torch.version": "2.6.0", "stack.torch.cuda": "12.6",
+        }),
+        ("image: verlai/verl:app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0-te2.2", {
+            "stack.torch.version": "2.7.1", "stack.torch.cuda": "unreadable",
+        }),
+        ("image: verlai/verl:base-verl0.4-cu124-cudnn9.8-torch2.6-fa2.7.4", {"stack.torch.version": "2.6.0"}),
+        ("image: nvcr.io/nvidia/nemo:24.05", {"stack.torch.version": "2.3.0a0", "stack.torch.cuda": "12.3"}),
+        ("image: nvcr.io/nvidia/nemo-rl:v0.5.0", {"stack.torch.version": "2.9.0"}),
     ],
 )  # fmt: skip
 def test_names_of_container_images(line: str, facts: dict[str, Any]) -> None:
