@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any
 
-from checks.batches import count_steps
+from checks.batches import apply_accumulation, count_steps
 from checks.cuda_graphs import check_cuda_graphs
 from checks.fsdp import check_fsdp_settings
 from checks.model_names import resolve_local_folder
@@ -42,6 +42,7 @@ TASKS: dict[str, Any] = {
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Check everything about a run that needs no torch; return every setting, and a summary of the data."""
     settled = resolve_settings(recipe, settings, source)
+    apply_accumulation(settled, dict(settings), int(os.environ.get("WORLD_SIZE", "1")))
     settled |= {name: resolve_local_folder(name, settled[name]) for name in ("model", "tokenizer")}
     check_alarm_names(settled["stop_on"])
     check_fsdp_settings(settled)
@@ -158,7 +159,9 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
         )
     recorder.trainer = trainer
     trainer.remove_callback(PrinterCallback)
-    trainer.state.max_steps = count_steps(settings, len(task.train))  # rewards may read it in the first evaluation
+    trainer.state.max_steps = count_steps(
+        settings, len(task.train), ranks.world_size
+    )  # rewards may read it in the first evaluation
     engine = choose_evaluation_engine(trainer, settings, ranks, multi_step=patches.multi_step)
     evaluator.use_trainer(trainer, engine)
     run.write_event("patches", active=patches.active)

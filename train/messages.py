@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,9 +36,16 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def format_value(value: Any) -> str:
     """A value as written after `--set KEY=`."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value is None:
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def set_option(name: str, text: str) -> str:
+    """`--set NAME=VALUE` as the shell reads it."""
+    return f"--set {shlex.quote(f'{name}={text}')}"
 
 
 def describe(value: object) -> str:

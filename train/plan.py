@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from checks.attention import SINKS, choose_attention
-from checks.batches import check_batches, divisors
+from checks.batches import apply_accumulation, check_batches, divisors
 from checks.cuda_graphs import check_cuda_graphs
 from checks.dtypes import check_quantization
 from checks.fsdp import check_fsdp_processes, check_fsdp_settings
@@ -46,6 +46,8 @@ def plan(
     `prompt_tokens` and `completion_tokens` are the longest measured ones, `trl` is the installed version, and
     `attention` the resolution of "auto". Without them the settings count, or a conservative assumption with a note.
     """
+    settings = dict(settings)
+    apply_accumulation(settings, {}, 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1)))
     check(shape, settings, machine, trl)
     if settings["use_cpu"]:
         machine = {"gpus": machine.get("gpus")}  # a run on the CPU does not use the GPU's memory

@@ -6,46 +6,26 @@ Standard library only.
 from __future__ import annotations
 
 import functools
-import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from conflicts import find_conflicts as find_grpo_conflicts
 from conflicts import repository_conflicts
 from messages import BadInput, Conflict, describe, format_value, shorten, suggest
 from renamed_settings import check_renamed, suggest_setting
+from setting_values import KINDS, UNBOUNDED, Setting, check_value, coerce, parse_value
+from trl_fields import CLASSES, check_refused, fields, rules
 
 HERE = Path(__file__).parent
 RECIPES = HERE / "recipes"
 SETTINGS_FILE = "settings.toml"  # the settings of verl runs are in verl_settings.toml
-TYPE_NAMES = {
-    int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list, as a,b",
-}  # fmt: skip
-UNBOUNDED = 1e9  # the maximum of a setting that defines none
-KINDS: dict[str, type] = {"bool": bool, "int": int, "number": float, "text": str, "list": list}
 
-__all__ = ["BadInput", "format_value", "shorten", "suggest"]  # of messages, for every module of the trainer
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The definition of a setting. A default of None: the field of TRL keeps the default of the installed version."""
-
-    name: str
-    kind: type
-    default: Any
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float = 0.0
-    maximum: float = UNBOUNDED
-    tasks: tuple[str, ...] = ()  # the tasks that have the setting; empty: every task
-    requires: tuple[str, ...] = ()  # the settings that this one depends on: NAME (set) or NAME=one,of,these
-    example: Any = None  # a typical value, for hints
-    note: str = ""  # added to the error where the setting has no effect
+__all__ = ["BadInput", "Setting", "format_value", "shorten", "suggest"]  # of other modules, for the whole trainer
 
 
 @dataclass(frozen=True)
@@ -64,7 +44,7 @@ def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
     return {
         name: Setting(
             name,
-            KINDS[row["type"]] if "type" in row else type(row["default"]),
+            _kinds(row),
             row.get("default"),
             row["help"],
             tuple(row.get("choices", ())),
@@ -77,6 +57,13 @@ def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
         )
         for name, row in table.items()
     }
+
+
+def _kinds(row: Mapping[str, Any]) -> tuple[type, ...]:
+    """The kinds of values: those of `kinds`, that of `type` or none, or that of the default."""
+    if "kinds" in row:
+        return tuple(KINDS[kind] for kind in row["kinds"])
+    return (KINDS[row["type"]], NoneType) if "type" in row else (type(row["default"]),)
 
 
 def list_recipes() -> list[str]:
@@ -115,44 +102,58 @@ def expand_user(path: str) -> Path:
 
 
 def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> dict[str, Any]:
-    """Parse `--set KEY=VALUE` by the types of the defaults. Sample: ["steps=5", "report_to=wandb"]."""
+    """Parse `--set KEY=VALUE` by the types of the defaults. Sample: ["max_steps=5", "report_to=wandb"]."""
     given: dict[str, Any] = {}
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator:
             raise BadInput(
-                f"--set {assignment}", expected="KEY=VALUE, as steps=100", hint="envdoctor train --settings"
+                f"--set {assignment}", expected="KEY=VALUE, as max_steps=100", hint="envdoctor train --settings"
             )
-        given[key] = _parse(_find_setting(key, "--set", file, text), text)
+        given[key] = parse_value(_find_setting(key, "--set", file, text), text)
     return given
-
-
-def _parse(setting: Setting, text: str) -> Any:
-    kind = setting.kind
-    try:
-        if setting.default is None and text.lower() == "none":
-            return None
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is list and text.startswith("["):  # JSON, for elements with a comma: rewards=["format:a{1,2}"]
-            return [str(part) for part in json.loads(text)]
-        if kind is list:
-            return [part.strip() for part in text.split(",") if part.strip()]
-        return kind(text)
-    except (KeyError, ValueError, RecursionError):
-        raise _type_error(setting, f"--set {setting.name}={shorten(text)}") from None
 
 
 def _find_setting(key: str, source: str, file: str, value: object) -> Setting:
     known = setting_definitions(file)
-    if key not in known:
-        check_renamed(key, value, source, known)
+    if key in known:
+        return known[key]
+    passed = fields() if file == SETTINGS_FILE else {}
+    check_renamed(key, value, source, [*known, *passed])
+    if key not in passed:
         raise BadInput(
-            f"{source}: unknown setting {key!r}{suggest_setting(key, list(known))}",
+            f"{source}: unknown setting {key!r}{suggest_setting(key, [*known, *passed])}",
             expected="a setting of the trainer",
             hint="envdoctor train --settings",
         )
-    return known[key]
+    check_refused(key, value, source)
+    return field_setting(key)
+
+
+def field_setting(name: str) -> Setting:
+    """The setting of a field that passes to TRL as it is."""
+    field = fields()[name]
+    # TRL reads a text as JSON where it accepts an object.
+    kinds = [kind for kind in field.kinds if kind != "text" or "dict" not in field.kinds]
+    requires = rules()["requires"].get(name)
+    return Setting(
+        name,
+        tuple(KINDS[kind] for kind in sorted(kinds, key=lambda kind: kind == "none")),
+        None,
+        f"field of {CLASSES[field.package]} ({field.releases}), default {field.default or 'empty'}",
+        minimum=-UNBOUNDED,
+        requires=(requires,) if requires else (),
+    )
+
+
+def passed_fields(settings: Mapping[str, Any]) -> list[str]:
+    """The names in `settings` of fields that pass to TRL as they are."""
+    return [name for name in settings if name not in setting_definitions()]
+
+
+def _definitions_of(settings: Mapping[str, Any], file: str) -> dict[str, Setting]:
+    definitions = setting_definitions(file)
+    return definitions | {name: field_setting(name) for name in settings if name not in definitions}
 
 
 def resolve_settings(
@@ -170,8 +171,10 @@ def resolve_settings(
     for origin, changes in ((f"recipe {recipe.name}", recipe.settings), (source, given)):
         for key, value in changes.items():
             setting = _find_setting(key, origin, file, value)
-            settings[key] = _coerce(setting, value, origin)
-            _check_value(setting, settings[key], origin)
+            settings[key] = coerce(setting, value, origin)
+            check_value(setting, settings[key], origin)
+    if settings["report_to"] == ["none"]:  # transformers' word for no tracker
+        settings["report_to"] = []
     settings = _reset_deselected(settings, given, file)
     _check_ineffective(settings, given, recipe.settings, source, file)
     for observed, expected, hint in (
@@ -182,57 +185,12 @@ def resolve_settings(
     return settings
 
 
-def _type_error(setting: Setting, message: str) -> BadInput:
-    default = format_value(setting.default)
-    return BadInput(
-        message,
-        expected=f"{setting.name} is {TYPE_NAMES[setting.kind]} (default {default})",
-        hint=f"--set {setting.name}={_example(setting)}",
-    )
-
-
-def _coerce(setting: Setting, value: object, source: str) -> Any:
-    kind = setting.kind
-    if value is None and setting.default is None:
-        return None
-    if kind is float and type(value) is int:
-        return float(value) if abs(value) <= UNBOUNDED else value  # float() may overflow; the range check refuses it
-    if kind is list and type(value) is list:
-        return [str(part) for part in value]
-    if type(value) is not kind:  # `is`, since True is an int for isinstance
-        raise _type_error(setting, f"{source}: {setting.name} = {describe(value)}")
-    return value
-
-
-def _check_value(setting: Setting, value: Any, source: str) -> None:
-    low, high = setting.minimum, setting.maximum
-    if setting.choices and value is not None and value not in setting.choices:
-        raise BadInput(
-            f"{source}: {setting.name} = {value!r}{suggest(value, setting.choices)}",
-            expected=f"{setting.name} is one of {', '.join(choice or 'nothing' for choice in setting.choices)}",
-            hint=f"--set {setting.name}={_example(setting)}",
-        )
-    if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
-        one_sided = high >= UNBOUNDED and value < low
-        limit = f"at least {low:g}" if one_sided else f"from {low:g} to {high:.10g}"
-        raise BadInput(
-            f"{source}: {setting.name} = {shorten(str(value))}",  # also NaN, which is in no range
-            expected=f"{setting.name} is {limit}",
-            hint=f"--set {setting.name}={_example(setting)}",
-        )
-
-
-def _example(setting: Setting) -> str:
-    """A valid value for a hint."""
-    values = (setting.default, setting.example, *setting.choices, "true" if setting.kind is bool else "none")
-    return next(format_value(value) for value in values if value is not None)
-
-
 def _unmet_requirement(setting: Setting, settings: Mapping[str, Any]) -> str:
     """The first of `requires` that does not hold; empty if all do."""
     for requirement in setting.requires:
         name, _, values = requirement.partition("=")
-        if not (format_value(settings[name]) in values.split(",") if values else settings[name]):
+        value = settings.get(name)
+        if not (format_value(value) in values.split(",") if values else value):
             return requirement
     return ""
 
@@ -242,19 +200,21 @@ def _reset_deselected(settings: Mapping[str, Any], given: Mapping[str, Any], fil
 
     Sample: the recipe sets use_vllm and vllm_gpu_memory_utilization, and `given` sets use_vllm = false.
     """
-    found = dict(settings)
-    for setting in setting_definitions(file).values():
+    found, reset = dict(settings), set()
+    for setting in _definitions_of(settings, file).values():
         deselected = _unmet_requirement(setting, found).partition("=")[0] in given
         if deselected and setting.name not in given and (not setting.tasks or found["task"] in setting.tasks):
             found[setting.name] = setting.default
-    return found
+            reset |= {setting.name} - setting_definitions(file).keys()
+    return {name: value for name, value in found.items() if name not in reset}
 
 
 def _check_ineffective(
     settings: Mapping[str, Any], given: Mapping[str, Any], recipe: Mapping[str, Any], source: str, file: str
 ) -> None:
     """Refuse a setting that would have no effect."""
-    for setting in setting_definitions(file).values():
+    definitions = _definitions_of(settings, file)
+    for setting in definitions.values():
         unmet = _unmet_requirement(setting, settings)
         name, _, values = unmet.partition("=")
         value = format_value(settings[setting.name])
@@ -270,11 +230,11 @@ def _check_ineffective(
                 hint=f"leave {setting.name} out",
             )
         if unmet:
-            needed = setting_definitions(file)[name]
+            needed = definitions.get(name) or field_setting(name)
             example = values.split(",")[0] or ("true" if needed.kind is bool else format_value(needed.example))
             note = f"; {setting.note}" if setting.note else ""
             raise BadInput(
-                f"{source}: {setting.name} = {value} does nothing with {name} = {format_value(settings[name])}",
+                f"{source}: {setting.name} = {value} does nothing with {name} = {format_value(settings.get(name))}",
                 expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}{note}",
                 hint=f"--set {name}={example}, or leave {setting.name} out",
             )

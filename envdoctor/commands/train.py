@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from envdoctor.core.options import Argument, Option, PythonOption, SetOption, Ve
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.environment.distributions import find_metadata
+from envdoctor.environment.find import environment_of_interpreter
+from envdoctor.environment.layout import read_layout
 from envdoctor.environment.managed import read_install_record
 from envdoctor.explain.log_causes import likely_causes_attached
 from envdoctor.install.known_environments import resolve_interpreter
@@ -146,7 +150,9 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     else:
         engine = recipes.recipe_engine(request.recipe)
         sizes = recipes.launch_size_assignments(request.launch, engine, request.all_assignments)
-        resolved = recipes.resolve_recipe(request.recipe, (*request.all_assignments, *sizes))
+        resolved = recipes.resolve_recipe(
+            request.recipe, (*request.all_assignments, *sizes), _library_versions(request)
+        )
         recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
         directory = _named_run(request) or new_run_directory(recipe, runs)
     python = _python_for_dry_run(request) if request.dry_run else _verified_python(request)
@@ -182,6 +188,22 @@ def _require_utf8(request: TrainRequest) -> None:
         except UnicodeEncodeError:
             hint = "rename the file or directory"
             raise BadInput(f"{word!a} is not UTF-8", expected="names in UTF-8", hint=hint) from None
+
+
+def _library_versions(request: TrainRequest) -> dict[str, str]:
+    """The versions of the libraries whose fields are settings; empty without an environment on this machine."""
+    try:
+        python = _python_of(request)
+    except BadInput:
+        return {}
+    environment = environment_of_interpreter(python)
+    if environment is None:
+        return {}
+    metadata, _ = find_metadata(read_layout(environment, os.environ))
+    names = {
+        name: metadata[name].name.removesuffix(".dist-info") for name in ("trl", "transformers") if name in metadata
+    }
+    return {name: folder.partition("-")[2] for name, folder in names.items()}
 
 
 def _named_run(request: TrainRequest) -> Path | None:

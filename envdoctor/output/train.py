@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,10 @@ def _number(value: object) -> str:
 
 
 def _setting_value(value: object) -> str:
+    if value is None:
+        return "TRL's"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -131,12 +131,17 @@ def _choices(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ("true", "false") if is_switch else tuple(entry.get("choices", ()))
 
 
-def resolve_recipe(recipe: str, assignments: Sequence[str] = ()) -> ResolvedRecipe:
+def resolve_recipe(
+    recipe: str, assignments: Sequence[str] = (), versions: Mapping[str, str] | None = None
+) -> ResolvedRecipe:
     """Resolve a recipe with `key=value` assignments by the trainer's own check, which also reads the data.
 
-    The trainer validates the settings, so that the rules exist once. The check writes no files.
+    The trainer validates the settings, so that the rules exist once. The check writes no files. `versions` are those
+    of TRL and transformers in the environment, if they are known: their fields are settings.
     """
-    request = json.dumps({"recipe": recipe, "assignments": list(assignments)}).encode()
+    request = json.dumps(
+        {"recipe": recipe, "assignments": list(assignments), "versions": dict(versions or {})}
+    ).encode()
     program = trainer_program(recipe_engine(recipe))
     process = run([CHECK_INTERPRETER, "-B", program, "--check"], timeout=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
     try:

@@ -31,7 +31,8 @@ COMMON = {
     "optim", "output_dir", "per_device_train_batch_size", "report_to", "save_steps", "save_strategy",
     "scale_rewards", "seed", "temperature", "top_p", "torch_compile", "use_cpu", "use_vllm", "warmup_steps",
     "weight_decay", "vllm_mode", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_server_host",
-    "vllm_server_port", "importance_sampling_level",
+    "vllm_server_port", "importance_sampling_level", "generation_batch_size", "vllm_server_timeout",
+    "vllm_server_base_url", "top_k", "delta",
 }  # fmt: skip
 CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
 SINCE_26 = {CORRECTION, MODE, "vllm_importance_sampling_cap", "use_bias_correction_kl"}

@@ -56,9 +56,63 @@ def check_batches(settings: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     return per_gpu, micro
 
 
-def count_steps(settings: Mapping[str, Any], prompts: int) -> int:
+def apply_accumulation(settings: dict[str, Any], given: Mapping[str, Any], ranks: int) -> None:
+    """Set prompts_per_step by gradient_accumulation_steps, where that is set; `given` has the user's settings."""
+    passes, size = settings["gradient_accumulation_steps"], settings["per_device_train_batch_size"]
+    if not passes or not size:  # without a size of the passes it is refused
+        return
+    group = settings["num_generations"]
+    prompts, rest = divmod(size * passes * ranks, group)
+    for_one = size * passes // group  # what run.json has: the number of processes is known to the launcher alone
+    if rest:
+        raise BadInput(
+            f"gradient_accumulation_steps = {passes} with per_device_train_batch_size = {size} on {ranks} GPUs: "
+            f"{size * passes * ranks} completions per step",
+            expected=f"a multiple of num_generations = {group}",
+            hint=f"--set gradient_accumulation_steps={math.ceil(passes / group) * group}",
+        )
+    if given.get("prompts_per_step", prompts) not in (prompts, for_one):
+        raise BadInput(
+            f"prompts_per_step = {given['prompts_per_step']} with gradient_accumulation_steps = {passes}, "
+            f"which make {prompts} prompts per step",
+            expected="one of the two",
+            hint="leave prompts_per_step out",
+        )
+    settings["prompts_per_step"] = prompts
+
+
+def completions_per_generation(settings: Mapping[str, Any], ranks: int) -> int:
+    """The completions that are sampled at once over all GPUs."""
+    step = int(settings["prompts_per_step"] * settings["num_generations"])
+    passes = settings["steps_per_generation"]
+    size = int(settings["generation_batch_size"] or passes * settings["per_device_train_batch_size"] * ranks or step)
+    if settings["generation_batch_size"] and passes:
+        raise BadInput(
+            f"generation_batch_size = {settings['generation_batch_size']} with steps_per_generation = {passes}",
+            expected="one of the two",
+            hint="leave steps_per_generation out",
+        )
+    if (size % step and step % size) or size % settings["num_generations"]:
+        name = "steps_per_generation" if passes else "generation_batch_size"
+        raise BadInput(
+            f"{name} = {settings[name]}: {size} completions per generation for {step} per step",
+            expected=f"a multiple or a divisor of {step} completions, in groups of {settings['num_generations']}",
+            hint=f"--set {name}=0",
+        )
+    return size
+
+
+def updates_per_generation(settings: Mapping[str, Any], ranks: int) -> int:
+    """The optimizer steps that use the same sampled completions."""
+    step = settings["prompts_per_step"] * settings["num_generations"]
+    return max(1, completions_per_generation(settings, ranks) // step) * int(settings["num_iterations"])
+
+
+def count_steps(settings: Mapping[str, Any], prompts: int, ranks: int = 1) -> int:
     """The optimizer steps of a run, as transformers counts them; TRL drops an incomplete batch of prompts."""
     if settings["max_steps"] > 0:
         return int(settings["max_steps"])
-    per_epoch = max(1, prompts // settings["prompts_per_step"] * settings["num_iterations"])
+    sampled = completions_per_generation(settings, ranks) // settings["num_generations"]
+    generations = prompts // sampled
+    per_epoch = max(1, generations * sampled * settings["num_iterations"] // settings["prompts_per_step"])
     return math.ceil(settings["num_train_epochs"] * per_epoch)

@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,20 +131,23 @@ def encode(rows: Sequence[Row], tokenizer: Any, settings: dict[str, Any]) -> lis
     special = adds_special_tokens(
         importlib.metadata.version("trl"), sampling_engine(settings), messages=form == "messages"
     )
+    options = settings.get("chat_template_kwargs") or {}
     keys = [row["prompt"] if form == "text" else json.dumps(row["prompt"]) for row in rows]
     first_rows = dict(zip(reversed(keys), reversed(rows), strict=True))
     encoded: dict[str, list[int]] = {}
     distinct = list(first_rows)
     for start in range(0, len(distinct), BATCH):
         batch = distinct[start : start + BATCH]
-        texts = batch if form == "text" else [_render(first_rows[key], tokenizer) for key in batch]
+        texts = batch if form == "text" else [_render(first_rows[key], tokenizer, options) for key in batch]
         encoded |= zip(batch, tokenizer(texts, add_special_tokens=special)["input_ids"], strict=True)
     return [encoded[key] for key in keys]
 
 
-def _render(row: Row, tokenizer: Any) -> str:
+def _render(row: Row, tokenizer: Any, options: Mapping[str, Any]) -> str:
     try:
-        return str(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False))
+        return str(
+            tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False, **options)
+        )
     except Exception as error:
         roles = ", ".join(message["role"] for message in row["prompt"])
         raise BadInput(

@@ -20,21 +20,20 @@ from typing import Any
 from checks.engines import sampling_engine
 from settings import BadInput
 
-START_TIMEOUT = 240.0  # seconds; TRL's vllm_server_timeout
 PAUSE, REQUEST_TIMEOUT = 2.0, 10.0
 MAX_BYTES = 8 << 20
 
 
-def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], timeout: float = START_TIMEOUT) -> int:
+def wait_for_server(settings: dict[str, Any], note: Callable[[str], None], timeout: float | None = None) -> int:
     """Wait for the server, and return its max_model_len; 0: unknown, or no server is used.
 
-    BadInput where no server answers within `timeout` seconds, or it does not accept weights.
+    BadInput where no server answers within `timeout` seconds (vllm_server_timeout), or it does not accept weights.
     """
     if sampling_engine(settings) != "vllm-server":
         return 0
     address, command = server_address(settings), server_command(settings)
-    base = f"http://{address}"
-    _wait_until_ready(base, command, note, timeout)
+    base = settings["vllm_server_base_url"].rstrip("/") or f"http://{address}"
+    _wait_until_ready(base, command, note, settings["vllm_server_timeout"] if timeout is None else timeout)
     if not isinstance(_value_at(_get_json(f"{base}/get_world_size"), "world_size"), int):
         raise BadInput(
             f"the server at {address} does not accept weights: it has no /get_world_size",
@@ -72,7 +71,9 @@ def check_length(length: int, needed: int, settings: dict[str, Any]) -> None:
 
 
 def server_address(settings: dict[str, Any]) -> str:
-    """HOST:PORT of the server."""
+    """HOST:PORT of the server, or its address without the scheme."""
+    if base := settings["vllm_server_base_url"]:
+        return str(base).partition("://")[2] or str(base)
     return f"{settings['vllm_server_host']}:{settings['vllm_server_port']}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from checks.batches import updates_per_generation
 from checks.engines import sampling_engine
 from memory import formulas
 from memory.formulas import GIB, MicroBatch
@@ -75,8 +76,8 @@ class MemoryPlan:
             parts.append(Part("LoRA", size, reason))
         if sampling_engine(settings) == "transformers-graphs":
             size = 2 if work.precision == "mixed" else work.dtype_bytes
-            cache = formulas.kv_cache_bytes(shape, work.completions, work.prompt + work.completion, size)
-            parts.append(Part("KV cache", cache, f"static for the CUDA graph: {work.completions} completions"))
+            cache = formulas.kv_cache_bytes(shape, work.sampled, work.prompt + work.completion, size)
+            parts.append(Part("KV cache", cache, f"static for the CUDA graph: {work.sampled} completions"))
             if work.precision == "mixed":
                 parts.append(Part("sampling copy", work.parameters * 2, "bfloat16 copy of the float32 weights"))
         if self.ddp:
@@ -166,7 +167,8 @@ class MemoryPlan:
     def _computes_old_logprobs(self) -> bool:
         """Whether TRL computes log-probabilities of the completions before the update."""
         settings = self.settings
-        return settings["beta"] > 0 or settings["num_iterations"] > 1 or settings["use_vllm"]
+        updates = updates_per_generation(settings, self.work.world_size)
+        return settings["beta"] > 0 or updates > 1 or settings["use_vllm"]
 
     def _scoring_parts(self) -> list[Part]:
         work, batch = self.work, self.work.model_pass(backward=False)
@@ -189,24 +191,25 @@ class MemoryPlan:
         work, generation = self.work, sampling_engine(self.settings)
         if generation.startswith("vllm"):
             return []
-        # TRL lets transformers generate all completions of a step at once, whatever the micro-batch.
+        sampled = work.sampled
+        # TRL lets transformers generate all completions sampled at once at once, whatever the micro-batch.
         prefill = MicroBatch(
-            work.completions, work.prompt, 0, work.precision, work.attention, quantized=work.prepared_quantization
+            sampled, work.prompt, 0, work.precision, work.attention, quantized=work.prepared_quantization
         )  # fmt: skip
         length = work.prompt + work.completion
-        cache = formulas.kv_cache_bytes(self.shape, work.completions, length, work.dtype_bytes)
+        cache = formulas.kv_cache_bytes(self.shape, sampled, length, work.dtype_bytes)
         is_static = generation == "transformers-graphs"
         gathered = gathered_sizes(self.shape, work.gathered_bytes).model if work.sharded else 0
-        sampling = work.completions * self.shape.vocab * 4 * 4
+        sampling = sampled * self.shape.vocab * 4 * 4
         return [
             Part("gathered", gathered, "FSDP: the full model, to generate"),
             Part(
                 "KV cache", 0 if is_static else cache // work.device_map_gpus,
-                f"all {work.completions} completions of a step",
+                f"all {sampled} completions sampled at once",
             ),
             Part(
                 "prefill", formulas.inference_activations(self.shape, prefill),
-                f"{work.completions} prompts in one pass",
+                f"{sampled} prompts in one pass",
             ),
             Part("sampling", sampling, "last logits in float32, sorted and normalised"),
         ]  # fmt: skip
@@ -225,7 +228,7 @@ class MemoryPlan:
         length = settings["vllm_max_model_length"] or work.prompt + work.completion
         tensor_parallel = settings["vllm_tensor_parallel_size"]
         group = formulas.kv_cache_bytes(shape, settings["num_generations"], length, 2)
-        full = formulas.kv_cache_bytes(shape, work.completions * tensor_parallel, length, 2)
+        full = formulas.kv_cache_bytes(shape, work.sampled * tensor_parallel, length, 2)
         fixed = weights // tensor_parallel + formulas.VLLM_INSIDE_SHARE
         return fixed + group // tensor_parallel, fixed + int(1.1 * full) // tensor_parallel
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checks.batches import vllm_max_length
+from checks.batches import completions_per_generation, vllm_max_length
 from checks.dtypes import choose_dtype
 from checks.engines import quantization_type, sampling_engine
 from checks.versions import at_least
@@ -60,6 +60,11 @@ class Workload:
         """Return the completions of one process per step."""
         total = self.settings["prompts_per_step"] * self.settings["num_generations"]
         return max(1, math.ceil(total / self.world_size))
+
+    @property
+    def sampled(self) -> int:
+        """Return the completions of one process that are sampled at once."""
+        return max(1, math.ceil(completions_per_generation(self.settings, self.world_size) / self.world_size))
 
     @property
     def micro_batch(self) -> int:

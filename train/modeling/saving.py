@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MERGED = "merged"
 # Settings with local addresses.
-PRIVATE = frozenset({"vllm_server_host", "vllm_server_port", "hub_model_id", "report_to"})
+PRIVATE = frozenset({"vllm_server_host", "vllm_server_port", "vllm_server_base_url", "hub_model_id", "report_to"})
 # PEFT's tests compare merged and unmerged logits within 1e-4 in float32 (tests/testing_common.py).
 FLOAT32_TOLERANCE = 1e-4
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -241,7 +241,7 @@ def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
     known = setting_definitions()
     changed = {}
     for name, value in settings.items():
-        if name in PRIVATE or name not in known or value == known[name].default:
+        if name in PRIVATE or (name in known and value == known[name].default):
             continue
         parts = value if isinstance(value, list) else [value]
         changed[name] = ", ".join(public_value(part) for part in parts)

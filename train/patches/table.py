@@ -22,6 +22,9 @@ from patches.context import PatchContext
 Stage = Literal["model", "policy", "construction", "trainer"]
 Kind = Literal["speed", "correctness", "generation", "measurement"]
 
+# Fields whose computation reads the log-probabilities before the update, or changes those of the loss.
+SCORED_FIELDS = {"off_policy_mask_threshold", "delta", "cast_lm_head_to_fp32", "vllm_importance_sampling_clip_min"}
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -64,6 +67,9 @@ def _single_pass(context: PatchContext) -> bool:
         settings["use_vllm"]
         and settings["vllm_importance_sampling_correction"]
         and settings["num_iterations"] == 1
+        and not SCORED_FIELDS & settings.keys()
+        and not settings["generation_batch_size"]
+        and not settings["steps_per_generation"]
         and not dropout
         and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
         # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.

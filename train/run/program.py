@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from run.directory import RunDirectory, replace_nonfinite
-from settings import BadInput, Recipe, parse_assignments, read_recipe
+from settings import SETTINGS_FILE, BadInput, Recipe, parse_assignments, passed_fields, read_recipe
+from trl_fields import check_release
 
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
 
@@ -83,6 +84,9 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
             settings = settings | parse_assignments(assignments, settings_file)
         found = read_recipe(name)
         settings, summary = check(found, settings)
+        if settings_file == SETTINGS_FILE:
+            for field in passed_fields(settings):
+                check_release(field, given.get("versions") or {}, "settings")
     except BadInput as error:
         print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2

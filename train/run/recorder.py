@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from checks.batches import updates_per_generation
 from run.alarms import Alarms, parse_row
 from run.checkpoints import delete_old_checkpoints, mark_complete
 from run.directory import RunDirectory, Table
@@ -131,7 +132,7 @@ class Recorder(TrainerCallback):
 
     def _updates_left(self, step: int) -> int:
         """The later steps of the run that use the completions of this one again."""
-        return -step % int(self.settings["num_iterations"])
+        return -step % updates_per_generation(self.settings, self.ranks.world_size)
 
     def _write_completions(self) -> None:
         """Summarise and write the completions of a step; none where num_iterations reuses the previous ones."""
@@ -249,7 +250,11 @@ class Recorder(TrainerCallback):
             self.run.note(f"step {state.global_step} could not be saved: {type(error).__name__}: {error}")
         else:
             left = self._updates_left(state.global_step)
-            lost = f", which samples other completions for the next {left} of num_iterations updates" if left else ""
+            lost = (
+                f", which samples other completions for the next {left} updates with the same completions"
+                if left
+                else ""
+            )
             self.run.note(f"saved the state after step {state.global_step}; continue with --resume latest{lost}")
 
     def time_shares(self) -> dict[str, float]:

@@ -6,19 +6,27 @@ The fields of each version were read from its wheel (0.22.2 to 1.16.0, 2026-11-2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checks.batches import check_batches, vllm_max_length
+from checks.batches import (
+    check_batches,
+    completions_per_generation,
+    updates_per_generation,
+    vllm_max_length,
+)
 from checks.engines import ENGINE_SETTINGS, sampling_engine
 from checks.fsdp import fsdp_fields
 from checks.versions import check_sleep
-from settings import BadInput
+from packaging.version import Version
+from settings import BadInput, passed_fields
 from trl_config.importance_sampling import importance_sampling_fields
 from trl_config.loss import loss_fields
 from trl_config.optimizers import check_optimizer
 from trl_config.versions import InstalledVersions, RunContext
+from trl_fields import fields, missing_field, rules
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 
@@ -64,6 +72,7 @@ def make_grpo_arguments(
     if settings["gradient_checkpointing"]:
         # The re-entrant kind computes no gradient through frozen weights (LoRA).
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    _add_passed_fields(arguments, settings, installed, notes)
     arguments |= fsdp_fields(settings, installed.versions, device=at.device, ranks=at.ranks)
     missing = sorted(name for name in arguments if not installed.has(name))
     if missing:
@@ -73,6 +82,22 @@ def make_grpo_arguments(
             hint="envdoctor profiles",
         )
     return arguments, notes
+
+
+def _add_passed_fields(
+    arguments: dict[str, Any], settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]
+) -> None:
+    """Add the user's fields that have no setting of their own. Objects complete those of the trainer."""
+    for name in passed_fields(settings):
+        older = rules()["older_names"].get(name, "")
+        field = older if older and not installed.has(name) else name
+        if not installed.has(field):
+            package = fields()[name].package
+            raise missing_field(name, str(installed.versions.get(package) or installed.trl))
+        if field != name:
+            notes.append(f"{name}: TRL {installed.trl} names it {field}")
+        value, own = settings[name], arguments.get(field)
+        arguments[field] = own | value if isinstance(own, dict) and isinstance(value, dict) else value
 
 
 def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
@@ -90,16 +115,29 @@ def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions
 
 
 def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """One generation per optimizer step: all completions are sampled at once, and trained on in micro-batches."""
+    """The completions of a generation, and the micro-batches of an optimizer step."""
     per_gpu, micro = check_batches(settings, ranks)
+    _check_save_steps(settings, ranks)
+    sampled = completions_per_generation(settings, ranks)
     by_steps = settings["max_steps"] > 0
     length = {name: settings[name] for name in (["max_steps"] if by_steps else ["num_train_epochs"])}
     return length | {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": per_gpu // micro,
+        **({"generation_batch_size": sampled} if sampled != per_gpu * ranks else {}),
         "num_generations": settings["num_generations"],
         "num_iterations": settings["num_iterations"],
     }
+
+
+def _check_save_steps(settings: Mapping[str, Any], ranks: int) -> None:
+    every, updates = settings["save_steps"], updates_per_generation(settings, ranks)
+    if every % updates:
+        raise BadInput(
+            f"save_steps = {every} with {updates} optimizer steps per generation",
+            expected="a multiple: a checkpoint does not contain the completions of a started generation",
+            hint=f"--set save_steps={math.ceil(every / updates) * updates}",
+        )
 
 
 def _optimisation(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
@@ -108,11 +146,20 @@ def _optimisation(settings: Mapping[str, Any], installed: InstalledVersions) -> 
     return {
         "learning_rate": settings["learning_rate"],
         "lr_scheduler_type": settings["lr_scheduler_type"],
-        "warmup_steps": settings["warmup_steps"],
+        **_warm_up(settings["warmup_steps"], installed),
         "optim": settings["optim"],
         "weight_decay": settings["weight_decay"],
         "max_grad_norm": settings["max_grad_norm"],
     }
+
+
+def _warm_up(steps: float, installed: InstalledVersions) -> dict[str, Any]:
+    """Below 1 a share of all steps: in transformers 5 by the same field, in 4 by another one."""
+    if steps >= 1 or not steps:
+        return {"warmup_steps": int(steps)}
+    version = installed.versions.get("transformers")
+    by_ratio = version is not None and version < Version("5") and installed.has("warmup_ratio")
+    return {"warmup_ratio" if by_ratio else "warmup_steps": steps}
 
 
 def _generation(
@@ -158,7 +205,8 @@ def _paged(
 
 
 def _server(settings: Mapping[str, Any]) -> dict[str, Any]:
-    address = {name: settings[name] for name in ("vllm_server_host", "vllm_server_port")}
+    names = ["vllm_server_base_url"] if settings["vllm_server_base_url"] else ["vllm_server_host", "vllm_server_port"]
+    address = {name: settings[name] for name in (*names, "vllm_server_timeout")}
     return {"use_vllm": True, "vllm_mode": "server"} | address
 
 
