@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from memory.config import parse_config
-from memory.config_sources import MAX_CONFIG_BYTES, known_models, read_shape
+from memory.config_sources import MAX_CONFIG_BYTES, known_models, parse_known, read_shape
 from memory.formulas import (
     CUDA_CONTEXT,
     FOUR_BIT_BYTES,
@@ -154,6 +154,25 @@ def test_parameters_of_gpt_oss_20b() -> None:
 )
 def test_known_models_have_their_published_counts(name: str, parameters: int) -> None:
     assert sum(count_parameters(read_shape(name)[0]).values()) == parameters
+
+
+def test_the_context_of_a_known_model_is_read_or_unknown() -> None:
+    """transformers' default for a Llama is 2048, Llama 3.1 has 131072."""
+    found = {name: read_shape(name)[0] for row in known_models() for name in row["names"]}
+    assert found["meta-llama/Llama-3.1-8B-Instruct"].max_positions == 131072
+    assert (found["Qwen/Qwen2.5-7B"].max_positions, found["Qwen/Qwen2.5-7B-Instruct"].max_positions) == (
+        131072,
+        32768,
+    )
+    assert [name for name, shape in found.items() if not shape.max_positions] == [
+        "openai/gpt-oss-120b",
+        "unsloth/gpt-oss-120b",
+    ]
+    for name, shape in found.items():
+        assert not any("transformers' default" in note for note in shape.notes), name
+        assert any("is not known" in note for note in shape.notes) is (shape.max_positions == 0)
+    settings = defaults(model="meta-llama/Llama-3.1-8B-Instruct", max_seq_length=8192)
+    assert plan(found["meta-llama/Llama-3.1-8B-Instruct"], settings, card(140), trl="1.16.0")["peak"] > 0
 
 
 def test_gpt_oss_weights_as_published() -> None:
@@ -698,7 +717,9 @@ def test_plans_are_as_recorded() -> None:
     for row in known_models():
         for name, changed in (("full", {}), ("LoRA", LORA | {"gradient_checkpointing": True}), ("4 bits", NF4)):
             try:
-                result: Any = plan(parse_config(row["config"]), defaults(**BARE | changed), card(80), trl="1.16.0")
+                result: Any = plan(
+                    parse_known(row, row["names"][0]), defaults(**BARE | changed), card(80), trl="1.16.0"
+                )
             except BadInput as error:
                 result = error.message
             found[f"{row['names'][0]}, {name}"] = result
@@ -707,7 +728,7 @@ def test_plans_are_as_recorded() -> None:
 
 
 def test_parameter_counts_are_as_recorded() -> None:
-    shapes = {row["names"][0]: parse_config(row["config"]) for row in known_models()}
+    shapes = {row["names"][0]: parse_known(row, row["names"][0]) for row in known_models()}
     found = {name: [dataclasses.asdict(shape), count_parameters(shape)] for name, shape in shapes.items()}
     assert_as_recorded("model-shapes", found)
 

@@ -116,6 +116,9 @@ class _ConfigParser:
         dense_layers = self.count_dense_layers(layers) if experts else layers
         window, sliding_layers = self.sliding_window(layers)
         bitsandbytes_type, double_quantization = self.bitsandbytes_options()
+        positions = self.number("max_position_embeddings", default=0, minimum=0)
+        if not positions:
+            self.notes.append("the model's context (max_position_embeddings) is not known, and not checked")
         return ModelShape(
             model_type=self.type, vocab=self.number("vocab_size"), hidden=hidden, layers=layers, heads=heads,
             kv_heads=kv_heads, head_dim=head_dim,
@@ -131,7 +134,7 @@ class _ConfigParser:
             mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
             sliding_window=window, sliding_layers=sliding_layers, quant_method=self.quant_method(),
             bitsandbytes_type=bitsandbytes_type, double_quantization=double_quantization,
-            max_positions=self.number("max_position_embeddings", default=0, minimum=0),
+            max_positions=positions,
             notes=tuple(self.notes),
         )  # fmt: skip
 

@@ -42,8 +42,7 @@ def read_shape(
         return parse_config(_read_json(cached), str(cached)), str(cached)
     known = {name: row for row in known_models() for name in row["names"]}
     if model in known:
-        row = known[model]
-        return parse_config(row["config"], f"known_models.toml: {model}"), row["source"]
+        return parse_known(known[model], model), known[model]["source"]
     matches = difflib.get_close_matches(model, list(known), 1)
     suggestion = f" (did you mean {matches[0]!r}?)" if matches else ""
     expected = "a directory with config.json, a config.json, a Hub model, or one of " + ", ".join(sorted(known))
@@ -67,6 +66,12 @@ def known_models() -> list[dict[str, Any]]:
     """Return the rows of known_models.toml."""
     rows: list[dict[str, Any]] = tomllib.loads(KNOWN_MODELS.read_text(encoding="utf-8"))["model"]
     return rows
+
+
+def parse_known(row: dict[str, Any], name: str) -> ModelShape:
+    """The shape of a model in known_models.toml. A row is no complete config.json: what it lacks is unknown."""
+    positions = row.get("max_positions", {}).get(name)
+    return parse_config({**row["config"], "max_position_embeddings": positions}, f"known_models.toml: {name}")
 
 
 def find_cached(model: str, environment: Any) -> Path | None:
