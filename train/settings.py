@@ -102,7 +102,10 @@ def expand_user(path: str) -> Path:
 
 
 def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> dict[str, Any]:
-    """Parse `--set KEY=VALUE` by the types of the defaults. Sample: ["max_steps=5", "report_to=wandb"]."""
+    """Parse `--set KEY=VALUE` by the types of the defaults. A list that is given again is extended.
+
+    Sample: ["max_steps=5", "report_to=wandb"].
+    """
     given: dict[str, Any] = {}
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
@@ -110,7 +113,8 @@ def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> 
             raise BadInput(
                 f"--set {assignment}", expected="KEY=VALUE, as max_steps=100", hint="envdoctor train --settings"
             )
-        given[key] = parse_value(_find_setting(key, "--set", file, text), text)
+        value = parse_value(_find_setting(key, "--set", file, text), text)
+        given[key] = given[key] + value if isinstance(value, list) and value and key in given else value
     return given
 
 

@@ -93,7 +93,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # no
     checkpoint = checkpoints.choose(resume) if resume else None
     first_step = step_of(checkpoint)
     inventory = detect_inventory(settings, children)
-    context, context_notes = build_launch_context(run, settings, version, inventory, checkpoint)
+    context, context_notes = build_launch_context(run, settings, version, inventory, checkpoint, recipe=name)
     options, option_notes = verl_options(settings, version, context)
     module, config = trainer_module(settings["task"], version)
     overrides = format_overrides(options, [*settings["options"], "hydra.run.dir=verl"])

@@ -185,3 +185,12 @@ def test_verl_keeps_its_own_names() -> None:
     assert parse_assignments(["sharding=fsdp2", "attn_implementation=sdpa"], "verl_settings.toml")
     with pytest.raises(BadInput, match="lr_warmup_share is named warmup_ratio"):
         parse_assignments(["lr_warmup_share=0.1"], "verl_settings.toml")
+
+
+def test_a_list_that_is_set_twice_is_extended() -> None:
+    given = ["rewards=length,gsm8k", "max_steps=3", "rewards=m:f", "stop_on=collapse", "stop_on=", "max_steps=4"]
+    assert parse_assignments(given) == {"rewards": ["length", "gsm8k", "m:f"], "max_steps": 4, "stop_on": []}
+    options = ["options=trainer.val_before_train=false", "options=++data.seed=3"]
+    assert parse_assignments(options, "verl_settings.toml") == {
+        "options": ["trainer.val_before_train=false", "++data.seed=3"]
+    }

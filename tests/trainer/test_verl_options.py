@@ -308,18 +308,29 @@ LLAMA_8B = {
 }  # fmt: skip
 
 
+def test_names_of_the_users_tracker_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    settings = settings_of("verl-grpo", model=str(tmp_path), attn_implementation="sdpa", vllm_tensor_parallel_size=0)
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("WANDB_NAME", "seed 3")
+    inventory = Inventory(8, 80.0, "NVIDIA H100", flash_attention=False, cpus=96)
+    run = RunDirectory(tmp_path / "runs/first")
+    context, _ = build_launch_context(run, settings, Version("0.7.1"), inventory, None, recipe="verl-grpo")
+    assert (context.project, context.experiment) == ("mine", "seed 3")
+
+
 def test_launch_context_of_a_resumed_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
     settings = settings_of("verl-grpo", model=str(tmp_path), attn_implementation="sdpa", vllm_tensor_parallel_size=0)
     run = RunDirectory(tmp_path / "runs/first")
     checkpoint = run.checkpoints / "global_step_20"
     inventory = Inventory(8, 80.0, "NVIDIA H100", flash_attention=False, cpus=96)
-    context, _ = build_launch_context(run, settings, Version("0.7.1"), inventory, checkpoint)
+    context, _ = build_launch_context(run, settings, Version("0.7.1"), inventory, checkpoint, recipe="verl-grpo")
     assert context == LaunchContext(
         train_file=f"{run.path}/data/train.parquet",
         held_out_file=f"{run.path}/data/held_out.parquet",
         checkpoints=str(run.checkpoints),
-        project="envdoctor",
+        project="envdoctor-verl-grpo",
         experiment="first",
         nodes=1,
         gpus=8,

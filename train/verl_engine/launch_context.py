@@ -26,7 +26,13 @@ ON_CPU = "trainer.device=cpu"  # option for tests without a GPU, in versions tha
 
 
 def build_launch_context(
-    run: RunDirectory, settings: Mapping[str, Any], version: Version, inventory: Inventory, checkpoint: Path | None
+    run: RunDirectory,
+    settings: Mapping[str, Any],
+    version: Version,
+    inventory: Inventory,
+    checkpoint: Path | None,
+    *,
+    recipe: str,
 ) -> tuple[LaunchContext, list[str]]:
     """Return (context, notes on values that were chosen automatically)."""
     check_trl(version)
@@ -45,8 +51,9 @@ def build_launch_context(
         train_file=str(run.path / "data/train.parquet"),
         held_out_file=str(run.path / "data/held_out.parquet"),
         checkpoints=str(run.checkpoints),
-        project="envdoctor",
-        experiment=run.path.name,
+        # verl passes both to every tracker, W&B's variables would have no effect.
+        project=os.environ.get("WANDB_PROJECT") or f"envdoctor-{recipe}",
+        experiment=os.environ.get("WANDB_NAME") or run.path.name,
         nodes=settings["nodes"],
         gpus=gpus,
         cpus=inventory.cpus if has_devices else 0,  # a dry run on a login node does not know the CPUs

@@ -85,9 +85,13 @@ def preparation_rows(spec: RunSpec, job: JobOptions, *, several: bool, cpus: boo
     """Return the lines that load modules and set variables."""
     rows: list[Row] = [(f"module load {shlex.quote(name)}", "as requested") for name in job.modules]
     profile = [Variable(name, value, "the environment's profile") for name, value in spec.environment.items()]
-    generated = [*([SHUTDOWN] if several else []), *plan_reporters(spec, {})]
-    variables = [*profile, *(variable for variable in generated if variable.name not in spec.environment)]
+    variables = [*profile, *([SHUTDOWN] if several and SHUTDOWN.name not in spec.environment else [])]
     rows += [(variable.line.partition("  # ")[0], variable.reason) for variable in variables]
+    rows += [
+        # --export=ALL passes the submitter's variables, which take precedence.
+        (f"export {tracker.name}=${{{tracker.name}:-{shlex.quote(str(tracker.value))}}}", tracker.reason)
+        for tracker in plan_reporters(spec, spec.environment)
+    ]
     if cpus or any(parse_option(option)[0] == "cpus-per-task" for option in job.options):
         rows.append(
             (

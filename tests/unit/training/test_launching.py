@@ -162,7 +162,14 @@ def test_wandb_names_are_set_only_with_report_to_wandb() -> None:
     assert "WANDB_PROJECT" not in lines_of(
         plan_launch(LaunchOptions(), reporting, context_with(environ={"WANDB_PROJECT": "mine"}))
     )
-    assert "export WANDB_NAME=sort-1" in job_text(spec=reporting)
+    job = job_text(spec=reporting)
+    assert "export WANDB_NAME=${WANDB_NAME:-sort-1} " in job
+    spaced = msgspec.structs.replace(reporting, directory="/runs/my run's")
+    exports = [line for line in job_text(spec=spaced).splitlines() if line.startswith("export WANDB_")]
+    script = "\n".join([*exports, 'printf "%s\\n" "$WANDB_PROJECT" "$WANDB_NAME"'])
+    for own, printed in (({}, ["envdoctor-sort", "my run's"]), ({"WANDB_PROJECT": "mine"}, ["mine", "my run's"])):
+        done = subprocess.run(["bash", "-c", script], env=own, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == printed
 
 
 def test_notes_list_kept_variables() -> None:
