@@ -75,6 +75,7 @@ def _record_node_gpus(section: Section, labels: dict[str, str]) -> None:
 
 
 SLURM_FIELD = re.compile(r"([A-Z][A-Za-z:/]{1,24})=(.*?)(?=\s+[A-Z][A-Za-z:/]{1,24}=|\s*$)")
+JOB_FAILURE = re.compile(r"JobState=(?:OUT_OF_MEMORY|TIMEOUT|NODE_FAIL|FAILED|BOOT_FAIL)")
 GRES = re.compile(r"gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?):(\d{1,2})\b")
 
 
@@ -96,7 +97,7 @@ def parse_slurm(lines: list[Line]) -> Section | None:
         nodes += line.text.startswith("NodeName=")
         found = SLURM_FIELD.findall(line.text) if inside or starts else []
         inside = bool(found)
-        if found:
+        if found and not JOB_FAILURE.search(line.text):  # the state of a failed job is a symptom
             section.consumed.add(line.number)
         if nodes <= 1:
             for name, value in found:

@@ -223,6 +223,8 @@ def record_python_version(section: Section, text: str) -> None:
         section.set_fact("system.architecture", "x86_64")
     elif "ARM64" in text:
         section.set_fact("system.architecture", "arm64")
+    if "MSC v." in text:
+        section.set_fact("system.os", "Windows", "from Python's compiler")
 
 
 def _record_cuda(section: Section, fields: dict[str, str]) -> None:

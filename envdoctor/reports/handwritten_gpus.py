@@ -18,6 +18,7 @@ MAX_GPUS = 64
 def record_gpus(section: Section, value: str) -> bool:
     """Record the GPUs of a phrase, with MIG mode and compute capability. Returns False if it names no GPU."""
     capability = _capability(value)
+    value = re.sub(r"[\[\]\"']", "", value) if value[:1] == "[" else value  # a list of JSON or Python
     value = value.partition(" | ")[0]  # `NVIDIA GB200 | SM100 | 152 SMs | 184.3 GiB` of FlashInfer
     parts = re.split(
         r"\s*(?:[,;+/]|\band\b|&)\s*", PARENTHESES.sub(lambda match: re.sub("[,;+/&]", " ", match[0]), value)

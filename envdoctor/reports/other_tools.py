@@ -7,6 +7,7 @@ import re
 from envdoctor.reports.collect_env import record_python_version
 from envdoctor.reports.gpus import clean_name, is_gpu_name, record_torch_device
 from envdoctor.reports.nvidia_smi import PCI_BUS_ID
+from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section, dotted_version, first_group
 
 AMD_HEADINGS = (
@@ -17,6 +18,7 @@ AMD_NAME = re.compile(
     r"(?:Card [Ss]eries|Card model|Marketing Name|Market Name|MARKET_NAME|Device Name)\s*:\s*"
     r"(.*(?:AMD|Radeon|Instinct|gfx).*)$"
 )
+AMD_COMMAND = re.compile(r"^(?:sudo )?(?:amd-smi|rocm-smi|rocminfo)\b")
 AMD_ROW = re.compile(
     r"\d{1,2}\s+(?:\d{1,2}\s+)?(?:\[0x|0x)[0-9a-f]{2,6}|GPU\[\d{1,2}\]\s*:|={20,}|[= ]{8,}\S.{0,60}[= ]{8,}$"
     r"|Device\s+(?:Node|\[Model)|GPU\s+Temp\s+|\(DID,"
@@ -40,7 +42,9 @@ def parse_amd_tools(lines: list[Line]) -> Section | None:
             found = True
         elif match := AMD_NAME.search(text):
             name, found = name or match[1].strip(" |\t")[:60], True
-        elif not (found and (AMD_ROW.match(text) or line.key == "driver version")):
+        elif AMD_COMMAND.search(extract_command(text)):
+            found = True
+        elif not (found and (AMD_ROW.match(text) or line.key in ("driver version", "gpu", "bdf", "uuid"))):
             continue
         section.consumed.add(line.number)
     if not found:
@@ -62,7 +66,7 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     |        | Device UUID: GPU-d6a2c177-4cd8-8d01-0310-79f2720f37de                |
     ```
 
-    Without the table: `GPU ID: 0`, and below it `Name: Quadro RTX 5000`.
+    Without the table: `GPU ID: 0`, and below it `Name: Quadro RTX 5000`. Of `dcgmi diag` the driver is read.
     """
     section = Section("dcgmi discovery")
     index = -1
@@ -77,10 +81,13 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
             section.set_gpu_fact(index, "name", clean_name(line.value))
         elif index >= 0 and (match := DCGM_FIELD.match(line.text)):
             section.set_gpu_fact(index, "pci_bus" if match[1] == "PCI Bus ID" else "uuid", match[2])
+        elif driver := first_group(r"^\| Driver Version Detected\s+\| (\d{3}\.[\d.]{2,12})", line.text):
+            section.kind = "dcgmi diag"
+            section.set_fact("driver.version", driver)
         elif "Device Information" not in line.text:
             continue
         section.consumed.add(line.number)
-    return section if section.gpus else None
+    return section if section.gpus or section.facts else None
 
 
 PCI_DEVICE = re.compile(
@@ -152,6 +159,8 @@ def parse_comfyui_log(lines: list[Line]) -> Section | None:
         if line.key == "device" and line.value.startswith(("cuda:", "mps", "cpu", "xpu")):
             if not record_torch_device(section, line.value):
                 continue
+        elif line.key == "comfyui version" and section.add_distribution("comfyui", line.value):
+            pass
         elif line.text.startswith("** ") and line.key == "platform":
             section.set_fact("system.os", line.value if line.value in ("Windows", "Darwin") else None)
         elif line.text.startswith("** ") and line.key == "python executable":

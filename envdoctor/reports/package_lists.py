@@ -108,11 +108,11 @@ def parse_package_lists(lines: list[Line]) -> list[Section]:
         _add_run(sections, run, current)
         run = []
         if new_kind:
-            current = new_kind
-            section = sections.setdefault(new_kind, Section(new_kind))
+            current = current if (new_kind, current) == ("pip list", "uv pip list") else new_kind  # its header
+            section = sections.setdefault(current, Section(current))
             section.consumed.add(line.number)
         elif _is_list_decoration(line.text):
-            _record_uv_environment(sections, current, line)
+            current = _record_uv_environment(sections, current, line)
         else:
             current = ""
     return [section for section in sections.values() if section.distributions]
@@ -196,14 +196,16 @@ def _is_list_decoration(text: str) -> bool:
     )
 
 
-def _record_uv_environment(sections: dict[str, Section], current: str, line: Line) -> None:
-    """uv names its environment: `Using Python 3.11.13 environment at: /home/user/envs/nano`."""
-    if current and current in sections:
-        sections[current].consumed.add(line.number)
+def _record_uv_environment(sections: dict[str, Section], current: str, line: Line) -> str:
+    """uv names its environment: `Using Python 3.11.13 environment at: /home/user/nano`. Returns the kind of list."""
     if version := first_group(r"^Using (?:C?Python) (\d\.\d{1,2}\.\d{1,2})", line.text):
-        section = sections.setdefault(current or "uv pip list", Section(current or "uv pip list"))
+        current = current or "uv pip list"
+        section = sections.setdefault(current, Section(current))
         section.set_fact("stack.python_version", version)
         section.set_fact("stack.python", first_group(r"environment at:? (\S{1,200})$", line.text))
+    if current in sections:
+        sections[current].consumed.add(line.number)
+    return current
 
 
 def parse_pip_show(lines: list[Line]) -> Section | None:

@@ -43,7 +43,9 @@ PREFIXES = (
     re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\s+"),
     re.compile(r"\[\s{0,8}\d{1,9}\.\d{3,9}\]\s"),  # dmesg: `[  123.456789] `
     re.compile(r"\[(?!pip|conda|uv|WARN)[A-Za-z][\w .()/-]{0,40}\]\s"),  # name of a logger: `[train] `
-    re.compile(r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \S{1,60} (?=kernel: |NVRM)(?:kernel: )?"),  # journalctl
+    re.compile(
+        r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \S{1,60} (?:(?=NVRM)|kernel: |[\w./@-]{1,60}\[\d{1,9}\]: ?)"
+    ),  # journalctl: `Mar 01 12:00:00 gpu01 serve.sh[4123]: `
     re.compile(r"[│┃╎]\s?"),
 )
 PREFIX_STARTS = frozenset("[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")

@@ -13,13 +13,15 @@ COLLECT_ENV = re.compile(
     r"|GCC version|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available"
     r"|CUDA runtime version|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version"
     r"|cuDNN version|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU"
-    r"|Versions of relevant libraries|vLLM Version|vLLM Build Flags) ?: |\[(?:pip3?|conda)\] )"
+    r"|Versions of relevant libraries|ROCM Version|vLLM Version|vLLM Build Flags)\s{0,30}: |\[(?:pip3?|conda)\] "
+    r"|(?:LD_LIBRARY_PATH|OMP_NUM_THREADS|(?:CUDA|NCCL|VLLM|TORCH|PYTORCH|NVIDIA|MKL)_\w{2,40})=)"
     r"|\s+={10,}[^=]{3,40}={10,}\s"
 )
 CHECK_ENV = re.compile(  # of sglang
     r"\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC|CUDA Driver Version"
     r"|PyTorch|NVIDIA Topology|Hypervisor vendor|ulimit soft): |[a-z][\w-]{1,40}: (?:\d{1,4}\.\d|Module Not Found))"
 )
+WRAPPED_HEADER = re.compile(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
 TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
 LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
 
@@ -34,7 +36,26 @@ def unfold_lines(raw: list[str]) -> list[str]:
     """The lines of a text, where several lines on one line are separate again."""
     if any("nvidia_smi_log" in line for line in raw[:2000]):
         raw = [_listing_line(line) for line in raw]
+    if any(WRAPPED_HEADER.match(line) for line in raw):
+        raw = _join_rows(raw)
     return [part for line in raw for part in (_unfold(line) if len(line) >= MIN_CHARACTERS else expand_json(line))]
+
+
+def _join_rows(raw: list[str]) -> list[str]:
+    """The rows of a table that a narrow terminal or a page wrapped."""
+    joined: list[str] = []
+    for line in raw:
+        row = joined[-1] if joined else ""
+        is_part = row.startswith(("|", "+")) and (_ends_row(line) or not _ends_row(row))
+        if is_part and not line.startswith(("| ", "+-", "|-", "|=", "Traceback")):
+            joined[-1] += line
+        else:
+            joined.append(line)
+    return joined
+
+
+def _ends_row(text: str) -> bool:
+    return text.rstrip().endswith(("|", "+"))
 
 
 def _listing_line(line: str) -> str:
