@@ -81,7 +81,7 @@ COMMANDS = (
         "lock.LockResult": "locks.render_locks",
     }, has_findings=True),
     Command("audit", "Audit requirements, guides, locks and venvs", {
-        "audit.AuditResult": "audit.render_audit", "audit.AuditsResult": "audit.render_audits",
+        "audit_file.AuditResult": "audit.render_audit", "audit.AuditsResult": "audit.render_audits",
     }, has_findings=True),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,

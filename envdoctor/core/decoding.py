@@ -16,14 +16,18 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 MAX_FILE_BYTES = SMALL_FILE_BYTES
 MAX_LINE_LENGTH, MAX_LINE_DOTS = 8000, 100  # tomllib takes quadratic time for a dotted key
+QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
-def read_text(path: Path, *, expected: str, hint: str, inside: Path | None = None) -> str:
-    """The text of a regular file that the user named, up to 4 MiB. `inside`: the folder in which it must lie."""
+def read_text(
+    path: Path, *, expected: str, hint: str, inside: Path | None = None, max_bytes: int = MAX_FILE_BYTES
+) -> str:
+    """The text of a regular file that the user named. `inside`: the folder in which it must lie."""
     try:
-        return read_file(path, MAX_FILE_BYTES, inside=inside).decode("utf-8-sig")  # Windows writes a byte order mark
+        return read_file(path, max_bytes, inside=inside).decode("utf-8-sig")  # Windows writes a byte order mark
     except UnsuitableFile as error:
-        raise BadInput(f"{path} is {error.strerror}", expected=f"{expected}, below 4 MiB", hint=hint) from error
+        limit = f"below {max_bytes >> 20} MiB"
+        raise BadInput(f"{path} is {error.strerror}", expected=f"{expected}, {limit}", hint=hint) from error
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
     except UnicodeDecodeError as error:
@@ -59,9 +63,12 @@ def parse_toml(text: str, *, source: str, expected: str, hint: str) -> dict[str,
     import tomllib
 
     for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > MAX_LINE_LENGTH or line.count(".") > MAX_LINE_DOTS:
+        dots = line.count(".") if len(line) <= MAX_LINE_LENGTH else 0
+        if dots > MAX_LINE_DOTS:  # those of strings do not count
+            dots = QUOTED.sub("", line).count(".")
+        if len(line) > MAX_LINE_LENGTH or dots > MAX_LINE_DOTS:
             raise BadInput(
-                f"{source}, line {number}: a line of {len(line)} characters and {line.count('.')} dots",
+                f"{source}, line {number}: a line of {len(line)} characters and {dots} dots",
                 expected=f"at most {MAX_LINE_LENGTH} characters and {MAX_LINE_DOTS} dots",
                 hint=hint,
             )

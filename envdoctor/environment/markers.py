@@ -24,7 +24,7 @@ class Markers:
 
     def __init__(self, python_version: str, machine: str = "", extra: str = "") -> None:
         full = python_version if python_version.count(".") >= 2 else f"{python_version or '3'}.0"
-        self._environment = {
+        self.environment = {
             "implementation_name": "cpython",
             "implementation_version": full,
             "os_name": "posix",
@@ -60,14 +60,14 @@ class Markers:
         from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 
         try:
-            return Marker(marker).evaluate(self._environment)
+            return Marker(marker).evaluate(self.environment)
         except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
             return True  # a superfluous requirement is visible to the user, a missing one is not
 
     def _evaluate_usual(self, marker: str) -> bool | None:
         """The value of a marker of a usual form, else None: importing packaging's parser takes 12 ms."""
         if "extra" in marker:
-            return False if not self._environment["extra"] and _requires_extra(marker) else None
+            return False if not self.environment["extra"] and _requires_extra(marker) else None
         if "(" in marker or (" and " in marker and " or " in marker):
             return None
         values = [self._compare(part) for part in re.split(" and | or ", marker)]
@@ -79,7 +79,7 @@ class Markers:
         variable, *rest = comparison.split(" ")
         if len(rest) != 2 or rest[0] not in OPERATORS or rest[1][:1] not in ("'", '"') or rest[1][0] != rest[1][-1]:
             return None
-        symbol, value, actual = rest[0], rest[1][1:-1], self._environment.get(variable, "")
+        symbol, value, actual = rest[0], rest[1][1:-1], self.environment.get(variable, "")
         if variable in NAMES and symbol in ("==", "!=") and value.isidentifier():
             return bool(OPERATORS[symbol](actual, value))
         versions = [text.split(".") for text in (actual, value)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
 
@@ -38,7 +38,16 @@ from envdoctor.manifests.interpreter import EnvironmentState
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
 
-__all__ = ["GUIDE_RULES", "CorrectedSet", "DroppedPackage", "GuideAudit", "Step", "audit_guide", "broken_rules"]
+__all__ = [
+    "GUIDE_RULES",
+    "CorrectedSet",
+    "DroppedPackage",
+    "GuideAudit",
+    "Step",
+    "audit_guide",
+    "audit_paths",
+    "broken_rules",
+]
 
 
 class Step(Record, frozen=True):
@@ -91,16 +100,13 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
             f"{name} has more than {MAX_FILE_BYTES >> 20} MiB", expected="a setup guide in Markdown", hint="split it"
         )
     guide = parse_guide(text, name)
-    return _audit_paths(guide, parse_paths(guide, text, name), machine, today)
+    return audit_paths(guide, parse_paths(guide, text, name), machine, today)
 
 
-def audit_parsed_guide(guide: Guide, *, machine: Machine | None = None, today: date | None = None) -> GuideAudit:
-    """Audit a guide without alternatives, or what a reader of another format returns in its place."""
-    return _audit_paths(guide, [guide], machine, today)
-
-
-def _audit_paths(guide: Guide, paths: list[Guide], machine: Machine | None, today: date | None) -> GuideAudit:
-    """Audit each path through a guide as an environment of its own."""
+def audit_paths(
+    guide: Guide, paths: Sequence[Guide], machine: Machine | None = None, today: date | None = None
+) -> GuideAudit:
+    """Audit each path through a guide, or what a reader of another format returns, as an environment of its own."""
     day = (today or date.today()).isoformat()
     contexts = [build_context(path, machine, day) for path in paths]
     findings = join_findings([(context.guide, evaluate_guide(context)) for context in contexts])

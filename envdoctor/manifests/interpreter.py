@@ -88,6 +88,7 @@ class GuideInterpreter:
         self.current = ""  # key of the active environment
         self.outside_dockerfile = ""  # key of the environment to return to at the end of a Dockerfile
         self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
+        self.base_stages: set[str] = set()  # keys of the stages from which a later one starts
         self.variables: dict[str, str] = {}
         self.system_packages: set[str] = set()
         self.installs: list[InstallStep] = []
@@ -115,7 +116,9 @@ class GuideInterpreter:
                 self._install_system_packages(action)
             elif isinstance(action, Download) and action.file.endswith(".run"):
                 self._detect_toolkit(action.file)
-        final_states = tuple(state for state in self.states.values() if state.packages)
+        final_states = tuple(
+            state for key, state in self.states.items() if state.packages and key not in self.base_stages
+        )
         return GuideTrace(self.platform, self.driver, self.today, tuple(self.installs), final_states)
 
     @property
@@ -189,6 +192,7 @@ class GuideInterpreter:
             self.outside_dockerfile = self.current
         if action.in_dockerfile and not action.tag and action.name in self.stages:
             base = self.states[self.stages[action.name]]
+            self.base_stages.add(self.stages[action.name])
             self.current = f"stage:{action.line}"
             self.states[self.current] = base
             self.stages |= {action.stage: self.current} if action.stage else {}

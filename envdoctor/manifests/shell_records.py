@@ -74,4 +74,4 @@ def has_replaced_bound(text: str) -> bool:
 
 def is_known(text: str) -> bool:
     """Whether a word has no part that only a shell on the target machine can determine."""
-    return not re.search(r"[$`]|<[A-Za-z]", text)
+    return not re.search(r"[$`{]|<[A-Za-z]", text)

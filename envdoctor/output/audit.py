@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from envdoctor.commands.audit import AuditResult, AuditsResult
+from envdoctor.commands.audit import AuditsResult
+from envdoctor.commands.audit_file import AuditResult
 from envdoctor.commands.audit_fix import FixedSet
 from envdoctor.output.findings import finding_lines
 from envdoctor.output.text import Part, Text, count, indent
@@ -10,12 +11,12 @@ from envdoctor.output.text import Part, Text, count, indent
 
 def render_audit(result: AuditResult) -> list[Part]:
     """Findings in the order of the lines, then the corrected requirements and the written files."""
-    steps = f"{count(len(result.steps), 'step')}, " if result.steps else ""
-    parts: list[Part] = [
-        Text.assemble((result.name, "title"), f"  {result.kind}: {steps}{count(len(result.findings), 'finding')}")
-    ]
+    verdict = f"{coverage_text(result)}, {count(len(result.findings), 'finding')}"
+    parts: list[Part] = [Text.assemble((result.name, "title"), f"  {result.kind}: {verdict}")]
+    unread = result.coverage.unread
     if not result.findings:
-        parts.append(Text.assemble(("  ✓ ", "ok"), "no problems found"))
+        parts.append(Text.assemble(("  ✓ ", "ok"), f"no problems found{' in what was read' if unread else ''}"))
+    parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
     for finding in result.findings:
         parts += finding_lines(finding)
     for solved in result.sets:
@@ -25,6 +26,14 @@ def render_audit(result: AuditResult) -> list[Part]:
         parts += [indent(Text(requirement)) for requirement in result.requirements]
     parts += [Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in result.written]
     return [*parts, *(Text.assemble(("! ", "warning"), note) for note in result.notes)]
+
+
+def coverage_text(result: AuditResult) -> str:
+    """How much was read: `174 packages and 3 steps read`."""
+    coverage = result.coverage
+    parts = [count(coverage.packages, "package")] if coverage.packages or not coverage.steps else []
+    parts += [count(coverage.steps, "step")] if coverage.steps else []
+    return f"{' and '.join(parts)} read"
 
 
 def _render_set(solved: FixedSet) -> list[Part]:
@@ -49,10 +58,22 @@ def _render_set(solved: FixedSet) -> list[Part]:
 
 
 def render_audits(result: AuditsResult) -> list[Part]:
-    """The files with findings in their order, then the others in a line each."""
-    clean = [audit for audit in result.audits if not audit.findings]
-    parts = [part for audit in result.audits if audit.findings for part in (*render_audit(audit), Text(""))]
-    for audit in clean:
-        parts += [Text.assemble(("✓ ", "ok"), (audit.name, "title"), f"  {audit.kind}: no problems found")]
-    parts += [Text.assemble("- ", (name, "title"), "  skipped: it installs nothing") for name in result.skipped]
-    return parts
+    """The files with findings in their order, then the differences between files, then the others in a line each."""
+    parts: list[Part] = []
+    for audit in result.audits:
+        if audit.findings:
+            parts += [*render_audit(audit), Text("")]
+    for finding in result.differences:
+        parts += finding_lines(finding)
+    parts += [Text("")] if result.differences else []
+    for audit in result.audits:
+        if not audit.findings:
+            unread = audit.coverage.unread
+            text = f"  {audit.kind}: {coverage_text(audit)}, no problems found{' in that' if unread else ''}"
+            parts.append(Text.assemble(("✓ ", "ok"), (audit.name, "title"), text))
+            parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
+    parts += [Text.assemble(("✗ ", "error"), f"not read: {each}") for each in result.unreadable]
+    parts += [
+        Text.assemble("- ", (name, "title"), "  skipped: nothing in it can be judged") for name in result.skipped
+    ]
+    return [*parts, *(Text(f"- not searched: {each}") for each in result.omitted)]

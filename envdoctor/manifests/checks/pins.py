@@ -16,7 +16,7 @@ from envdoctor.knowledge.published import (
     published_releases,
     releases_in_range,
 )
-from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -116,7 +116,7 @@ def _nearest_release(version: str, releases: tuple[PublishedRelease, ...]) -> Pu
         key=lambda release: (
             common_parts(release),
             satisfies(release.version, f"<={version}") is True,
-            release.version,
+            dotted_numbers(release.version),
         ),
     )
 

@@ -1,0 +1,113 @@
+"""The audit of a directory: finds manifests, audits each, and compares them with one another."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from envdoctor.commands.audit_file import AuditResult, FileAudit, audit_file, is_environment
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Finding, Machine
+from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
+from envdoctor.manifests.inputs.records import NothingToAudit
+
+_MANIFEST = re.compile(
+    r"(?:.*[.-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.cfg|pixi\.(?:toml|lock)|"
+    r"Pipfile(?:\.lock)?|(?:uv|poetry|pdm)\.lock|pylock(?:\..*)?\.toml|(?:conda-)?environment(?:[._-].*)?\.ya?ml|"
+    r"(?:.*[.-])?conda-lock\.ya?ml|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?|.*\.def|devcontainer\.json|"
+    r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
+    re.IGNORECASE,
+)
+_WORKFLOW = re.compile(r".*\.ya?ml")
+_SKIPPED_FOLDERS = frozenset({
+    ".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache", ".pixi",
+    ".ruff_cache", ".pytest_cache", "build", "dist", ".eggs", "vendor", "vendored", "_vendor", "third_party",
+    "third-party", "3rdparty", "extern", "external", "submodules",
+})  # fmt: skip
+MAX_DEPTH = 8
+MAX_ENTRIES = 50_000
+MAX_FILES = 300
+
+
+class DirectoryAudit(NamedTuple):
+    """The results of the files of a directory."""
+
+    audits: tuple[AuditResult, ...]
+    skipped: tuple[str, ...]
+    unreadable: tuple[str, ...]
+    differences: tuple[Finding, ...]
+    omitted: tuple[str, ...]
+
+
+def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
+    """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged."""
+    search = _Search(target)
+    paths = list(search.paths())
+    audits: list[FileAudit] = []
+    skipped: list[str] = []
+    unreadable: list[str] = []
+    for path in paths:
+        try:
+            audits.append(audit_file(path, machine))
+        except NothingToAudit:
+            skipped.append(path)
+        except BadInput as error:
+            unreadable.append(error.message)
+    if not audits and not unreadable:
+        found = f"{len(paths)} files with requirements or install steps" if paths else "no manifest"
+        raise NothingToAudit(
+            f"nothing in {target} can be judged: it contains {found}",
+            expected="a directory with manifests of a GPU training stack, or an environment",
+            hint="envdoctor audit requirements.txt",
+        )
+    compared = [NamedDocument(each.result.name, each.document, each.stack) for each in audits]
+    return DirectoryAudit(
+        tuple(each.result for each in audits), tuple(skipped), tuple(unreadable), compare_documents(compared),
+        tuple(search.omitted),
+    )  # fmt: skip
+
+
+class _Search:
+    """Finds the manifests below a directory, without environments and copies of other projects."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.entries = 0
+        self.omitted: list[str] = []
+
+    def paths(self) -> Iterator[str]:
+        """The paths of the manifests, those of upper directories first."""
+        count = 0
+        for folder, names, files in os.walk(self.target):
+            depth = len(Path(folder).relative_to(self.target).parts)
+            names[:] = sorted(name for name in names if self._is_searched(Path(folder, name), depth))
+            self.entries += len(names) + len(files)
+            if self.entries > MAX_ENTRIES:
+                self.omitted.append(f"{folder} and later directories: more than {MAX_ENTRIES} entries")
+                return
+            for name in sorted(files):
+                if not self._is_manifest(folder, name):
+                    continue
+                if count == MAX_FILES:
+                    self.omitted.append(f"{Path(folder, name)} and later files: more than {MAX_FILES} manifests")
+                    return
+                count += 1
+                yield str(Path(folder, name))
+
+    def _is_searched(self, path: Path, depth: int) -> bool:
+        if path.name in _SKIPPED_FOLDERS or path.is_symlink():
+            return False
+        if is_environment(path):
+            self.omitted.append(f"{path}: an environment")
+            return False
+        if depth >= MAX_DEPTH:
+            self.omitted.append(f"{path}: more than {MAX_DEPTH} directories deep")
+            return False
+        return True
+
+    def _is_manifest(self, folder: str, name: str) -> bool:
+        in_workflows = folder.endswith(os.path.join(".github", "workflows"))  # noqa: PTH118
+        return bool(_MANIFEST.fullmatch(name) or (in_workflows and _WORKFLOW.fullmatch(name)))

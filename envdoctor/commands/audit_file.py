@@ -1,0 +1,172 @@
+"""The audit of one manifest, lock file, script, guide or environment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from envdoctor.commands.audit_fix import FixedSet, check_folder, fixed_set, solve_audit, write_corrections
+from envdoctor.core.decoding import read_text
+from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import exists
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.environment.select import select_stack
+from envdoctor.locking import lock_files as locks
+from envdoctor.locking.audit import audit_lock, stack_of_lock
+from envdoctor.machine.select import select_machine
+from envdoctor.manifests import GuideAudit, Step, audit_paths
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
+from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
+from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
+from envdoctor.manifests.inputs.records import Document, NothingToAudit
+from envdoctor.rules import evaluate
+
+MAX_BYTES = 32 << 20  # a lock of 500 packages for several platforms has 2 MB
+
+
+class AuditResult(Record, frozen=True, kw_only=True):
+    """The result of an audit."""
+
+    name: str
+    kind: str  # format: "guide", "requirements", "uv.lock", "environment" ...
+    coverage: Coverage
+    findings: tuple[Finding, ...]
+    steps: tuple[Step, ...] = ()  # of a guide
+    requirements: tuple[str, ...] = ()  # proposed pins, if there are findings; --fix solves them
+    sets: tuple[FixedSet, ...] = ()  # with --fix: the pins of each environment as uv solved them
+    written: tuple[str, ...] = ()  # files that --fix wrote
+    notes: tuple[str, ...] = ()  # what the written files do not contain
+
+
+class FileAudit(NamedTuple):
+    """The result of a file, and what it installs, for the comparison with other files."""
+
+    result: AuditResult
+    document: Document
+    stack: Stack | None
+
+
+def is_environment(path: Path) -> bool:
+    """Whether a directory is an installed environment."""
+    return exists(path / "pyvenv.cfg") or exists(path / "conda-meta")
+
+
+def audit_environment(target: str, machine: Machine | None) -> AuditResult:
+    """Audit an installed environment."""
+    stack = select_stack(target, "")
+    if not (stack and stack.distributions.value):
+        raise _empty_target("package", target)
+    findings = evaluate(machine or select_machine("", ()), stack)
+    coverage = coverage_of(Document("environment", stack=stack))
+    found = tuple(finding for finding in findings if finding.status != "unknown")
+    return AuditResult(name=target, kind="environment", coverage=coverage, findings=found)
+
+
+def audit_file(target: str, machine: Machine | None, fix: str = "") -> FileAudit:
+    """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged."""
+    path = Path(target)
+    text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
+    if text.startswith("# profile:"):
+        reject_fix("a lock file", fix)
+        return _audit_profile_lock(text, target, machine)
+    architecture = (machine.system.architecture.value if machine else "") or "x86_64"
+    files = Files(path.parent)
+    document = read_input(text, path.name, files, {"arm64": "aarch64"}.get(architecture, architecture))
+    coverage = coverage_of(document)
+    if document.paths:
+        return _audit_commands(text, target, machine, fix, document)
+    if not coverage.judged:
+        raise _undecided(target, text, coverage)
+    reject_fix("a lock file" if document.sets else "a package list", fix)
+    if document.stack:
+        findings, stack = audit_stack(document.stack, path.name, machine), document.stack
+    else:
+        findings, stack = audit_sets(document.sets, document.kind, path.name, machine), None
+    return FileAudit(
+        AuditResult(name=target, kind=document.kind, coverage=coverage, findings=tuple(findings)), document, stack
+    )
+
+
+def reject_fix(kind: str, fix: str) -> None:
+    """Raise BadInput for --fix with an input that cannot be written back."""
+    if fix:
+        raise BadInput(f"--fix does not support {kind}", expected="a guide or a requirements file", hint=HINT)
+
+
+def _audit_profile_lock(text: str, target: str, machine: Machine | None) -> FileAudit:
+    lock = locks.parse_lock(text, where=target)
+    if not lock.packages:
+        raise _empty_target("package", target, text)
+    stack = stack_of_lock(lock)
+    document = Document("lock", stack=stack)
+    findings = tuple(_locate_in_lock(finding, text) for finding in audit_lock(lock, machine))
+    result = AuditResult(name=target, kind="lock", coverage=coverage_of(document), findings=findings)
+    return FileAudit(result, document, stack)
+
+
+def _locate_in_lock(finding: Finding, text: str) -> Finding:
+    """Set the line of the first package that the finding names."""
+    lines = text.splitlines()
+    words = re.findall(r"[a-z0-9][\w.-]*", finding.message.lower())
+    number = next((n for word in words for n, line in enumerate(lines, 1) if line.startswith(f"{word}==")), 0)
+    return msgspec.structs.replace(finding, line=number)
+
+
+def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, document: Document) -> FileAudit:
+    path, coverage = Path(target), coverage_of(document)
+    audit = _audit_document(document, machine)
+    if not coverage.judged and not audit.findings:
+        raise _undecided(target, text, coverage)
+    if fix:
+        check_folder(Path(fix))
+    solved = solve_audit(audit) if fix else ()
+
+    def audit_again(corrected: str) -> GuideAudit:
+        return _audit_document(read_input(corrected, path.name, Files(path.parent)), machine)
+
+    written, notes = (
+        write_corrections(
+            solved, path, Path(fix), guide=text, file_text=lambda corrected: corrected, audit_again=audit_again
+        )
+        if fix
+        else ((), ())
+    )
+    result = AuditResult(
+        name=target,
+        kind=document.kind,
+        coverage=coverage,
+        findings=audit.findings,
+        steps=audit.steps if document.kind == "guide" else (),
+        requirements=audit.requirements if audit.findings else (),
+        sets=tuple(map(fixed_set, solved)),
+        written=written,
+        notes=notes,
+    )
+    return FileAudit(result, document, audit.environment)
+
+
+def _audit_document(document: Document, machine: Machine | None) -> GuideAudit:
+    return audit_paths(document.guide or document.paths[0], document.paths, machine)
+
+
+def _undecided(target: str, text: str, coverage: Coverage) -> NothingToAudit:
+    """The error for a target in which nothing decides whether it works."""
+    if not coverage.packages and not coverage.steps:
+        return _empty_target("requirement or install step", target, text)
+    read = f"{coverage.packages} packages and {coverage.steps} steps were read"
+    unread = f"; not read: {', '.join(coverage.unread[:3])}" if coverage.unread else ""
+    return NothingToAudit(
+        f"nothing in {target} can be judged: {read}, none of them in the built-in tables{unread}",
+        expected="a package of a GPU training stack, such as torch, or a container image with one",
+        hint=HINT,
+    )
+
+
+def _empty_target(content: str, target: str, text: str = "") -> NothingToAudit:
+    size = f" ({len(text.splitlines())} lines)" if text else ""
+    return NothingToAudit(f"there is no {content} in {target}{size}", expected=EXPECTED, hint=HINT)

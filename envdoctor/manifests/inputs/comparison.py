@@ -1,0 +1,101 @@
+"""Compares the manifests of a directory with one another: versions that differ between a lock and a Dockerfile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+from envdoctor.core.records import Evidence, Finding, Stack
+from envdoctor.knowledge.versions import major_minor, public_part, satisfies
+from envdoctor.manifests.actions import Install
+from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.interpreter import IMAGE_ORIGIN
+
+ID = "RUN090"
+# Packages whose versions decide whether a stack works. Others differ between manifests on purpose.
+_COMPARED = (
+    "torch", "torchvision", "torchaudio", "triton", "vllm", "sglang", "transformers", "trl", "peft", "accelerate",
+    "flash-attn", "bitsandbytes", "deepspeed", "verl", "unsloth", "xformers", "numpy",
+)  # fmt: skip
+
+_NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
+
+
+class NamedDocument(NamedTuple):
+    """A document with the path of its file and the environment that it creates."""
+
+    name: str
+    document: Document
+    stack: Stack | None
+
+
+class _Statement(NamedTuple):
+    """A version that a file states: exact, or a range of a manifest."""
+
+    file: str
+    line: int
+    version: str  # empty for a range
+    specifier: str = ""
+
+
+def compare_documents(documents: Sequence[NamedDocument]) -> tuple[Finding, ...]:
+    """The packages that two files of a directory name in versions that exclude each other."""
+    findings = [finding for name in _COMPARED for finding in _compare(name, documents)]
+    return tuple({finding.message: finding for finding in findings}.values())
+
+
+def _compare(name: str, documents: Sequence[NamedDocument]) -> Iterator[Finding]:
+    statements = [each for document in documents for each in _statements(document, name)]
+    exact = [each for each in statements if each.version]
+    for first, second in combinations(exact, 2):
+        if first.file != second.file and public_part(first.version) != public_part(second.version):
+            yield _difference(name, first, second)
+    for wide, each in product([each for each in statements if each.specifier], exact):
+        if each.file != wide.file and satisfies(public_part(each.version), wide.specifier) is False:
+            yield _difference(name, wide, each)
+
+
+def _statements(named: NamedDocument, name: str) -> list[_Statement]:
+    """What a file states about a package. Alternatives are not compared with other files."""
+    document = named.document
+    if document.kind in _NOT_COMPARED or len(document.sets) > 1 or len(document.paths) > 1:
+        return []
+    if document.sets:
+        packages = document.sets[0].packages
+        return [_Statement(named.name, each.line, each.version) for each in packages if each.name == name]
+    found = (named.stack.distributions.value or {}).get(name) if named.stack else None
+    if document.paths:
+        requested = list(_requested(named, name))
+        in_image = found and found.source == IMAGE_ORIGIN and not requested
+        return [_Statement(named.name, 0, found.version)] if found and in_image else requested
+    return [_Statement(named.name, 0, found.version)] if found else []
+
+
+def _requested(named: NamedDocument, name: str) -> Iterator[_Statement]:
+    """The requirements of the commands of a file."""
+    for action in named.document.paths[0].actions:
+        for each in action.requirements if isinstance(action, Install) else ():
+            if each.name == name and not each.url and each.specifier:
+                yield _Statement(named.name, each.line, each.pin, "" if each.pin else each.specifier)
+
+
+def _difference(name: str, first: _Statement, second: _Statement) -> Finding:
+    """The finding is at the second file."""
+    stated = f"{name} {first.version}" if first.version else f"{name}{first.specifier}"
+    is_minor = not first.version or major_minor(first.version) != major_minor(second.version)
+    return Finding(
+        ID,
+        "dependency-pin-violated",
+        "error" if not first.version else "warning",
+        f"{second.file} has {name} {second.version}, but {first.file} has {stated}",
+        (_evidence(name, first), _evidence(name, second)),
+        f"Use one version of {name} in both files" + (", or the tests run with another stack." if is_minor else "."),
+        line=second.line,
+        file=second.file,
+    )
+
+
+def _evidence(name: str, each: _Statement) -> Evidence:
+    place = f"{each.file}, line {each.line}" if each.line else each.file
+    return Evidence(name, each.version or each.specifier, place)

@@ -1,0 +1,52 @@
+"""How much of an input was read, and whether that decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.core.record import Record
+from envdoctor.knowledge.images import image_contents
+from envdoctor.knowledge.published import published_releases
+from envdoctor.manifests.actions import Install, UseImage
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.inputs.records import Document
+
+_WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
+
+
+class Coverage(Record, frozen=True, kw_only=True):
+    """What was read of an input."""
+
+    packages: int  # different packages that it names
+    judged: int  # those of them, and images, that the built-in tables contain
+    steps: int  # commands and instructions
+    unread: tuple[str, ...] = ()  # what could not be read, with the reason
+
+
+def coverage_of(document: Document) -> Coverage:
+    """The coverage of a document."""
+    guides = (*document.paths, *((document.guide,) if document.guide else ()))
+    names = {name for guide in guides for name in _installed_names(guide)}
+    names |= {package.name for each in document.sets for package in each.packages}
+    names |= set((document.stack.distributions.value or {}) if document.stack else {})
+    actions = [action for guide in guides for action in guide.actions]
+    images = {f"{each.name}:{each.tag}" for each in actions if isinstance(each, UseImage) and _is_known(each)}
+    has_steps = document.kind not in _WITHOUT_STEPS
+    code = any(guide.python_blocks for guide in guides)
+    return Coverage(
+        packages=len(names),
+        judged=sum(1 for name in names if published_releases(name)) + len(images) + code,
+        steps=len({(action.line, action.command) for action in actions if action.command} if has_steps else ()),
+        unread=document.unread,
+    )
+
+
+def _installed_names(guide: Guide) -> Iterator[str]:
+    for action in guide.actions:
+        if isinstance(action, Install):
+            yield from (each.name for each in (*action.requirements, *action.unknown) if each.name)
+
+
+def _is_known(image: UseImage) -> bool:
+    contents = image_contents(image.name, image.tag)
+    return bool(contents.versions or contents.cuda or contents.system)

@@ -1,0 +1,109 @@
+"""Audits the sets of packages that a lock file installs: the rules on environments, for each target."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
+from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
+from envdoctor.manifests.interpreter import EnvironmentState, GuideTrace
+from envdoctor.manifests.records import build_machine, build_stack
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda
+from envdoctor.rules.registry import RULES, run_rule
+
+_INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu\d{2,3}|cpu)")
+# The command that changes a requirement of the project and its lock. Other locks are written from a manifest.
+_ADD = {
+    "uv.lock": "uv add",
+    "poetry.lock": "poetry add",
+    "pdm.lock": "pdm add",
+    "Pipfile.lock": "pipenv install",
+    "pixi.lock": "pixi add --pypi",
+}
+
+
+def audit_sets(sets: Sequence[PackageSet], kind: str, name: str, machine: Machine | None) -> list[Finding]:
+    """The problems of all sets, each once. One of some sets names its target."""
+    found: dict[tuple[str, str], tuple[Finding, list[PackageSet]]] = {}
+    for each in sets:
+        for finding in _audit_set(each, machine):
+            found.setdefault((finding.id, finding.message), (finding, []))[1].append(each)
+    findings = []
+    for finding, having in found.values():
+        package = next(
+            (package for item in finding.evidence for package in having[0].packages if package.name == item.fact),
+            None,
+        )
+        prefix = f"{' and '.join(each.target for each in having[:3])}: " if len(having) < len(sets) else ""
+        evidence = tuple(
+            replace(item, source=f"{name}, line {line}") if (line := _line(having[0], item.fact)) else item
+            for item in finding.evidence
+        )
+        findings.append(
+            replace(
+                finding,
+                message=prefix + finding.message,
+                line=package.line if package else 0,
+                remedies=_remedies(finding, kind),
+                evidence=evidence,
+            )
+        )
+    return sorted(findings, key=lambda finding: (finding.line, finding.id))
+
+
+def audit_stack(stack: Stack, name: str, machine: Machine | None) -> list[Finding]:
+    """The problems of a list of installed packages."""
+    target = machine or build_machine(GuideTrace("x86_64", "", "", (), ()))
+    return [replace(finding, file=name) for finding in _evaluate(stack, target)]
+
+
+def _line(packages: PackageSet, name: str) -> int:
+    return next((package.line for package in packages.packages if package.name == name), 0)
+
+
+def _audit_set(packages: PackageSet, machine: Machine | None) -> list[Finding]:
+    target = machine or build_machine(GuideTrace(packages.platform, "", "", (), ()))
+    return _evaluate(stack_of_set(packages), target)
+
+
+def _evaluate(stack: Stack, machine: Machine) -> list[Finding]:
+    """The errors and warnings of the rules on environments."""
+    findings = [f for rule in RULES.values() if rule.needs_environment for f in run_rule(rule, machine, stack)]
+    return [finding for finding in findings if finding.status in ("error", "warning", "crashed")]
+
+
+def stack_of_set(packages: PackageSet) -> Stack:
+    """The environment of a set."""
+    resolved = {package.name: _resolved(package, packages.platform) for package in packages.packages}
+    return build_stack(EnvironmentState(tool="venv", python=packages.python), resolved)
+
+
+def _resolved(package: LockedPackage, platform: str) -> ResolvedPackage:
+    cuda = package.cuda
+    if package.name == "torch" and not cuda:
+        index = _INDEX.search(package.source)
+        source = TorchSource(index[1] if index else "", has_priority=bool(index))
+        cuda = cuda_name(source.backend) or torch_cuda(package.version, source, platform)
+    text = f"{package.name}=={package.version}"
+    return ResolvedPackage(package.name, package.version, package.line, text, True, cuda, package.origin)
+
+
+def _remedies(finding: Finding, kind: str) -> tuple[Remedy, ...]:
+    """The remedies as changes of the project: what a command installs beside the lock, the next sync removes."""
+    changed = [[_project_step(step, kind) for step in remedy.steps] for remedy in finding.remedies]
+    return tuple(remedy_of([step for step in steps if step]) for steps in changed if steps and all(steps))
+
+
+def _project_step(step: object, kind: str) -> UserCommand | None:
+    is_plain = isinstance(step, Install) and not (
+        step.backend or step.reinstall or step.from_source or step.variables
+    )
+    if not is_plain or not isinstance(step, Install) or kind not in _ADD:
+        return None
+    return UserCommand(command=f"{_ADD[kind]} {' '.join(map(shlex.quote, step.packages))}")

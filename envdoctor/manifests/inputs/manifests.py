@@ -1,0 +1,201 @@
+"""Readers of manifests without commands: requirements, pyproject.toml, setup.cfg, environment.yml, pixi, Pipfile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.actions import Action, Install, SelectEnvironment
+from envdoctor.manifests.command_parsers import parse_actions
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts
+from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
+from envdoctor.manifests.shell_records import Command
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
+
+_EXACT_PYTHON = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\*|\.\d+)?")
+
+
+def exact_python(specifier: str) -> str:
+    """The minor version that a specifier allows: `==3.12.*`, `>=3.12,<3.13`; empty if it allows several."""
+    if match := _EXACT_PYTHON.fullmatch(specifier.strip()):
+        return match[1]
+    bounds = re.fullmatch(r">=\s*3\.(\d+)(?:\.\d+)?\s*,\s*<\s*3\.(\d+)(?:\.0)?", specifier.strip())
+    return f"3.{bounds[1]}" if bounds and int(bounds[2]) == int(bounds[1]) + 1 else ""
+
+
+def _environment(python: str, line: int = 1) -> list[Action]:
+    return [SelectEnvironment(line, "", "uv", ".venv", python)] if python else []
+
+
+def read_requirements(text: str, name: str, files: Files) -> Document:
+    """A requirements or constraints file with its includes, or the output of `pip freeze`."""
+    files.add(name, numbered(text))
+    actions = list(parse_actions(Command(1, ("uv", "pip", "install", "-r", name)), files))
+    guide = guide_of_actions(actions, text, name)
+    return Document("requirements", (guide,), unread=unread_parts([guide], files))
+
+
+def read_conda_environment(text: str, name: str, files: Files) -> Document:
+    """An environment.yml."""
+    files.add(name, numbered(text))
+    actions = list(parse_actions(Command(1, ("conda", "env", "create", "-f", name)), files))
+    guide = guide_of_actions(actions, text, name)
+    return Document("conda", (guide,), unread=unread_parts([guide], files))
+
+
+def read_pyproject(text: str, name: str, files: Files) -> Document:
+    """A pyproject.toml. Conflicting extras and groups are environments of their own."""
+    project = parse_pyproject(numbered(text))
+    pixi = _toml(text).get("tool", {}).get("pixi")
+    if isinstance(pixi, dict):
+        common = project.variants[next(iter(project.variants))] if project else ()
+        return _read_pixi(pixi, text, name, common)
+    if project is None:
+        return Document("pyproject")
+    environment = _environment(exact_python(project.python))
+    guides = [
+        guide_of_actions([*environment, project.install(variant, 1, name)], text, name, branch=variant)
+        for variant, requirements in project.variants.items()
+        if requirements
+    ]
+    return Document("pyproject", tuple(guides), unread=unread_parts(guides, files))
+
+
+def read_setup_cfg(text: str, name: str, files: Files) -> Document:
+    """A setup.cfg of setuptools: install_requires and all extras."""
+    from configparser import ConfigParser, Error
+
+    parser = ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except Error:
+        return Document("setup.cfg")
+    values = [parser.get("options", "install_requires", fallback="")]
+    values += (
+        [value for _, value in parser.items("options.extras_require")] if "options.extras_require" in parser else []
+    )
+    requirements = [
+        requirement
+        for value in values
+        for each in value.splitlines()
+        if (requirement := parse_install_requirement(each.strip(), _line_with(text, each.strip())))
+    ]
+    python = exact_python(parser.get("options", "python_requires", fallback=""))
+    install = Install(1, name, "pip", tuple(requirements))
+    guide = guide_of_actions([*_environment(python), install], text, name)
+    return Document("setup.cfg", (guide,) if requirements else (), unread=unread_parts([guide], files))
+
+
+def read_pixi(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    """A pixi.toml. Each environment is judged by itself."""
+    return _read_pixi(_toml(text), text, name, ())
+
+
+def _read_pixi(data: dict[str, Any], text: str, name: str, common: tuple[InstallRequirement, ...]) -> Document:
+    workspace = table(data, "workspace") or table(data, "project")
+    channels = tuple(channel for channel in items(workspace.get("channels")) if isinstance(channel, str))
+    listed = [str(each) for each in items(workspace.get("platforms"))]
+    platforms = [each for each in listed if each.startswith("linux-")] or ["linux-64"]
+    environments = {key: _features(value) for key, value in table(data, "environments").items()}
+    environments.setdefault("default", ["default"])
+    features = table(data, "feature")
+    guides = []
+    for platform in platforms:
+        for environment, names in environments.items():
+            tables = [table(features, each) if each != "default" else data for each in names]
+            conda = [row for each in tables for row in _pixi_requirements(each, "dependencies", platform, text)]
+            pypi = [row for each in tables for row in _pixi_requirements(each, "pypi-dependencies", platform, text)]
+            actions = _pixi_actions(name, conda, [*common, *pypi], channels)
+            label = ", ".join(
+                part for part in (environment * (len(environments) > 1), platform * (len(platforms) > 1)) if part
+            )
+            machine = {"linux-aarch64": "aarch64"}.get(platform, "x86_64")
+            if actions:
+                guides.append(guide_of_actions(actions, text, name, branch=label, platform=machine))
+    return Document("pixi", tuple(guides))
+
+
+def _features(value: object) -> list[str]:
+    """The features of an environment; the default feature unless it is excluded."""
+    row = value if isinstance(value, dict) else {"features": value}
+    listed = [str(each) for each in items(row.get("features"))]
+    return listed if row.get("no-default-feature") else ["default", *listed]
+
+
+def _pixi_requirements(feature: dict[str, Any], key: str, platform: str, text: str) -> Iterator[InstallRequirement]:
+    targets = table(feature, "target")
+    places = [feature, *(table(targets, target) for target in ("linux", "unix", platform))]
+    for place in places:
+        for package, value in table(place, key).items():
+            row = value if isinstance(value, dict) else {}
+            version = str(row.get("version") or ("*" if row else value)).strip()
+            url = next((str(row[each]) for each in ("git", "url", "path") if each in row), "")
+            specifier = "" if version == "*" or url else "".join(version.split())
+            if specifier[:1].isdigit():
+                exact = key == "dependencies" and "*" not in specifier and specifier.count(".") < 2
+                specifier = f"=={specifier}{'.*' if exact else ''}"
+            elif re.match(r"=\d", specifier):
+                specifier = f"={specifier}{'' if '*' in specifier else '.*'}"
+            extras = tuple(normalize_name(str(each)) for each in items(row.get("extras")))
+            shown = f"{package}{specifier}"
+            yield InstallRequirement(
+                normalize_name(package), specifier.partition("|")[0], extras, url, shown, _line_of_key(text, package)
+            )
+
+
+def _pixi_actions(
+    name: str, conda: list[InstallRequirement], pypi: list[InstallRequirement], channels: tuple[str, ...]
+) -> list[Action]:
+    python = next((each for each in conda if each.name == "python"), None)
+    version = exact_python(python.specifier) if python else ""
+    packages = tuple(each for each in conda if each.name not in ("python", "pip"))
+    actions: list[Action] = [SelectEnvironment(1, "", "conda", "default", version, seeded=True)]
+    actions += [Install(1, name, "conda", packages, channels=channels)] if packages else []
+    actions += [Install(1, name, "uv", tuple(pypi))] if pypi else []
+    return actions if packages or pypi else []
+
+
+def read_pipfile(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    """A Pipfile: packages and development packages."""
+    data = _toml(text)
+    requirements = []
+    for section in ("packages", "dev-packages"):
+        for package, value in table(data, section).items():
+            row = value if isinstance(value, dict) else {}
+            version = str(row.get("version") or ("*" if row else value)).strip()
+            specifier = "" if version == "*" else version
+            extras = tuple(normalize_name(str(each)) for each in items(row.get("extras")))
+            url = next((str(row[each]) for each in ("git", "file", "path") if each in row), "")
+            requirements.append(
+                InstallRequirement(
+                    normalize_name(package), specifier, extras, url, f"{package}{specifier}",
+                    _line_of_key(text, package), str(row.get("markers") or ""),
+                )
+            )  # fmt: skip
+    urls = tuple(str(row.get("url", "")) for row in rows(data.get("source")))
+    python = str(table(data, "requires").get("python_version") or "")
+    install = Install(1, name, "pip", tuple(requirements), index_url=next(iter(urls), ""), extra_indexes=urls[1:])
+    guide = guide_of_actions([*_environment(python), install], text, name)
+    return Document("Pipfile", (guide,) if requirements else ())
+
+
+def _toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _line_with(text: str, part: str) -> int:
+    return next((number for number, line in numbered(text) if part and part in line), 1)
+
+
+def _line_of_key(text: str, key: str) -> int:
+    pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    return next((number for number, line in numbered(text) if pattern.match(line)), 1)

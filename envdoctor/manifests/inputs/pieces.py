@@ -1,0 +1,61 @@
+"""Builds the guides of an input from blocks of code and actions, with one guide for each branch of its scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from envdoctor.manifests.actions import Action, Install
+from envdoctor.manifests.alternatives import Branch
+from envdoctor.manifests.block_actions import BlockReader
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import Guide, StatedMachine, guide_of_blocks
+from envdoctor.manifests.markdown import Block, Line
+
+Piece = Block | Action
+_MAX_BRANCHES = 6
+_MAX_ACTIONS = 3000
+
+
+def numbered(text: str, first: int = 1) -> tuple[Line, ...]:
+    """The lines of a text with their numbers."""
+    return tuple(enumerate(text.split("\n"), first))
+
+
+def guides_of_code(pieces: Sequence[Piece], text: str, name: str, files: Files, branch: str = "") -> list[Guide]:
+    """The guide of scripts, and one for each further branch of their `if`, `case` and `||`."""
+    guides: list[Guide] = []
+    choices = 1
+    blocks = [piece for piece in pieces if isinstance(piece, Block)]
+    while len(guides) < min(choices, _MAX_BRANCHES):
+        reader = BlockReader(pieces, len(guides), files)
+        guides.append(guide_of_blocks(blocks, text, name, reader))
+        choices = reader.shell.choices
+    if len(guides) == 1:
+        return [guides[0]._replace(branches=(Branch(branch, 0, 0),) if branch else ())]
+    prefix = f"{branch}, " if branch else ""
+    return [
+        guide._replace(branches=(Branch(f"{prefix}branch {number}", 0, 0),)) for number, guide in enumerate(guides, 1)
+    ]
+
+
+def guide_of_actions(
+    actions: Sequence[Action], text: str, name: str, *, branch: str = "", platform: str = "x86_64"
+) -> Guide:
+    """The guide of a manifest without commands. Its text does not determine the machine: it names all platforms."""
+    branches = (Branch(branch, 0, 0),) if branch else ()
+    machine = StatedMachine(platform, "", 0)
+    return Guide(name, tuple(islice(actions, _MAX_ACTIONS)), (), (), machine, tuple(text.split("\n")), branches)
+
+
+def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
+    """The files that commands name and that are not available, and arguments of unknown value."""
+    missing = [f"{path} (line {line}): not found next to the manifest" for path, line in files.missing.items()]
+    unknown = [
+        f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
+        for guide in guides
+        for action in guide.actions
+        if isinstance(action, Install)
+        for requirement in action.unknown
+    ]
+    return tuple(dict.fromkeys([*missing, *unknown]))

@@ -1,0 +1,251 @@
+"""Recognises an input by its content, with its name as a hint, and calls the reader of its format."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from envdoctor.core.decoding import parse_toml
+from envdoctor.core.errors import BadInput
+from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, workflows
+from envdoctor.manifests.inputs.pieces import numbered
+from envdoctor.manifests.inputs.records import Document, NothingToAudit, PackageSet
+from envdoctor.manifests.inputs.yaml_nodes import load_yaml
+from envdoctor.manifests.markdown import Block
+from envdoctor.manifests.pyproject import items, rows, table
+from envdoctor.resolution.requirement import parse_install_requirement
+
+EXPECTED = (
+    "a manifest (requirements, pyproject.toml, setup.cfg, environment.yml, pixi.toml, Pipfile), a lock file, a "
+    "Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
+)
+HINT = "envdoctor audit requirements.txt"
+Reader = Callable[[str, str, Files], Document]
+
+_GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
+_DOCKERFILE_NAME = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
+_SCRIPT_NAME = re.compile(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
+_REQUIREMENTS_NAME = re.compile(
+    r"(?:.*[.-])?(?:requirements|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
+)
+_PAGE_NAME = re.compile(r".*\.html?", re.IGNORECASE)
+_SETUP_NAME = re.compile(r".*\.cfg", re.IGNORECASE)
+_SHEBANG = re.compile(r"\A#!\s*\S*(?:/|env\s+(?:-S\s+)?)(?:ba|z|k|da)?sh\b|^#(?:SBATCH|PBS|BSUB|\$) -", re.MULTILINE)
+_PACKAGE_TABLE = re.compile(
+    r"^(?:Package\s+Version\b.*\n-{3,}|# packages in environment at |#\s+Name\s+Version)", re.MULTILINE
+)
+# A traceback, an exception with its message, or a line of a logger.
+_ERROR_TEXT = re.compile(
+    r"^[^#\n]*(?:Traceback \(most recent call last\)|\b\w+(?:Error|Exception): |\b(?:ERROR|CRITICAL|FATAL)\b[ :\]])",
+    re.MULTILINE,
+)
+
+
+def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> Document:
+    """Read an input. `platform` is the CPU architecture that lock files are judged for.
+
+    Raises BadInput for content of no known format, and for content that its format does not allow.
+    """
+    for pattern, reader in _READERS_BY_NAME:
+        if pattern.fullmatch(name):
+            return reader(text, name, files)
+    suffix = name.lower().rpartition(".")[2]
+    if suffix in ("json", "ipynb") or text.lstrip().startswith("{"):
+        return _read_json(text, name, files, platform)
+    if suffix in ("toml", "lock") or name == "Pipfile":
+        return _read_toml_or_yaml(text, name, files, platform)
+    if suffix in ("yml", "yaml"):
+        return _read_yaml(text, name, files)
+    for is_format, reader in _READERS_BY_CONTENT:
+        if is_format(text):
+            return reader(text, name, files)
+    raise unknown_content(name, text)
+
+
+def _starts_as(is_format: Callable[[Block], bool]) -> Callable[[str], bool]:
+    return lambda text: is_format(Block("", "", numbered(text)))
+
+
+def _reject_error_text(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    hint = f"envdoctor explain {shlex.quote(name)}"
+    raise BadInput(f"{name} is an error text or a log", expected=EXPECTED, hint=hint)
+
+
+def _read_explicit(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    return Document("conda list", sets=conda_locks.explicit_sets(text))
+
+
+def unknown_content(name: str, text: str) -> BadInput:
+    """The error for a text of no known format, or of nothing but comments."""
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
+        return NothingToAudit(
+            f"there is no requirement or install step in {name} ({len(text.splitlines())} lines)",
+            expected=EXPECTED,
+            hint=HINT,
+        )
+    first = next((line.strip() for line in text.split("\n") if line.strip()), "")
+    shown = f": {first[:60]!r}" if first else ""
+    return BadInput(f"{name} has no known format{shown}", expected=EXPECTED, hint=HINT)
+
+
+def _read_requirements(text: str, name: str, files: Files) -> Document:
+    """A file whose name is that of a requirements file. Its lines must be requirements."""
+    for number, line in _requirement_lines(text):
+        if not parse_install_requirement(line, number):
+            raise BadInput(
+                f"{name}, line {number}: {line[:80]!r} is not a requirement",
+                expected="requirements such as torch==2.8.0",
+                hint=HINT,
+            )
+    return manifests.read_requirements(text, name, files)
+
+
+def _requirement_lines(text: str) -> list[tuple[int, str]]:
+    """The lines that name a package: without comments, options and the hashes on continuation lines."""
+    found = []
+    continues = False
+    for number, line in numbered(text):
+        content = re.split(r"(?:^|\s)#", line)[0].strip()
+        if content and not continues and not content.startswith("-"):
+            found.append((number, content.removesuffix("\\").strip()))
+        continues = line.rstrip().endswith("\\")
+    return found
+
+
+def _is_requirements(text: str) -> bool:
+    """Whether all lines are requirements or options."""
+    lines = _requirement_lines(text)
+    has_options = re.search(r"^\s*-(?:r|c|e|i|-requirement|-constraint|-index-url)\b", text, re.MULTILINE)
+    return bool(lines or has_options) and all(parse_install_requirement(line, number) for number, line in lines)
+
+
+def _read_package_table(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    """The output of `pip list` or `conda list`."""
+    from envdoctor.reports import parse_report
+
+    return Document("package list", stack=parse_report(text).stack)
+
+
+def _read_json(text: str, name: str, files: Files, platform: str) -> Document:
+    data = workflows.parse_json_with_comments(text)
+    if not isinstance(data, dict):
+        raise BadInput(f"{name} is not valid JSON", expected=EXPECTED, hint=HINT)
+    if isinstance(data.get("cells"), list):
+        return scripts.read_notebook(text, name, files)
+    if "_meta" in data and ("default" in data or "develop" in data):
+        return Document("Pipfile.lock", sets=locks.pipenv_sets(data, text, platform))
+    if name.endswith("devcontainer.json") or {"features", "postCreateCommand"} & data.keys():
+        return workflows.read_devcontainer(text, name, files)
+    raise unknown_content(name, text)
+
+
+def _read_toml_or_yaml(text: str, name: str, files: Files, platform: str) -> Document:
+    """A TOML file. pixi.lock has the suffix of TOML locks, and is YAML."""
+    if re.match(r"\s*(?:#.*\n\s*)*version:\s*\d", text):
+        return _read_yaml(text, name, files)
+    data = parse_toml(text, source=name, expected=EXPECTED, hint=HINT)
+    for is_format, read in _TOML_FORMATS:
+        if is_format(data):
+            try:
+                return read(data, text, name, files, platform)
+            except ValueError as error:
+                raise BadInput(f"{name}: {str(error)[:200]}", expected=EXPECTED, hint=HINT) from error
+    raise unknown_content(name, text)
+
+
+def _read_yaml(text: str, name: str, files: Files) -> Document:
+    data = load_yaml(text)
+    if not isinstance(data, dict):
+        if parse_environment_yml(numbered(text)).packages:
+            return manifests.read_conda_environment(text, name, files)
+        raise BadInput(f"{name} is not a YAML mapping", expected=EXPECTED, hint=HINT)
+    if "environments" in data and "packages" in data:
+        return Document("pixi.lock", sets=conda_locks.pixi_sets(data, text))
+    if "metadata" in data and rows(data.get("package")):
+        return Document("conda-lock", sets=conda_locks.conda_lock_sets(data, text))
+    if "jobs" in data or "steps" in table(data, "runs"):
+        return workflows.read_workflow(text, name, files)
+    if isinstance(data.get("dependencies"), list):
+        return manifests.read_conda_environment(text, name, files)
+    raise unknown_content(name, text)
+
+
+def _is_poetry_lock(data: dict[str, Any]) -> bool:
+    return "content-hash" in table(data, "metadata")
+
+
+def _is_pdm_lock(data: dict[str, Any]) -> bool:
+    return bool({"content_hash", "lock_version"} & table(data, "metadata").keys())
+
+
+def _is_uv_lock(data: dict[str, Any]) -> bool:
+    return "version" in data and any("source" in row for row in rows(data.get("package")))
+
+
+def _is_pylock(data: dict[str, Any]) -> bool:
+    return "lock-version" in data and "packages" in data
+
+
+def _is_pixi(data: dict[str, Any]) -> bool:
+    return bool({"workspace", "pypi-dependencies", "feature"} & data.keys()) or "channels" in table(data, "project")
+
+
+def _is_pipfile(data: dict[str, Any]) -> bool:
+    return ("packages" in data or "dev-packages" in data) and not items(data.get("packages"))
+
+
+def _is_pyproject(data: dict[str, Any]) -> bool:
+    return bool({"project", "tool", "build-system", "dependency-groups"} & data.keys())
+
+
+def _of_sets(
+    kind: str, sets: Callable[[dict[str, Any], str, str], tuple[PackageSet, ...]]
+) -> Callable[..., Document]:
+    def read(data: dict[str, Any], text: str, name: str, files: Files, platform: str) -> Document:  # noqa: ARG001
+        return Document(kind, sets=sets(data, text, platform))
+
+    return read
+
+
+def _of_text(reader: Reader) -> Callable[..., Document]:
+    def read(data: dict[str, Any], text: str, name: str, files: Files, platform: str) -> Document:  # noqa: ARG001
+        return reader(text, name, files)
+
+    return read
+
+
+_TOML_FORMATS: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[..., Document]], ...] = (
+    (_is_poetry_lock, _of_sets("poetry.lock", locks.poetry_sets)),
+    (_is_pdm_lock, _of_sets("pdm.lock", locks.pdm_sets)),
+    (_is_uv_lock, _of_sets("uv.lock", lambda data, text, platform: locks.UvLock(data, text).sets(platform))),
+    (_is_pylock, _of_sets("pylock.toml", locks.pylock_sets)),
+    (_is_pixi, _of_text(manifests.read_pixi)),
+    (_is_pipfile, _of_text(manifests.read_pipfile)),
+    (_is_pyproject, _of_text(manifests.read_pyproject)),
+)
+# Formats whose files have a name of their own and no other sign in their content.
+_READERS_BY_NAME: tuple[tuple[re.Pattern[str], Reader], ...] = (
+    (_GUIDE_NAME, scripts.read_guide),
+    (_DOCKERFILE_NAME, scripts.read_dockerfile),
+    (_SCRIPT_NAME, scripts.read_script),
+    (_REQUIREMENTS_NAME, _read_requirements),
+    (_PAGE_NAME, scripts.read_web_page),
+    (_SETUP_NAME, manifests.read_setup_cfg),
+)
+_READERS_BY_CONTENT: tuple[tuple[Callable[[str], object], Reader], ...] = (
+    (re.compile(r"\s*(?:<!doctype html|<html\b)", re.IGNORECASE).match, scripts.read_web_page),
+    (_starts_as(is_apptainer), scripts.read_apptainer),
+    (_starts_as(is_dockerfile), scripts.read_dockerfile),
+    (_SHEBANG.search, scripts.read_script),
+    (re.compile(r"^@EXPLICIT", re.MULTILINE).search, _read_explicit),
+    (_PACKAGE_TABLE.search, _read_package_table),
+    (re.compile(r"^\s*(?:```|~~~)", re.MULTILINE).search, scripts.read_guide),
+    (_is_requirements, manifests.read_requirements),
+    (_ERROR_TEXT.search, _reject_error_text),
+    (lambda text: any(map(scripts.is_command_line, text.split("\n"))), scripts.read_text),
+)

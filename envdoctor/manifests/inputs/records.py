@@ -1,0 +1,50 @@
+"""What a reader returns: paths through commands, or sets of locked packages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Stack
+from envdoctor.manifests.guide import Guide
+
+
+class NothingToAudit(BadInput):
+    """An input without content that decides anything, for which "no problems found" would be misleading."""
+
+
+class LockedPackage(NamedTuple):
+    """A package of a lock file. `source` is its URL or its index and `cuda` the version of its build, if stated."""
+
+    name: str
+    version: str
+    line: int
+    source: str = ""
+    cuda: str = ""
+    origin: str = "PyPI"
+
+
+class PackageSet(NamedTuple):
+    """The packages that a lock file installs on one target. `python` is empty if the lock names none."""
+
+    platform: str
+    python: str
+    packages: tuple[LockedPackage, ...]
+    label: str = ""  # group, extra or environment
+
+    @property
+    def target(self) -> str:
+        """The target in words."""
+        python = f"Python {self.python}" if self.python else ""
+        return ", ".join(part for part in (self.label, f"linux {self.platform}", python) if part)
+
+
+class Document(NamedTuple):
+    """A recognised input. Either `paths`, `sets` or `stack` is given."""
+
+    kind: str
+    paths: tuple[Guide, ...] = ()  # the alternatives, each an environment; the main one first
+    guide: Guide | None = None  # a text with all its alternatives, if it differs from the first path
+    sets: tuple[PackageSet, ...] = ()
+    stack: Stack | None = None  # of a package list
+    unread: tuple[str, ...] = ()  # what could not be read, with the reason

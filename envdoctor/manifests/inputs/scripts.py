@@ -1,0 +1,138 @@
+"""Readers of files with commands: scripts, Dockerfiles, Apptainer definitions, notebooks, guides, web pages, text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
+from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+
+_COMMAND = re.compile(r"\s*(?:[$%>]\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
+
+
+def _read_block(kind: str, language: str, text: str, name: str, files: Files) -> Document:
+    guides = guides_of_code([Block(language, "", numbered(text))], text, name, files)
+    return Document(kind, tuple(guides), unread=unread_parts(guides, files))
+
+
+def read_script(text: str, name: str, files: Files) -> Document:
+    """A shell script or a batch job of SLURM."""
+    return _read_block("script", "bash", text, name, files)
+
+
+def read_dockerfile(text: str, name: str, files: Files) -> Document:
+    """A Dockerfile with its stages."""
+    return _read_block("Dockerfile", "dockerfile", text, name, files)
+
+
+def read_apptainer(text: str, name: str, files: Files) -> Document:
+    """A definition of Apptainer or Singularity."""
+    return _read_block("Apptainer", "", text, name, files)
+
+
+def read_guide(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
+    """A setup guide in Markdown, with its alternatives."""
+    guide = parse_guide(text, name)
+    return Document("guide", tuple(parse_paths(guide, text, name)), guide)
+
+
+def read_notebook(text: str, name: str, files: Files) -> Document:
+    """A Jupyter notebook: `!pip` and `%pip` lines, `%%bash` cells, and Python code."""
+    cells = json.loads(text).get("cells", [])
+    lines = list(_cell_lines(text, cells))
+    guides = guides_of_code(lines, text, name, files)
+    return Document("notebook", tuple(guides), unread=unread_parts(guides, files))
+
+
+def _cell_lines(text: str, cells: list[dict[str, Any]]) -> Iterator[Block]:
+    """The code cells, with the lines of the file that contain them."""
+    raw = text.split("\n")
+    position = 0
+    for cell in cells:
+        source = cell.get("source", "") if isinstance(cell, dict) else ""
+        code = "".join(source) if isinstance(source, list) else str(source)
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        lines: list[Line] = []
+        for each in code.split("\n"):
+            forms = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
+            found = (row for row in range(position, len(raw)) if any(form in raw[row] for form in forms))
+            position = next(found, position) if each.strip() else position
+            lines.append((position + 1, each))
+        magic = lines[0][1].strip() if lines else ""
+        is_shell = re.match(r"%%(?:bash|sh|shell|script\s+bash)\b", magic)
+        yield Block("bash", "", tuple(lines[1:])) if is_shell else Block("python", "", tuple(lines))
+
+
+def read_web_page(text: str, name: str, files: Files) -> Document:
+    """A web page saved as HTML: its preformatted texts."""
+    parser = _PageParser()
+    parser.feed(text)
+    guides = guides_of_code(parser.blocks, text, name, files)
+    return Document("web page", tuple(guides), unread=unread_parts(guides, files))
+
+
+class _PageParser(HTMLParser):
+    """Collects the `<pre>` elements of a page as blocks."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.blocks: list[Block] = []
+        self.depth = 0
+        self.first_line = 0
+        self.language = ""
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Start a preformatted text, or read its language."""
+        classes = next((value or "" for name, value in attrs if name == "class"), "")
+        language = re.search(r"(?:language|highlight|lang|brush)[-: ]+(?:source-)?(\w+)", classes)
+        if tag == "pre":
+            self.depth += 1
+            if self.depth == 1:
+                self.first_line, self.parts = self.getpos()[0], []
+        if language and (not self.depth or not self.language):
+            self.language = {"text": "", "default": "", "none": ""}.get(language[1], language[1])
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a preformatted text."""
+        if tag == "pre" and self.depth:
+            self.depth -= 1
+            if not self.depth:
+                self.blocks.append(Block(self.language, "", numbered("".join(self.parts), self.first_line)))
+                self.language = ""
+
+    def handle_data(self, data: str) -> None:
+        """Collect the text."""
+        if self.depth:
+            self.parts.append(data)
+
+
+def read_text(text: str, name: str, files: Files) -> Document:
+    """Plain text with commands on lines of their own."""
+    lines: list[Line] = []
+    blocks: list[Block] = []
+    continues = False
+    for number, line in numbered(text):
+        if continues or is_command_line(line):
+            lines.append((number, re.sub(r"^\s*[$%>]\s+", "", line)))
+            continues = line.rstrip().endswith("\\")
+        elif lines:
+            blocks.append(Block("bash", "", tuple(lines)))
+            lines = []
+    blocks += [Block("bash", "", tuple(lines))] if lines else []
+    guides = guides_of_code(blocks, text, name, files)
+    return Document("text", tuple(guides), unread=unread_parts(guides, files))
+
+
+def is_command_line(line: str) -> bool:
+    """Whether a line of a text is a command of a program that guides use."""
+    match = _COMMAND.match(line)
+    return bool(match) and match[1].rpartition("/")[2] in SHELL_COMMANDS if match else False

@@ -1,0 +1,146 @@
+"""Readers of GitHub workflows, composite actions and devcontainer.json."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.command_parsers import split_image
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.pieces import Piece, guides_of_code, numbered, unread_parts
+from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.inputs.yaml_nodes import YamlNode, parse_yaml
+from envdoctor.manifests.markdown import Block
+from envdoctor.manifests.shell_records import is_known
+
+_EXPRESSION = re.compile(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
+_OTHER_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_SETUP = re.compile(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+_LIFECYCLE = (
+    "initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand",
+    "postAttachCommand",
+)  # fmt: skip
+
+
+def read_workflow(text: str, name: str, files: Files) -> Document:
+    """A workflow of GitHub Actions: each job is an environment; values of a matrix are unknown."""
+    root = parse_yaml(text)
+    if root is None:
+        return Document("workflow")
+    jobs = root.get("jobs")
+    steps = root.get("runs").get("steps")
+    runs = dict(jobs.items()) or ({"": root.get("runs")} if steps.values() else {})
+    guides = []
+    for key, job in runs.items():
+        pieces = [*_variables(root.get("env")), *_job_pieces(job)]
+        guides += guides_of_code(pieces, text, name, files, branch=f"job {key}" if len(runs) > 1 else "")
+    return Document("workflow", tuple(guides), unread=unread_parts(guides, files))
+
+
+def _job_pieces(job: YamlNode) -> Iterator[Piece]:
+    container = job.get("container")
+    image = container if container.text else container.get("image")
+    if image.text:
+        text = _without_expressions(image.text)
+        yield UseImage(image.line, f"container: {text}", *split_image(text))
+    yield from _variables(job.get("env"))
+    for step in job.get("steps").values():
+        yield from _variables(step.get("env"))
+        uses, script = step.get("uses"), step.get("run")
+        python = step.get("with").get("python-version")
+        if python.text and _SETUP.match(uses.text):
+            version = _without_expressions(python.text)
+            known = re.match(r"3\.\d+", version)
+            yield SelectEnvironment(
+                python.line,
+                f"{uses.text.partition('@')[0]} {version}",
+                "venv",
+                "",
+                known[0] if known else "",
+                seeded=True,
+            )
+        if script.text:
+            language = "python" if step.get("shell").text.startswith("python") else "bash"
+            yield Block(language, "", numbered(_without_expressions(script.text), script.first_line))
+
+
+def _variables(node: YamlNode) -> Iterator[Piece]:
+    lines = tuple(
+        (value.line, f"export {key}={_shell_value(value.text)}")
+        for key, value in node.items()
+        if re.fullmatch(r"[A-Za-z_]\w*", key)
+    )
+    if lines:
+        yield Block("bash", "", lines)
+
+
+def _shell_value(text: str) -> str:
+    text = _without_expressions(text)
+    return shlex.quote(text) if is_known(text) else f'"{text}"'
+
+
+def _without_expressions(text: str) -> str:
+    """`${{ env.X }}` as the variable X; other expressions as variables of unknown value."""
+    text = _EXPRESSION.sub(lambda match: "${" + re.sub(r"\W", "_", match[1].removeprefix("env.")) + "}", text)
+    return _OTHER_EXPRESSION.sub("${expression}", text)
+
+
+def read_devcontainer(text: str, name: str, files: Files) -> Document:
+    """A devcontainer.json, with comments: image, features, variables and the commands of its life cycle."""
+    data = parse_json_with_comments(text)
+    if not isinstance(data, dict):
+        return Document("devcontainer")
+    pieces = list(_devcontainer_pieces(data, text))
+    guides = guides_of_code(pieces, text, name, files)
+    build = data.get("build")
+    dockerfile = data.get("dockerFile") or (build.get("dockerfile") if isinstance(build, dict) else "")
+    separate = (f"{dockerfile}: audit it by itself",) if dockerfile else ()
+    return Document("devcontainer", tuple(guides), unread=(*unread_parts(guides, files), *separate))
+
+
+def parse_json_with_comments(text: str) -> Any:
+    """The value of a JSON text with comments and trailing commas; None if it is something else."""
+    without = _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
+    try:
+        return json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or " ", without))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _devcontainer_pieces(data: dict[str, Any], text: str) -> Iterator[Piece]:
+    image = data.get("image")
+    if isinstance(image, str):
+        yield UseImage(_line_of(text, image), f"image: {image}", *split_image(image))
+    features = data.get("features")
+    for feature, options in (features if isinstance(features, dict) else {}).items():
+        version = str(options.get("version", "")) if isinstance(options, dict) else str(options)
+        if "/python" in feature and (match := re.match(r"3\.\d+", version)):
+            yield SelectEnvironment(_line_of(text, feature), f"feature python {version}", "venv", "", match[0])
+    for key in ("containerEnv", "remoteEnv"):
+        variables = data.get(key)
+        for variable, value in (variables if isinstance(variables, dict) else {}).items():
+            line = _line_of(text, f'"{variable}"')
+            yield SetVariables(line, f"{variable}={value}", ((variable, str(value)),))
+    for key in _LIFECYCLE:
+        for command in _lifecycle_commands(data.get(key)):
+            yield Block("bash", "", numbered(command, _line_of(text, f'"{key}"')))
+
+
+def _lifecycle_commands(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+        yield shlex.join(value)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _lifecycle_commands(each)
+
+
+def _line_of(text: str, part: str) -> int:
+    return next((number for number, line in numbered(text) if part in line), 1)

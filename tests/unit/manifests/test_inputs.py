@@ -1,0 +1,164 @@
+"""Each format of input: vLLM 0.10.2 with transformers 5.1.0 is an error, with 4.57.1 it is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.paths import DATA
+
+from envdoctor.commands.audit import AuditRequest, run
+from envdoctor.core.errors import BadInput
+from envdoctor.core.records import Finding
+
+FAULTY, SOUND = "5.1.0", "4.57.1"
+# File in tests/data/inputs, with TRANSFORMERS in place of the version -> its kind and the line of the fault.
+INPUTS = {
+    "requirements.txt": ("requirements", 2),
+    "freeze.txt": ("requirements", 0),
+    "what.txt": ("requirements", 0),
+    "list.txt": ("package list", 0),
+    "pyproject.toml": ("pyproject", 5),
+    "poetry/pyproject.toml": ("pyproject", 0),
+    "pixi.toml": ("pixi", 8),
+    "setup.cfg": ("setup.cfg", 8),
+    "Pipfile": ("Pipfile", 0),
+    "environment.yml": ("conda", 0),
+    "uv.lock": ("uv.lock", 14),
+    "poetry.lock": ("poetry.lock", 0),
+    "pdm.lock": ("pdm.lock", 0),
+    "Pipfile.lock": ("Pipfile.lock", 0),
+    "pylock.toml": ("pylock.toml", 0),
+    "pixi.lock": ("pixi.lock", 13),
+    "conda-lock.yml": ("conda-lock", 0),
+    "Dockerfile": ("Dockerfile", 8),
+    "image.def": ("Apptainer", 5),
+    "job.sbatch": ("script", 4),
+    "setup": ("script", 0),
+    "github/workflows/ci.yml": ("workflow", 13),
+    "devcontainer.json": ("devcontainer", 5),
+    "train.ipynb": ("notebook", 13),
+    "SETUP.md": ("guide", 0),
+    "notes.txt": ("text", 3),
+    "page.html": ("web page", 3),
+}
+
+
+def sample(name: str, transformers: str) -> str:
+    return (DATA / "inputs" / name).read_text(encoding="utf-8").replace("TRANSFORMERS", transformers)
+
+
+def audit(folder: Path, name: str, text: str) -> tuple[str, list[Finding]]:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    result = run(AuditRequest(targets=(str(path),)))
+    return result.data.kind, [finding for finding in result.data.findings if finding.status != "unknown"]
+
+
+@each_case("name", INPUTS)
+def test_the_fault_is_found_in_each_format(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kind, line = INPUTS[name]
+    found_kind, findings = audit(tmp_path_factory.mktemp("faulty"), name, sample(name, FAULTY))
+    assert found_kind == kind
+    fault = [finding for finding in findings if finding.cause == "transformers-too-new"]
+    assert fault, findings
+    assert {finding.status for finding in fault} == {"error"}
+    assert line in (0, *(finding.line for finding in fault)), [finding.line for finding in fault]
+
+
+@each_case("name", INPUTS)
+def test_a_sound_file_of_each_format_has_no_problem(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    _, findings = audit(tmp_path_factory.mktemp("sound"), name, sample(name, SOUND))
+    # The locks are short: they lack the torch that vLLM requires, which is reported too.
+    assert [(f.id, f.message) for f in findings if f.status == "error" and "vllm needs" not in f.message] == []
+
+
+REJECTED = {
+    "uv.lock": ("version = 1\n[[package\n", "is not TOML"),
+    "other.toml": ("[colors]\nred = 1\n", "has no known format"),
+    "package.json": ('{"name": "x"}', "has no known format"),
+    "train.ipynb": ('{"cells": [', "is not valid JSON"),
+    "compose.yml": ("services:\n  a:\n    image: x\n", "has no known format"),
+    "broken.yml": ("a: [", "is not a YAML mapping"),
+    "requirements.txt": ("torch==2.8.0\n!!! not a requirement\n", "requirements.txt, line 2: "),
+    "pylock.toml": ('lock-version = "1.0"\npackages = [{name = "torch", version = "x y"}]\n', "pylock.toml: "),
+    "prose.txt": ("This text installs nothing at all.\n", "has no known format"),
+    "main.c": ("int main(void) {\n  return 0;\n}\n", "has no known format"),
+    "run.log": ("step 1\nTraceback (most recent call last):\n  x\nValueError: y\n", "is an error text or a log"),
+    "web.txt": ("flask==3.0.0\ngunicorn\n", "nothing in "),
+    "empty.txt": ("# later\n", "there is no requirement or install step in empty.txt (1 lines)"),
+    "base.Dockerfile": ("FROM example.org/base:1\nCOPY . /app\n", "nothing in "),
+    "all.sh": ("pip install -r missing.txt\n", "missing.txt (line 1): not found"),
+}  # fmt: skip
+
+
+@each_case("name", REJECTED)
+def test_unknown_and_undecided_content_is_an_error(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    text, message = REJECTED[name]
+    with pytest.raises(BadInput) as raised:
+        audit(tmp_path_factory.mktemp("rejected"), name, text)
+    assert message in raised.value.message
+    assert raised.value.expected
+    assert raised.value.hint
+
+
+def test_included_files_are_read_from_disk(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/more.txt").write_text("transformers==5.1.0\n-c limits.txt\n")
+    (tmp_path / "base/limits.txt").write_text("trl==0.23.1\n")
+    _, findings = audit(tmp_path, "requirements.txt", "vllm==0.10.2\ntrl\n-r base/more.txt\n")
+    assert {(finding.line, finding.cause) for finding in findings if finding.status == "error"} == {
+        (3, "transformers-too-new")
+    }
+    _, findings = audit(
+        tmp_path, "docker/Dockerfile", "FROM ubuntu:22.04\nRUN pip install -r /tmp/requirements.txt\n"
+    )
+    assert (2, "transformers-too-new") in {(finding.line, finding.cause) for finding in findings}
+
+
+def test_what_could_not_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "install.sh"
+    path.write_text("pip install torch==2.8.0 vllm==$VERSION $MORE\npip install -r gone.txt\n")
+    coverage = run(AuditRequest(targets=(str(path),))).data.coverage
+    assert (coverage.packages, coverage.steps) == (2, 2)
+    assert [text.partition(":")[0] for text in coverage.unread] == [
+        "gone.txt (line 2)", "`vllm==$VERSION` (line 1)", "`$MORE` (line 1)",
+    ]  # fmt: skip
+
+
+def test_each_branch_of_a_script_is_judged(tmp_path: Path) -> None:
+    text = (
+        'if [ "$1" = old ]; then\n  pip install vllm==0.10.2 transformers==4.57.1\n'
+        "else\n  pip install vllm==0.10.2 transformers==5.1.0\nfi\n"
+    )
+    _, findings = audit(tmp_path, "a.sh", text)
+    assert [(f.line, f.message.partition(":")[0]) for f in findings] == [(4, "branch 2")]
+
+
+def test_conflicting_extras_and_jobs_are_environments_of_their_own(tmp_path: Path) -> None:
+    text = (
+        '[project]\nname = "a"\ndependencies = ["vllm==0.10.2"]\n[project.optional-dependencies]\n'
+        'old = ["transformers==4.57.1"]\nnew = ["transformers==5.1.0"]\n'
+        '[tool.uv]\nconflicts = [[{ extra = "old" }, { extra = "new" }]]\n'
+    )
+    _, findings = audit(tmp_path, "pyproject.toml", text)
+    assert [(f.line, f.message.partition(":")[0]) for f in findings] == [(6, "new")]
+    jobs = (
+        "on: push\njobs:\n  a:\n    steps:\n    - run: pip install vllm==0.10.2 transformers==4.57.1\n"
+        "  b:\n    container: {image: 'vllm/vllm-openai:v0.10.2'}\n    steps:\n"
+        "    - run: pip install transformers==5.1.0\n"
+    )
+    _, findings = audit(tmp_path, "ci.yml", jobs)
+    assert (9, "job b") in {(f.line, f.message.partition(":")[0]) for f in findings}
+    assert 5 not in {f.line for f in findings}
+
+
+def test_a_lock_is_judged_for_each_target(tmp_path: Path) -> None:
+    text = sample("uv.lock", FAULTY).replace("sys_platform == 'linux'", "python_full_version >= '3.13'")
+    _, findings = audit(tmp_path, "uv.lock", text)
+    assert findings
+    findings = [f for f in findings if f.cause == "transformers-too-new"]
+    assert {f.message.partition(":")[0] for f in findings} == {"linux x86_64, Python 3.13"}
+    assert findings[0].remedies[0].commands[0].startswith("uv add ")
