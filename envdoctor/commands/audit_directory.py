@@ -55,7 +55,8 @@ def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:
-            unreadable.append(error.message)
+            reason = error.message.removeprefix(path).removeprefix(Path(path).name).lstrip(",: ")
+            unreadable.append(f"{path}: {reason}")
     if not audits and not unreadable:
         found = f"{len(paths)} files with requirements or install steps" if paths else "no manifest"
         raise NothingToAudit(

@@ -209,8 +209,11 @@ class GuideInterpreter:
         before = self._state
         variables = self.variables | dict(action.variables)
         is_uv = action.tool == "uv"
+        invalid = [each for each in action.requirements if not each.has_valid_specifier]
+        known = tuple(each for each in action.requirements if each not in invalid)
         action = action._replace(
-            requirements=self._applicable(action.requirements, before.python),
+            unknown=(*action.unknown, *invalid),
+            requirements=self._applicable(known, before.python),
             constraints=self._applicable(action.constraints, before.python),
             torch_backend=action.torch_backend or variables.get("UV_TORCH_BACKEND", "") if is_uv else "",
             index_url=action.index_url or variables.get("UV_INDEX_URL" if is_uv else "PIP_INDEX_URL", ""),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import satisfies
 
 _REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
@@ -34,6 +35,11 @@ class InstallRequirement(NamedTuple):
         """The exact version; empty if the specifier is a range."""
         match = re.fullmatch(r"===?([^*,]+)", self.specifier)
         return match[1] if match else ""
+
+    @property
+    def has_valid_specifier(self) -> bool:
+        """Whether the specifier follows PEP 440. `==VERSION` in a template does not."""
+        return not self.specifier or satisfies("1", self.specifier) is not None
 
     @property
     def wheel(self) -> str:

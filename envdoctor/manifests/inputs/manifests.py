@@ -116,7 +116,7 @@ def _read_pixi(data: dict[str, Any], text: str, name: str, common: tuple[Install
             machine = {"linux-aarch64": "aarch64"}.get(platform, "x86_64")
             if actions:
                 guides.append(guide_of_actions(actions, text, name, branch=label, platform=machine))
-    return Document("pixi", tuple(guides))
+    return Document("pixi", tuple(guides), unread=unread_parts(guides, Files()))
 
 
 def _features(value: object) -> list[str]:
@@ -180,7 +180,7 @@ def read_pipfile(text: str, name: str, files: Files) -> Document:  # noqa: ARG00
     python = str(table(data, "requires").get("python_version") or "")
     install = Install(1, name, "pip", tuple(requirements), index_url=next(iter(urls), ""), extra_indexes=urls[1:])
     guide = guide_of_actions([*_environment(python), install], text, name)
-    return Document("Pipfile", (guide,) if requirements else ())
+    return Document("Pipfile", (guide,) if requirements else (), unread=unread_parts([guide], Files()))
 
 
 def _toml(text: str) -> dict[str, Any]:

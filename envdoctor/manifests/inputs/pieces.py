@@ -49,7 +49,7 @@ def guide_of_actions(
 
 
 def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
-    """The files that commands name and that are not available, and arguments of unknown value."""
+    """The files that commands name and that are not available, and arguments of unknown value or version."""
     missing = [f"{path} (line {line}): not found next to the manifest" for path, line in files.missing.items()]
     unknown = [
         f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
@@ -58,4 +58,12 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         if isinstance(action, Install)
         for requirement in action.unknown
     ]
-    return tuple(dict.fromkeys([*missing, *unknown]))
+    invalid = [
+        f"`{requirement.text}` (line {requirement.line}): its version is not valid"
+        for guide in guides
+        for action in guide.actions
+        if isinstance(action, Install)
+        for requirement in action.requirements
+        if not requirement.has_valid_specifier
+    ]
+    return tuple(dict.fromkeys([*missing, *unknown, *invalid]))

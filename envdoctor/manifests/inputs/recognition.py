@@ -39,6 +39,8 @@ _SHEBANG = re.compile(r"\A#!\s*\S*(?:/|env\s+(?:-S\s+)?)(?:ba|z|k|da)?sh\b|^#(?:
 _PACKAGE_TABLE = re.compile(
     r"^(?:Package\s+Version\b.*\n-{3,}|# packages in environment at |#\s+Name\s+Version)", re.MULTILINE
 )
+# A file of a package in the locks of uv, Poetry and PDM. They are two thirds of the text, and decide nothing.
+_FILE_ROW = re.compile(r"^    \{ ?(?:url|file) = \".*$", re.MULTILINE)
 # A traceback, an exception with its message, or a line of a logger.
 _ERROR_TEXT = re.compile(
     r"^[^#\n]*(?:Traceback \(most recent call last\)|\b\w+(?:Error|Exception): |\b(?:ERROR|CRITICAL|FATAL)\b[ :\]])",
@@ -96,7 +98,8 @@ def unknown_content(name: str, text: str) -> BadInput:
 def _read_requirements(text: str, name: str, files: Files) -> Document:
     """A file whose name is that of a requirements file. Its lines must be requirements."""
     for number, line in _requirement_lines(text):
-        if not parse_install_requirement(line, number):
+        requirement = parse_install_requirement(line, number)
+        if requirement is None or not (requirement.has_valid_specifier or "$" in line):
             raise BadInput(
                 f"{name}, line {number}: {line[:80]!r} is not a requirement",
                 expected="requirements such as torch==2.8.0",
@@ -148,7 +151,8 @@ def _read_toml_or_yaml(text: str, name: str, files: Files, platform: str) -> Doc
     """A TOML file. pixi.lock has the suffix of TOML locks, and is YAML."""
     if re.match(r"\s*(?:#.*\n\s*)*version:\s*\d", text):
         return _read_yaml(text, name, files)
-    data = parse_toml(text, source=name, expected=EXPECTED, hint=HINT)
+    shortened = _FILE_ROW.sub("", text) if name.endswith(".lock") else text
+    data = parse_toml(shortened, source=name, expected=EXPECTED, hint=HINT)
     for is_format, read in _TOML_FORMATS:
         if is_format(data):
             try:

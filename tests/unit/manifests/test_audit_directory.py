@@ -1,0 +1,140 @@
+"""`envdoctor audit DIRECTORY`: finds the manifests, audits each, and compares them with one another."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.command import envdoctor
+
+from envdoctor.commands import audit_directory
+from envdoctor.commands.audit import AuditRequest, AuditsResult, run
+from envdoctor.core.errors import BadInput
+
+DOCKERFILE = "FROM nvidia/cuda:12.8.1-devel-ubuntu22.04\nRUN pip install torch==2.7.1\n"
+LOCK = """version = 1
+requires-python = ">=3.12,<3.13"
+
+[[package]]
+name = "project"
+version = "0.1"
+source = { editable = "." }
+dependencies = [{ name = "torch" }]
+
+[[package]]
+name = "torch"
+version = "2.8.0"
+source = { registry = "https://packages.example.org/simple" }
+"""
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def audit(folder: Path) -> tuple[AuditsResult, int]:
+    result = run(AuditRequest(targets=(str(folder),)))
+    assert isinstance(result.data, AuditsResult)
+    return result.data, result.exit_code
+
+
+def names(folder: Path, result: AuditsResult) -> list[str]:
+    return [os.path.relpath(each.name, folder) for each in result.audits]
+
+
+def test_each_manifest_is_audited_and_copies_of_other_projects_are_not(tmp_path: Path) -> None:
+    write(
+        tmp_path, Dockerfile="FROM ubuntu:24.04\nRUN pip install torch==2.8.0\n", requirements_txt="torch==2.8.0\n",
+        docs__README_md="```bash\npip install torch==2.8.0\n```\n", vendor__requirements_txt="torch==1.0\n",
+        node_modules__x__Dockerfile="FROM a\n", main_py="import torch\n", data_txt="torch==1.0\n",
+    )  # fmt: skip
+    for environment in ("venv", "env"):
+        write(tmp_path / environment, requirements_txt="torch==1.0\n", pyvenv_cfg="home = /usr/bin\n")
+    write(
+        tmp_path / ".github/workflows",
+        ci_yml="on: push\njobs:\n  a:\n    steps:\n    - run: pip install torch==2.8.0\n",
+    )
+    result, exit_code = audit(tmp_path)
+    assert names(tmp_path, result) == [
+        "Dockerfile", "requirements.txt", ".github/workflows/ci.yml", "docs/README.md",
+    ]  # fmt: skip
+    assert [os.path.relpath(each, tmp_path) for each in result.omitted] == [
+        "env: an environment",
+        "venv: an environment",
+    ]
+    assert (result.findings, exit_code) == ((), 0)
+
+
+def test_versions_of_different_files_are_compared(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        Dockerfile=DOCKERFILE,
+        uv_lock=LOCK,
+        pyproject_toml='[project]\nname = "project"\ndependencies = ["torch>=2.9"]\n',
+    )
+    result, exit_code = audit(tmp_path)
+    found = {(Path(f.file).name, f.line, f.status, f.message.replace(f"{tmp_path}/", "")) for f in result.differences}
+    assert found == {
+        ("uv.lock", 11, "warning", "uv.lock has torch 2.8.0, but Dockerfile has torch 2.7.1"),
+        ("uv.lock", 11, "error", "uv.lock has torch 2.8.0, but pyproject.toml has torch>=2.9"),
+        ("Dockerfile", 2, "error", "Dockerfile has torch 2.7.1, but pyproject.toml has torch>=2.9"),
+    }
+    assert exit_code == 1
+    log = json.loads(envdoctor("audit", ".", "--format", "sarif", home=tmp_path).stdout)
+    places = [
+        each["locations"][0]["physicalLocation"] for each in log["runs"][0]["results"] if each["ruleId"] == "RUN090"
+    ]
+    assert {(each["artifactLocation"]["uri"], each["region"]["startLine"]) for each in places} == {
+        ("uv.lock", 11), ("Dockerfile", 2),
+    }  # fmt: skip
+
+
+def test_equal_versions_and_the_image_of_a_dockerfile(tmp_path: Path) -> None:
+    write(tmp_path, Dockerfile="FROM pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime\n", uv_lock=LOCK)
+    assert audit(tmp_path)[0].differences == ()
+    write(tmp_path, Dockerfile="FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\n")
+    (finding,) = audit(tmp_path)[0].differences
+    assert "has torch 2.8.0, but" in finding.message
+
+
+def test_what_cannot_be_read_is_an_error_after_the_results(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        uv_lock="version = 1\n[[broken",
+        requirements_txt="torch==2.8.0\n",
+        Pipfile='[packages]\nflask = "*"\n',
+    )
+    done = envdoctor("audit", ".", home=tmp_path)
+    assert done.returncode == 2
+    assert "✓ requirements.txt  requirements: 1 package read, no problems found" in done.stdout
+    assert "✗ not read: uv.lock: is not TOML" in done.stdout
+    assert "- Pipfile  skipped: nothing in it can be judged" in done.stdout
+
+
+def test_a_directory_without_anything_to_judge_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="it contains no manifest"):
+        audit(tmp_path / "empty")
+    write(tmp_path, Pipfile='[packages]\nflask = "*"\n')
+    with pytest.raises(BadInput, match="it contains 1 files with"):
+        audit(tmp_path)
+    with pytest.raises(BadInput, match="--fix does not support a directory"):
+        run(AuditRequest(targets=(str(tmp_path),), fix=str(tmp_path)))
+
+
+def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_directory, "MAX_FILES", 2)
+    monkeypatch.setattr(audit_directory, "MAX_DEPTH", 1)
+    for name in "abc":
+        write(tmp_path / name, requirements_txt="torch==2.8.0\n")
+    write(tmp_path / "a/deep", requirements_txt="torch==2.8.0\n")
+    result, _ = audit(tmp_path)
+    assert names(tmp_path, result) == ["a/requirements.txt", "b/requirements.txt"]
+    assert [os.path.relpath(each, tmp_path) for each in result.omitted] == [
+        "a/deep: more than 1 directories deep", "c/requirements.txt and later files: more than 2 manifests",
+    ]  # fmt: skip
