@@ -43,10 +43,12 @@ class LossType(Record, frozen=True, kw_only=True):
 
 
 class UnreadVariable(TableRow, frozen=True, kw_only=True):
-    """An environment variable that no library reads."""
+    """An environment variable that no library reads, or only old releases of a package."""
 
     name: str
     instead: str
+    package: str = ""
+    releases: str = ""  # of the package, which do not read it; empty: all
 
 
 class ModulePresence(TableRow, frozen=True, kw_only=True):
@@ -58,6 +60,14 @@ class ModulePresence(TableRow, frozen=True, kw_only=True):
     instead: str
 
 
+class PackageUse(TableRow, frozen=True, kw_only=True):
+    """What shows that a guide uses a package: a pattern of commands and code, and how texts spell its name."""
+
+    package: str
+    pattern: str
+    spelling: str = ""
+
+
 class GuideTables(Record, frozen=True, kw_only=True):
     """The tables of guides.toml."""
 
@@ -67,6 +77,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     loss: tuple[LossType, ...]
     switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
+    use: tuple[PackageUse, ...]
 
 
 def guide_tables() -> GuideTables:

@@ -24,7 +24,7 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
-from envdoctor.manifests.context import build_context
+from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import (
     CorrectedSet,
     DroppedPackage,
@@ -35,6 +35,7 @@ from envdoctor.manifests.corrected_pins import (
 )
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import EnvironmentState
+from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
 
@@ -109,7 +110,7 @@ def audit_paths(
     """Audit each path through a guide, or what a reader of another format returns, as an environment of its own."""
     day = (today or date.today()).isoformat()
     contexts = [build_context(path, machine, day) for path in paths]
-    findings = join_findings([(context.guide, evaluate_guide(context)) for context in contexts])
+    findings = join_findings([(context.guide, _findings(context, machine, day)) for context in contexts])
     best_first = sorted(contexts, key=lambda context: environment_rank(main_environment(context)), reverse=True)
     environment = main_environment(best_first[0])
     return GuideAudit(
@@ -122,6 +123,14 @@ def audit_paths(
         findings=tuple(findings),
         sets=corrected_sets(best_first),
         environment=build_stack(environment.state if environment else EnvironmentState()),
+    )
+
+
+def _findings(context: GuideContext, machine: Machine | None, day: str) -> list[Finding]:
+    """The findings on the steps of a path, and on what it only mentions."""
+    steps = evaluate_guide(context)
+    return steps + judge_mentions(
+        context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )
 
 

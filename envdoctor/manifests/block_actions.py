@@ -30,6 +30,7 @@ _PYTHON = frozenset({"python", "py", "python3", "ipython", "pycon"})
 _PLAIN_TEXT = frozenset(
     {"", "text", "txt", "plaintext", "ini", "requirements", "requirements.txt", "pip-requirements", "pip", "none"}
 )
+_VARIABLE_FILES = frozenset({"env", "dotenv", "properties"})
 _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
@@ -81,6 +82,8 @@ class BlockReader:
             yield from self._pyproject(block)
         elif block.language in ("yaml", "yml") or _file_name(block):
             yield from self._file(block)
+        elif block.language in _PLAIN_TEXT | _VARIABLE_FILES and _is_assignments(block):
+            yield from self._script(block.lines)
         elif block.language in _SHELL or (block.language in _PLAIN_TEXT and _is_shell(block)):
             yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
 
@@ -169,6 +172,12 @@ def _is_requirements(block: Block) -> bool:
         and parse_install_requirement(text, 0)
     ]
     return len(with_specifier) >= 2 and len(with_specifier) * 2 > len(texts) and not _is_shell(block)
+
+
+def _is_assignments(block: Block) -> bool:
+    """Whether a block has lines such as `NAME=value` only, as a `.env` file has."""
+    texts = [text.strip() for _, text in block.lines if text.strip() and not text.lstrip().startswith("#")]
+    return bool(texts) and all(re.fullmatch(r"(?:export\s+)?[A-Z][A-Z0-9_]{2,60}=\S*", text) for text in texts)
 
 
 def _is_shell(block: Block) -> bool:

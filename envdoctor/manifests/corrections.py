@@ -77,14 +77,14 @@ def evaluate_version_rules(machine: Machine, stack: Stack, rules: Sequence[Rule]
     violations: list[Violation] = []
     for rule in rules:
         try:
-            violations += [Violation(rule, _worded_for_a_guide(problem)) for problem in rule.check(machine, stack)]
+            violations += [Violation(rule, worded_for_a_guide(problem)) for problem in rule.check(machine, stack)]
         except NotReadableError:
             continue
     serious = [violation for violation in violations if violation.problem.status in ("error", "warning")]
     return sorted(serious, key=lambda violation: violation.problem.status != "error")
 
 
-def _worded_for_a_guide(problem: Problem) -> Problem:
+def worded_for_a_guide(problem: Problem) -> Problem:
     """The problem of an environment that does not exist yet."""
     message, fix = (
         re.sub(r"\b(?:is|are) installed\b", "would be installed", t) for t in (problem.message, problem.fix)
@@ -97,6 +97,7 @@ def correct_environment(machine: Machine, state: EnvironmentState, target: Resol
     target = target._replace(period_end=estimate_period_end(state))
     search = _ReleaseSearch(machine, state, target)
     packages, substitutions = search.substitute_all(dict(state.packages))
+    substitutions += search.solved_as_well(packages, substitutions)
     packages, contemporary = search.substitute_contemporary(packages)
     return CorrectedEnvironment(state, packages, substitutions, [*substitutions, *contemporary])
 
@@ -177,6 +178,22 @@ class _ReleaseSearch:
             substitution, packages = self.substitute(packages, violation)
             substitutions += [substitution] if substitution else []
         return packages, substitutions
+
+    def solved_as_well(self, packages: Packages, substitutions: list[Substitution]) -> list[Substitution]:
+        """The violations that substitutions for others solved, each with the package whose version changed."""
+        handled = {substitution.violation.problem.message for substitution in substitutions}
+        found: list[Substitution] = []
+        for violation in self.violations(self.state.packages):
+            names = [item.fact for item in violation.problem.evidence if item.fact in self.state.packages]
+            changed = [
+                name
+                for name in names
+                if name in packages and packages[name].version != self.state.packages[name].version
+            ]
+            if violation.problem.message not in handled and changed:
+                package = self.state.packages[changed[0]]
+                found.append(Substitution(package, packages[package.name].version, violation, package.pinned))
+        return found
 
     def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
         """Substitute one of the packages that the rule names. Packages that the guide does not pin come first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,20 +10,9 @@ from envdoctor.manifests.alternatives import Branch, GuidePath, find_paths
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
 from envdoctor.manifests.shell_records import Command
+from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
 
-_DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
-_DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
-_ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
-_X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _MAX_ACTIONS = 3000
-
-
-class StatedMachine(NamedTuple):
-    """The machine that a guide names. `driver` is empty if the guide does not name it."""
-
-    architecture: str
-    driver: str
-    driver_line: int
 
 
 class Guide(NamedTuple):
@@ -36,6 +24,7 @@ class Guide(NamedTuple):
     python_blocks: tuple[tuple[Line, ...], ...]
     stated_machine: StatedMachine
     lines: tuple[str, ...]
+    blocks: tuple[Block, ...] = ()
     branches: tuple[Branch, ...] = ()  # the alternatives that this path through the guide follows
 
 
@@ -70,31 +59,5 @@ def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockRead
     reader = reader or BlockReader(blocks)
     actions = tuple(islice(reader.actions(), _MAX_ACTIONS))
     lines = tuple(text.split("\n"))
-    machine = _parse_machine(lines, blocks)
-    return Guide(name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines)
-
-
-def _parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
-    code = "\n".join(block.text for block in blocks)
-    head = "\n".join(line for line in lines if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]
-    architecture = "x86_64"
-    for text in (head, code, "\n".join(lines)):  # title and tables first: the wheels of a guide may be wrong
-        arm, x86 = len(_ARM.findall(text)), len(_X86.findall(text))
-        if arm != x86:
-            architecture = "aarch64" if arm > x86 else "x86_64"
-            break
-    return StatedMachine(architecture, *_parse_driver(lines, blocks))
-
-
-def _parse_driver(lines: tuple[str, ...], blocks: list[Block]) -> tuple[str, int]:
-    """The driver version in a table row or in code: `| Driver | 550.54.15 |`, `Driver Version: 550.54.15`."""
-    candidates = [(number, line) for number, line in enumerate(lines, 1) if line.lstrip().startswith("|")]
-    candidates += [line for block in blocks for line in block.lines]
-    for number, line in candidates:
-        word = _DRIVER_WORD.search(line)
-        version = _DRIVER_VERSION.search(line, word.end()) if word else None
-        if not word or not version:
-            continue
-        if version.start() - word.end() < 40 and 390 <= int(version[1].partition(".")[0]) < 700:
-            return version[1], number
-    return "", 0
+    machine = parse_machine(lines, blocks)
+    return Guide(name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, tuple(blocks))

@@ -264,7 +264,9 @@ class GuideInterpreter:
             self.platform, before.python, before.glibc, exclude_newer, source=torch_source(action)
         )
         upgrade = action.upgrade or action.reinstall
-        resolver = Resolver(target, before.packages, upgrade=upgrade, with_dependencies=not action.no_deps)
+        resolver = Resolver(
+            target, before.packages, upgrade=upgrade, with_dependencies=not action.no_deps, keeps_installed=True
+        )
         return resolver.resolve(action.requirements, action.constraints)
 
     def _with_cuda(self, package: ResolvedPackage, action: Install) -> ResolvedPackage:

@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Record)
 
 # Rules treat the source as a pasted list: versions are known, files are not.
 SOURCE = "report of a guide"
-_NOT_IN_GUIDE: Fact[Any] = unreadable(SOURCE, "not in the guide")
+NOT_IN_GUIDE: Fact[Any] = unreadable(SOURCE, "not in the guide")
 
 
 def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | None = None) -> Stack:
@@ -43,20 +43,20 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
     return Stack(
         origin=SOURCE,
         kind=known("conda" if state.tool == "conda" else "venv" if state.tool else "system", SOURCE),
-        python=_NOT_IN_GUIDE,
-        python_version=known(state.python, SOURCE) if state.python else _NOT_IN_GUIDE,
-        headers=_NOT_IN_GUIDE,
+        python=NOT_IN_GUIDE,
+        python_version=known(state.python, SOURCE) if state.python else NOT_IN_GUIDE,
+        headers=NOT_IN_GUIDE,
         distributions=known(distributions, SOURCE),
-        shadowed=_NOT_IN_GUIDE,
+        shadowed=NOT_IN_GUIDE,
         torch=_build_torch(packages["torch"]) if "torch" in packages else absent(SOURCE),
-        extensions=_NOT_IN_GUIDE,
-        cuda_available=_NOT_IN_GUIDE,
+        extensions=NOT_IN_GUIDE,
+        cuda_available=NOT_IN_GUIDE,
         uses=known((), SOURCE),
     )
 
 
 def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:
-    version, cuda = torch.version, _NOT_IN_GUIDE
+    version, cuda = torch.version, NOT_IN_GUIDE
     local = ""
     if torch.cuda == "cpu":
         local, cuda = "+cpu", absent(SOURCE)
@@ -70,7 +70,7 @@ def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:
 
 def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
     if torch.origin in (IMAGE_ORIGIN, "conda") or satisfies(torch.version, "==2.6.*"):
-        return _NOT_IN_GUIDE
+        return NOT_IN_GUIDE
     return known(bool(satisfies(torch.version, ">=2.7")), "PyTorch's builds: the new C++ ABI from 2.7, on PyPI")
 
 
@@ -83,16 +83,16 @@ def build_machine(trace: GuideTrace) -> Machine:
         memory=_record(Memory),
         storage=_record(Storage),
         limits=_record(Limits),
-        pythons=_NOT_IN_GUIDE,
+        pythons=NOT_IN_GUIDE,
         driver=_record(Driver, **driver),
-        gpus=_NOT_IN_GUIDE,
+        gpus=NOT_IN_GUIDE,
         cuda=_record(CudaToolkit),
-        environment=_NOT_IN_GUIDE,
-        interfaces=_NOT_IN_GUIDE,
-        slurm=_NOT_IN_GUIDE,
+        environment=NOT_IN_GUIDE,
+        interfaces=NOT_IN_GUIDE,
+        slurm=NOT_IN_GUIDE,
     )
 
 
 def _record(kind: type[R], **facts: Any) -> R:
     """A record with these facts. All others are not in the guide."""
-    return kind(**dict.fromkeys(kind.__struct_fields__, _NOT_IN_GUIDE) | facts)
+    return kind(**dict.fromkeys(kind.__struct_fields__, NOT_IN_GUIDE) | facts)

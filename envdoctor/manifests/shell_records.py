@@ -29,10 +29,14 @@ class Command(NamedTuple):
         """The name of the program without its directory."""
         return self.words[0].rpartition("/")[2] if self.words else ""
 
+    @property
+    def text(self) -> str:
+        """The complete command as one line."""
+        return " ".join([*(f"{name}={value}" for name, value in self.assignments), *self.words])
+
     def __str__(self) -> str:
-        """The command as one line."""
-        text = " ".join([*(f"{name}={value}" for name, value in self.assignments), *self.words])
-        return text if len(text) <= 200 else text[:197] + "..."
+        """The command as one line, cut for output."""
+        return self.text if len(self.text) <= 200 else self.text[:197] + "..."
 
 
 class ShellState:

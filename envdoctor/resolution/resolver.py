@@ -91,12 +91,19 @@ class Resolver:
     """A greedy resolver. If a release contradicts a pin, it tries an older release of the requiring package."""
 
     def __init__(
-        self, target: ResolverTarget, installed: dict[str, ResolvedPackage], *, upgrade: bool, with_dependencies: bool
+        self,
+        target: ResolverTarget,
+        installed: dict[str, ResolvedPackage],
+        *,
+        upgrade: bool,
+        with_dependencies: bool,
+        keeps_installed: bool = False,
     ) -> None:
         self.target = target
         self.installed = installed
         self.upgrade = upgrade
         self.with_dependencies = with_dependencies
+        self.keeps_installed = keeps_installed  # installed packages that are required keep their own requirements
         self.excluded: dict[str, set[str]] = {}
         self.conflicts: dict[str, Conflict] = {}
 
@@ -152,10 +159,10 @@ class Resolver:
             if name in resolved and resolved[name].version == package.version:
                 continue
             resolved[name] = package
-            if not self.with_dependencies or (package is self.installed.get(name) and name not in requested):
+            if not self.with_dependencies:
                 continue
             requiring = f"{name} {package.version}"
-            for dependency in self._dependencies_of(package, requested.get(name)):
+            for dependency in self._dependencies_to_resolve(package, requested.get(name)):
                 text = f"{requiring} requires {dependency.name}{dependency.specifier}"
                 bound = Bound(dependency.specifier, name, package.line, text)
                 current = bounds.setdefault(dependency.name, [])
@@ -164,6 +171,16 @@ class Resolver:
                     reasons.setdefault(dependency.name, _Reason(package.line, f"required by {requiring}"))
                     queue.append(dependency.name)
         return resolved
+
+    def _dependencies_to_resolve(
+        self, package: ResolvedPackage, requirement: InstallRequirement | None
+    ) -> list[Requirement]:
+        """The dependencies; of an installed package that stays, those that are installed and must fit it."""
+        dependencies = self._dependencies_of(package, requirement)
+        is_kept = package is self.installed.get(package.name) and requirement is None
+        return [
+            each for each in dependencies if not is_kept or (self.keeps_installed and each.name in self.installed)
+        ]
 
     def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[Requirement]:
         texts = requirements_of_release(package.name, package.version)

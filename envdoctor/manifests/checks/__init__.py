@@ -4,11 +4,15 @@ from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
     flags,
+    lower_bounds,
     machine,
+    missing_packages,
     names,
     pins,
     python_code,
     replacements,
+    stated_machine,
+    stated_versions,
     wheels,
 )
 from envdoctor.manifests.context import GuideContext

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import SetVariables, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
@@ -81,19 +82,21 @@ def torch_backend_is_detected_without_a_gpu(context: GuideContext) -> Iterator[P
 def environment_variable_has_no_effect(context: GuideContext) -> Iterator[Problem]:
     """The guide sets an environment variable that no release of the library reads."""
     unread = {row.name: row for row in guide_tables().switch}
-    for line, name, value in _assignments(context):
+    for line, name, value in assignments(context):
         row = unread.get(name)
-        if row:
+        version = context.version(row.package) if row else ""
+        if row and (not row.package or (version and satisfies(version, row.releases))):
             yield Problem(
                 "warning",
-                f"{name}={value}: no library reads this variable",
+                f"{name}={value}: {f'{row.package} {version} does not read' if version else 'no library reads'} "
+                f"this variable",
                 (guide_evidence(context, name, value, line), table_evidence(name, "not read", row.source, row.date)),
                 f"Use {row.instead}.",
                 line=line,
             )
 
 
-def _assignments(context: GuideContext) -> Iterator[tuple[int, str, str]]:
+def assignments(context: GuideContext) -> Iterator[tuple[int, str, str]]:
     """Lines, names and values of the variables that commands and Python code of the guide set."""
     for action in context.actions(SetVariables):
         yield from ((line_of(context, action.line, name), name, value) for name, value in action.values)

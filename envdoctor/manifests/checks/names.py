@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.remedies import steps
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import ModulePresence, guide_tables
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, Run
@@ -195,21 +195,8 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
         for row in guide_tables().module:
             version = context.version(row.package) or _cloned_release(context, row.package)
             runs_module = row.name in " ".join((action.module, *action.words))
-            if not runs_module or not version or satisfies(version, row.present):
-                continue
-            line = line_of(context, action.line, row.name)
-            yield Problem(
-                "error",
-                f"{row.package} {version} does not have {row.name}; releases {row.present} do",
-                (
-                    guide_evidence(context, "module", row.name, line),
-                    table_evidence(row.name, row.present, row.source, row.date),
-                ),
-                f"Use {row.instead}, or pin {row.package}{row.present}.",
-                install_step(f"{row.package}{bounded(row.present)}"),
-                line=line,
-                cause="library-too-old" if row.present.startswith(">") else "dependency-pin-violated",
-            )
+            if runs_module and not satisfies(version or _newest(row.package), row.present):
+                yield _missing_module(context, action, row, version)
         script = next((word for word in action.words if re.match(r"(?:\./)?examples/\S+\.(?:sh|py)$", word)), "")
         if script and is_installed and not is_cloned:
             line = line_of(context, action.line, script)
@@ -228,13 +215,43 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
             )
 
 
+def _newest(package: str) -> str:
+    return next((row.version for row in published_releases(package)), "")
+
+
+def _missing_module(context: GuideContext, action: Run, row: ModulePresence, version: str) -> Problem:
+    """The finding on a module, with the requirement that names no version if there is one."""
+    line = line_of(context, action.line, row.name)
+    is_gone = row.present.startswith("<")
+    state = (
+        f"is gone from {row.package} {row.present.lstrip('<=')} on"
+        if is_gone
+        else f"needs {row.package}{row.present}"
+    )
+    requirements = (r for _, r, _ in iter_requirements(context) if r.name == row.package)
+    unpinned = next((requirement.text for requirement in requirements if not requirement.specifier), "")
+    installs = f"the guide would install {version}" if version else f"no step names a version of {row.package}"
+    return Problem(
+        "error",
+        f"{row.name} {state}; {installs}" + (f", because `{unpinned}` names no version" if unpinned else ""),
+        (
+            guide_evidence(context, "module", row.name, line),
+            table_evidence(row.name, row.present, row.source, row.date),
+        ),
+        f"Name a version: {row.package}{row.present}. Or use {row.instead}.",
+        install_step(f"{row.package}{bounded(row.present)}"),
+        line=line,
+        cause="dependency-pin-violated" if is_gone else "library-too-old",
+    )
+
+
 def _cloned_release(context: GuideContext, package: str) -> str:
     """The release of a cloned repository: its tag, or for the main branch the newest one; empty without a clone."""
     clones = context.actions(Clone)
     if not any(package in action.url.rpartition("/")[2] for action in clones):
         return ""
     tag = next((action.reference for action in clones if re.fullmatch(r"v?\d+(?:\.\d+)+\S*", action.reference)), "")
-    return tag.removeprefix("v") or next((row.version for row in published_releases(package)), "")
+    return tag.removeprefix("v") or _newest(package)
 
 
 _INEFFECTIVE_CHECKS = (
@@ -262,14 +279,16 @@ _INEFFECTIVE_CHECKS = (
 )
 def sanity_check_is_ineffective(context: GuideContext) -> Iterator[Problem]:
     """The check of the guide does not depend on working kernels."""
-    for action in context.actions(Run):
+    runs = [(action.line, action.code or action.module, action.command) for action in context.actions(Run)]
+    runs += [(number, text, text.strip()) for block in context.guide.python_blocks for number, text in block]
+    for start, code, shown in runs:
         for pattern, command, reason, replacement in _INEFFECTIVE_CHECKS:
-            if pattern.search(action.code or action.module):
-                line = line_of(context, action.line, command.removeprefix("python "))
+            if pattern.search(code):
+                line = line_of(context, start, command.removeprefix("python "))
                 yield Problem(
                     "warning",
                     f"`{command}` does not verify the installation: {reason}",
-                    (guide_evidence(context, "check", action.command, line),),
+                    (guide_evidence(context, "check", shown, line),),
                     "Call a kernel, or run `envdoctor verify`.",
                     steps(replacement),
                     line=line,

@@ -223,7 +223,8 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
         packages = environment.state.packages
         for substitution in environment.substitutions:
             package, violation = substitution.package, substitution.violation
-            if not substitution.pinned or package.name in conflicting or _is_cpu_build(substitution):
+            named = {package.name, *(item.fact for item in violation.problem.evidence)}
+            if not substitution.pinned or named & conflicting or _is_cpu_build(substitution):
                 continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]

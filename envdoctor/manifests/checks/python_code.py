@@ -4,68 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.names import find_member
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.arguments import Argument, arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.markdown import Line
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
 TRL = "https://huggingface.co/docs/trl/grpo_trainer"
-_CALL = re.compile(r"\b(GRPOConfig|GRPOTrainer)\s*\(")
-_MAX_CALL_LINES = 200
-_GPT_OSS = re.compile(r"gpt[-_]oss", re.IGNORECASE)
-
-
-class _Argument(NamedTuple):
-    """A keyword argument of a call in the guide."""
-
-    line: int
-    owner: str  # GRPOConfig or GRPOTrainer
-    name: str
-    value: str
-
-
-def _arguments(context: GuideContext) -> list[_Argument]:
-    """Keyword arguments of GRPOConfig and GRPOTrainer in the Python code of the guide."""
-    return [argument for block in context.guide.python_blocks for argument in _parse_calls(block)]
-
-
-def _parse_calls(lines: tuple[Line, ...]) -> Iterator[_Argument]:
-    for index, (_, text) in enumerate(lines):
-        call = _CALL.search(text)
-        if not call:
-            continue
-        depth, offset = 0, call.end() - 1
-        for number, line in lines[index : index + _MAX_CALL_LINES]:
-            depth_before = depth
-            code = line[offset:].partition("#")[0]
-            depth += sum((character in "([{") - (character in ")]}") for character in code)
-            if depth_before <= 1 or offset:
-                for match in re.finditer(r"(?:^|[(,])\s*(\w+)\s*=(?!=)\s*([^,]{0,200})", code):
-                    yield _Argument(number, call[1], match[1], match[2].strip().rstrip(")").strip())
-            offset = 0
-            if depth <= 0:
-                break
+_GPT_OSS = re.compile(r"gpt[-_ ]?oss", re.IGNORECASE)  # gpt-oss-20b, gptoss20b, GptOss
 
 
 @rule("RUN070", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)
 def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
     """GRPOConfig or GRPOTrainer is called with an argument that this TRL release does not accept, or ignores."""
     trl = context.version("trl")
-    for line, owner, name, value in _arguments(context):
-        for row in guide_tables().argument:
-            if (row.owner, row.name) != (owner, name):
-                continue
-            unknown = not row.absent or (bool(trl) and bool(satisfies(trl, row.absent)))
-            ignored = bool(row.silent and trl and satisfies(trl, row.silent))
-            if not unknown and not ignored:
-                continue
+    for argument in arguments(context):
+        line, owner, name, value = argument
+        row = next((row for row in guide_tables().argument if (row.owner, row.name) == (owner, name)), None)
+        unknown = row is not None and (not row.absent or (bool(trl) and bool(satisfies(trl, row.absent))))
+        ignored = bool(row and row.silent and trl and satisfies(trl, row.silent))
+        if row and (unknown or ignored):
             if ignored and not unknown:
                 problem = f"TRL {trl} accepts and ignores it"
             else:
@@ -86,13 +50,37 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
                 line=line,
                 cause="dependency-pin-violated" if unknown else "silent-wrong-result",
             )
+        elif not row and (found := _missing_member(context, argument)):
+            yield found
+
+
+def _missing_member(context: GuideContext, argument: Argument) -> Problem | None:
+    """An argument that other releases of the library have, but not the one that the guide installs."""
+    line, owner, name, value = argument
+    span = find_member("arguments", owner, name)
+    version = context.version(span.package) if span else ""
+    if not span or not version or span.can_be_in(version):
+        return None
+    releases = f"{span.first or 'the first release'} to {span.last or 'the newest one'}"
+    in_range = f">={span.first}" if span.first else f"<={span.last}"
+    return Problem(
+        "error",
+        f"{owner}({name}={value[:40]}): {span.package} {version} does not accept it; {releases} do (TypeError)",
+        (
+            guide_evidence(context, name, value[:80], line),
+            table_evidence(f"{owner}.{name}", releases, f"sources of {span.package}", "2026-11-23"),
+        ),
+        f"Leave it out, or use {span.package}{in_range}.",
+        install_step(f"{span.package}{bounded(in_range)}") if span.first else (),
+        line=line,
+    )
 
 
 @rule("RUN071", kind="guide", severity="error", cause="library-too-old", url=TRL)
 def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Problem]:
     """loss_type names a loss that was added in a later TRL release than the one in the guide."""
     trl = context.version("trl")
-    for line, owner, name, value in _arguments(context):
+    for line, owner, name, value in arguments(context):
         row = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
         if owner == "GRPOConfig" and name == "loss_type" and row and trl and satisfies(trl, f"<{row.first}"):
             yield Problem(
@@ -113,7 +101,7 @@ def _companions(context: GuideContext, torch: str) -> list[str]:
 
 def _first(context: GuideContext, pattern: str) -> tuple[int, str] | None:
     lines = [line for block in context.guide.python_blocks for line in block]
-    lines += [(command.line, str(command)) for command in context.guide.commands]
+    lines += [(command.line, command.text) for command in context.guide.commands]
     return next(((line, text) for line, text in lines if re.search(pattern, text.partition("#")[0])), None)
 
 
@@ -136,7 +124,7 @@ def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) 
         ),
     )
     version = next((version for version in versions if version and satisfies(version, ">=4.55,<5")), "")
-    if used and version and _first(context, _GPT_OSS.pattern + "|GPT[-_]OSS|Gpt[-_]?Oss"):
+    if used and version and _first(context, f"(?i){_GPT_OSS.pattern}"):
         yield Problem(
             "error",
             f"gpt-oss with FlashAttention on transformers {version}: the attention sinks are silently dropped",
@@ -162,7 +150,7 @@ def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) 
 def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iterator[Problem]:
     """With vllm_enable_sleep_mode, TRL 0.27 to 1.9 reloads the initial checkpoint at every wake-up of vLLM."""
     trl = context.version("trl")
-    for line, owner, name, value in _arguments(context):
+    for line, owner, name, value in arguments(context):
         if (
             owner == "GRPOConfig"
             and name == "vllm_enable_sleep_mode"
@@ -185,7 +173,7 @@ def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iter
             )
 
 
-def _line_and_value(argument: _Argument | None) -> tuple[int, str]:
+def _line_and_value(argument: Argument | None) -> tuple[int, str]:
     return (argument.line, argument.value) if argument else (0, "")
 
 
@@ -199,7 +187,7 @@ def _line_and_value(argument: _Argument | None) -> tuple[int, str]:
 def liger_loss_ignores_the_importance_sampling_ratio(context: GuideContext) -> Iterator[Problem]:
     """Before TRL 0.29 the Liger loss ignores vLLM's importance-sampling ratio. Before liger 0.6.4 it lacks dapo."""
     trl, liger = context.version("trl"), context.version("liger-kernel")
-    config = {argument.name: argument for argument in _arguments(context) if argument.owner == "GRPOConfig"}
+    config = {argument.name: argument for argument in arguments(context) if argument.owner == "GRPOConfig"}
     line, value = _line_and_value(config.get("use_liger_loss"))
     if not line and satisfies(trl, "==0.27.*"):
         line, value = _line_and_value(config.get("use_liger_kernel"))
@@ -235,7 +223,7 @@ def liger_loss_ignores_the_importance_sampling_ratio(context: GuideContext) -> I
 )
 def mxfp4_checkpoint_is_dequantized_or_rejected(context: GuideContext) -> Iterator[Problem]:
     """gpt-oss is stored in MXFP4: bitsandbytes 4-bit rejects it, and Triton before 3.4 lacks it."""
-    used = _first(context, _GPT_OSS.pattern)
+    used = _first(context, f"(?i){_GPT_OSS.pattern}")
     if not used or _first(context, r"dequantize\s*=\s*True|-BF16|-bf16"):
         return
     triton = context.version("triton")

@@ -58,7 +58,7 @@ def _is_replaced(name: str, old: ResolvedPackage, new: ResolvedPackage, install:
     violates_specifier = bool(old.specifier) and satisfies(public_part(new.version), old.specifier) is False
     was_chosen = old.pinned or old.origin != "PyPI" or violates_specifier
     if name in _TORCH_PACKAGES:
-        return was_chosen or name == "torch" or "torch" in install.before.packages
+        return was_chosen or name == "torch" or "torch" in install.before.packages or not old.is_dependency
     return was_chosen and not new.pinned
 
 
@@ -230,3 +230,37 @@ def _release_for_the_guide(context: GuideContext, cuda: str) -> tuple[str, str]:
     if not (row := next(reversed(exact or fitting), None)):
         return "", ""
     return public_part(needed) or torch_releases()[row.torch].latest, row.cuda
+
+
+@rule(
+    "RUN013",
+    kind="guide",
+    severity="error",
+    cause="dependency-pin-violated",
+    url="https://github.com/openai/openai-cookbook/issues/2330",
+)
+def wheel_requires_a_deleted_nightly(context: GuideContext) -> Iterator[Problem]:
+    """vLLM 0.10.1+gptoss requires torch 2.9.0.dev20250804+cu128, a nightly build that no index has any more.
+
+    vLLM 0.10.2 and later releases run gpt-oss with a released torch.
+    """
+    for install in context.trace.installs:
+        for requirement in install.action.requirements:
+            if requirement.name == "vllm" and "+gptoss" in requirement.specifier:
+                line = line_of(context, requirement.line, requirement.text)
+                yield Problem(
+                    "error",
+                    f"`{requirement.text}` requires the nightly build torch 2.9.0.dev20250804, which was deleted",
+                    (
+                        guide_evidence(context, "vllm", requirement.text, line),
+                        table_evidence(
+                            "vllm 0.10.1+gptoss",
+                            "torch==2.9.0.dev20250804+cu128",
+                            "github.com/openai/openai-cookbook/issues/2330",
+                            "2026-11-25",
+                        ),
+                    ),
+                    "Use vLLM 0.10.2 or newer, which runs gpt-oss.",
+                    install_step("vllm==0.10.2"),
+                    line=line,
+                )

@@ -1,0 +1,109 @@
+"""Checks on what the lowest permitted release lacks, and on names that a release does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.names import Span, find_member, find_name, packages
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.arguments import arguments
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.pins import SPECIFIERS, iter_requirements
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import bounded
+
+_LOWER_BOUND = re.compile(r"(?:>=|~=|>)\s*([\d.]+\w*)")
+_IMPORT = re.compile(r"\s*from\s+(\w+)[\w.]*\s+import\s+([\w, ]+)")
+
+
+def _uses(context: GuideContext) -> Iterator[tuple[int, str, str, str, str]]:
+    """What the code needs: line, package, the first release with it, the last one before, and its name."""
+    for line, owner, name, value in arguments(context):
+        span = find_member("arguments", owner, name)
+        if span and span.first:
+            yield line, span.package, span.first, span.before, f"{owner}({name})"
+        loss = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
+        if name == "loss_type" and loss:
+            yield line, "trl", loss.first, "", f"loss_type={value}"
+    for line, package, name, span in _imports(context):
+        if span.first:
+            yield line, package, span.first, span.before, f"{package}.{name}"
+
+
+def _imports(context: GuideContext) -> Iterator[tuple[int, str, str, Span]]:
+    """The names that Python code imports and only some releases of their package have."""
+    for block in context.guide.python_blocks:
+        for number, text in block:
+            match = _IMPORT.match(text)
+            if not match or match[1] not in packages():
+                continue
+            for name in match[2].replace(",", " ").split():
+                if span := find_name(match[1], name):
+                    yield number, match[1], name, span
+
+
+@rule("RUN006", kind="guide", severity="warning", cause="library-too-old", url=SPECIFIERS)
+def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[Problem]:
+    """A lower bound permits a release without an argument or a name that the code of the guide uses.
+
+    Where an older release is installed already, or another package limits the version, installers keep it.
+    """
+    seen: set[tuple[str, str]] = set()
+    for line, package, first, before, use in _uses(context):
+        for _, requirement, place in iter_requirements(context):
+            bound = _LOWER_BOUND.search(requirement.specifier)
+            if requirement.name != package or requirement.pin or not bound or (package, requirement.text) in seen:
+                continue
+            too_low = satisfies(bound[1], f"<={before}" if before else f"<{first}")
+            if too_low:
+                seen.add((package, requirement.text))
+                yield Problem(
+                    "warning",
+                    f"`{requirement.text}` permits {package} {bound[1]}, which has no {use} of line {line}; "
+                    f"{first} has it",
+                    (
+                        guide_evidence(context, package, requirement.text, place),
+                        guide_evidence(context, use, use, line),
+                        table_evidence(use, f"{first} and newer", f"sources of {package}", "2026-11-23"),
+                    ),
+                    f"Use {package}>={first}.",
+                    install_step(f"{package}{bounded(f'>={first}')}"),
+                    line=place,
+                )
+
+
+@rule(
+    "RUN077",
+    kind="guide",
+    severity="error",
+    cause="library-too-old",
+    url="https://github.com/huggingface/trl/releases",
+)
+def imported_name_is_not_in_this_release(context: GuideContext) -> Iterator[Problem]:
+    """Python code imports a name that the release of the guide does not have, though other releases do."""
+    for line, package, name, span in _imports(context):
+        version = context.version(package)
+        if not version or span.can_be_in(version):
+            continue
+        gone = bool(span.next) and satisfies(version, f">={span.next}")
+        in_range = f"<={span.last}" if gone else f">={span.first}"
+        state = f"is gone from {span.next}" if gone else f"exists from {span.first}"
+        unpinned = next((r for _, r, _ in iter_requirements(context) if r.name == package and not r.specifier), None)
+        yield Problem(
+            "error",
+            f"{package} {version} does not have {name}, which {state} on"
+            + (f"; `{unpinned.text}` names no version" if unpinned else ""),
+            (
+                guide_evidence(context, name, f"from {package} import {name}", line),
+                table_evidence(
+                    name, f"{span.first or 'first'} to {span.last or 'newest'}", f"sources of {package}", "2026-11-23"
+                ),
+            ),
+            f"Use {package}{in_range}, or code for {package} {version}.",
+            install_step(f"{package}{bounded(in_range)}"),
+            line=line,
+            cause="dependency-pin-violated" if gone else "library-too-old",
+        )

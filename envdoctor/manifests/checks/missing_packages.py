@@ -1,0 +1,145 @@
+"""Checks on packages that a guide uses or promises, and that no step installs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.guides import PackageUse, guide_tables
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import Clone, UseImage
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.markdown import Line
+from envdoctor.rules.registry import Problem, rule
+
+# Packages that install many others, which the tables do not have.
+_BUNDLES = frozenset(
+    {
+        "unsloth",
+        "openrlhf",
+        "axolotl",
+        "ms-swift",
+        "llamafactory",
+        "llama-factory",
+        "open-r1",
+        "nemo-toolkit",
+        "skyrl",
+    }
+)
+_BARE_IMAGES = re.compile(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|python|almalinux|uv)\b")
+_INSTALLS_UNKNOWN = re.compile(
+    r"\binstall\s+(?:\S+\s+)*\.(?:\[|/|\s|$)|\s(?:-e|--editable)[ =]|\buv sync\b|\bpoetry install\b"
+    r"|\benv (?:create|update)\b|\bsetup\.py\b|\bpixi install\b|\bmake\b"
+    r"|\b(?:bash|sh|source)\s+\S*(?:install|setup|env|deps|build)\S*\.sh"
+)
+_NGC_PACKAGES = frozenset({"torch", "torchvision", "flash-attn", "transformer-engine", "apex", "triton", "numpy"})
+_PROMISE = re.compile(
+    r"\b(?:stack|installs?|includes?|contains?|comes? with|ships?|bundles?|environment (?:has|with)|consists of|"
+    r"installiert|enthält|umfasst|包含|安装了)\b",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|without|never|instead|unlike|avoid|optional(?:ly)?|if you|later|future|supports?|nicht|ohne)\b"
+    r"|不|没有|\binstall\s",
+    re.IGNORECASE,
+)
+
+
+@rule(
+    "RUN066",
+    kind="guide",
+    severity=("warning", "info"),
+    cause="dependency-pin-violated",
+    url="https://packaging.python.org/en/latest/tutorials/installing-packages/",
+)
+def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem]:
+    """A command, Python code or a variable needs a package that no step of the guide installs.
+
+    A package that only the text promises is a note.
+    """
+    if not _is_complete(context):
+        return
+    installed = _installed_names(context)
+    reported: set[str] = set()
+    for use in guide_tables().use:
+        hub = context.version("huggingface-hub")
+        if use.package in installed or (use.package == "hf-transfer" and satisfies(hub or "1", ">=1")):
+            continue
+        line = next((line for line in _code_lines(context) if re.search(use.pattern, line[1])), None)
+        if line and use.package not in reported:
+            reported.add(use.package)
+            yield _problem(context, use, line, "warning", f"`{line[1].strip()[:80]}` needs {use.package}")
+    for use in guide_tables().use:
+        if use.package in installed or use.package in reported or not use.spelling:
+            continue
+        line = next((line for line in _promises(context) if re.search(rf"(?i)\b(?:{use.spelling})\b", line[1])), None)
+        if line:
+            reported.add(use.package)
+            yield _problem(context, use, line, "info", f"the text promises {use.package}")
+
+
+def _problem(context: GuideContext, use: PackageUse, line: Line, status: str, text: str) -> Problem:
+    return Problem(
+        "warning" if status == "warning" else "info",
+        f"{text}, and no step installs it",
+        (
+            guide_evidence(context, use.package, line[1].strip()[:120], line[0]),
+            table_evidence(use.package, use.pattern, use.source, use.date),
+        ),
+        f"Install {use.package} in an earlier step."
+        if status == "warning"
+        else f"Add a step that installs {use.package}.",
+        install_step(use.package),
+        line=line[0],
+    )
+
+
+def _is_complete(context: GuideContext) -> bool:
+    """Whether the packages are known: no step installs a project, a file or a script that the guide does not show."""
+    installs = context.trace.installs
+    if not installs or any(_INSTALLS_UNKNOWN.search(command.text) for command in context.guide.commands):
+        return False
+    if any(
+        not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command) for step in installs
+    ):
+        return False
+    images = (action for action in context.actions(UseImage) if action.is_entered)
+    if any(not _BARE_IMAGES.search(action.name) and "nvidia/pytorch" not in action.name for action in images):
+        return False
+    names = {requirement.name for install in installs for requirement in install.action.requirements}
+    return bool(names) and not names & _BUNDLES
+
+
+def _installed_names(context: GuideContext) -> set[str]:
+    """The packages of all environments, the names and extras that steps install, and cloned repositories."""
+    names = {name for environment in context.environments for name in environment.state.packages}
+    for install in context.trace.installs:
+        for requirement in install.action.requirements:
+            names |= {requirement.name, *requirement.extras}
+    for clone in context.actions(Clone):
+        names.add(normalize_name(clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x"))
+    if any("nvidia/pytorch" in action.name for action in context.actions(UseImage)):
+        names |= _NGC_PACKAGES
+    return names | ({"flash-attn"} if names & {"flash-attention", "flash-attn-3"} else set())
+
+
+def _code_lines(context: GuideContext) -> Iterator[Line]:
+    """Commands that are no installations, Python code, and configuration files."""
+    for command in context.guide.commands:
+        if "install" not in command.words[:4]:
+            yield command.line, command.text
+    for lines in context.guide.python_blocks:
+        yield from ((number, text.partition("#")[0]) for number, text in lines)
+    for block in context.guide.blocks:
+        if block.language in ("yaml", "yml", "json", "ini"):
+            yield from block.lines
+
+
+def _promises(context: GuideContext) -> Iterator[Line]:
+    """Sentences of the text that promise packages."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    for number, text in enumerate(context.guide.lines, 1):
+        if number not in code and _PROMISE.search(text) and not _NEGATION.search(text):
+            yield number, text

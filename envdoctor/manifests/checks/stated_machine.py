@@ -1,0 +1,102 @@
+"""Rules of machines and environments, evaluated on the machine and the variables that a guide states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Gpu, Machine, Stack, known
+from envdoctor.knowledge.gpus import compute_capability
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of
+from envdoctor.manifests.checks.flags import assignments
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.corrections import CorrectedEnvironment, worded_for_a_guide
+from envdoctor.manifests.records import NOT_IN_GUIDE, SOURCE, build_machine, build_stack
+from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule, rule
+
+# Rules on variables, and rules that compare GPUs with the builds of packages.
+_VARIABLE_RULES = ("ENV006", "ENV007", "ENV014", "ENV015", "ENV016")
+_GPU_RULES = ("TORCH001", "TORCH002", "VLLM004", "VLLM005")
+
+
+@rule(
+    "RUN024",
+    kind="guide",
+    severity=("warning", "info"),
+    cause="silent-slow-path",
+    url="https://docs.vllm.ai/en/latest/configuration/env_vars.html",
+)
+def variable_does_not_suit_the_packages(context: GuideContext) -> Iterator[Problem]:
+    """A variable that the guide sets does nothing, or does harm, with the packages that it installs."""
+    lines = {name: line for line, name, _ in assignments(context)}
+    variables = {name: value for _, name, value in assignments(context)}
+    if not variables:
+        return
+    machine = replace(build_machine(context.trace), environment=known(variables, SOURCE))
+    for environment in context.environments:
+        stack = build_stack(environment.state)
+        for each, problem in _problems(_VARIABLE_RULES, machine, stack):
+            name = next((item.fact for item in problem.evidence if item.fact in lines), "")
+            if name:
+                yield replace(
+                    problem,
+                    evidence=(guide_evidence(context, name, variables[name], lines[name]),),
+                    line=lines[name],
+                    cause=each.cause,
+                    url=each.url,
+                )
+
+
+@rule(
+    "RUN057",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="gpu-arch-not-in-build",
+    url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix",
+)
+def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem]:
+    """The guide names a GPU for which its torch or vLLM has no code, such as torch 2.6 for an RTX 5090."""
+    stated = context.guide.stated_machine
+    if not stated.gpu:
+        return
+    machine = replace(build_machine(context.trace), gpus=known((_gpu(stated.gpu),), SOURCE))
+    for environment in context.environments:
+        for each, problem in _problems(_GPU_RULES, machine, build_stack(environment.state)):
+            if problem.status in ("error", "warning"):
+                yield _on_gpu(context, environment, each, problem)
+
+
+def _on_gpu(context: GuideContext, environment: CorrectedEnvironment, each: Rule, problem: Problem) -> Problem:
+    stated, packages = context.guide.stated_machine, environment.state.packages
+    package = packages.get("vllm" if each.id.startswith("VLLM") else "torch") or packages["torch"]
+    line = line_of(context, package.line, package.reason)
+    return replace(
+        problem,
+        message=f"on the {stated.gpu} of line {stated.gpu_line}: {problem.message}",
+        evidence=(
+            guide_evidence(context, "GPU", stated.gpu, stated.gpu_line),
+            guide_evidence(context, package.name, package.reason, line),
+        ),
+        line=line,
+        cause=each.cause,
+        url=each.url,
+    )
+
+
+def _problems(identifiers: tuple[str, ...], machine: Machine, stack: Stack) -> Iterator[tuple[Rule, Problem]]:
+    for each in (RULES[identifier] for identifier in identifiers):
+        try:
+            problems = list(each.check(machine, stack) if each.needs_environment else each.check(machine))
+        except NotReadableError:
+            continue
+        yield from ((each, worded_for_a_guide(problem)) for problem in problems)
+
+
+def _gpu(name: str) -> Gpu:
+    facts: dict[str, Any] = {field: NOT_IN_GUIDE for field in Gpu.__struct_fields__ if field != "index"}
+    capability = compute_capability(name)
+    if capability:
+        facts["compute_capability"] = known(capability, SOURCE)
+    return Gpu(index=0, **(facts | {"name": known(f"NVIDIA {name}", SOURCE)}))

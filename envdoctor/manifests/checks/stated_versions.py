@@ -1,0 +1,83 @@
+"""Checks on versions that the text of a guide states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Evidence, Status
+from envdoctor.knowledge.published import date_read, find_release, published_releases
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.pins import PYPI, SPECIFIERS
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+_PACKAGES = {
+    "trl": "trl", "vllm": "vllm", "pytorch": "torch", "torch": "torch", "transformers": "transformers",
+    "peft": "peft", "verl": "verl", "accelerate": "accelerate", "triton": "triton", "deepspeed": "deepspeed",
+    "bitsandbytes": "bitsandbytes", "flash-attn": "flash-attn",
+    "flashattention": "flash-attn", "liger-kernel": "liger-kernel",
+}  # fmt: skip
+_STATED = re.compile(
+    rf"(?<![\w./-])({'|'.join(_PACKAGES)})`?\s*(?:\||:|version|==)?\s*`?v?(\d+\.\d+(?:\.\d+)*(?:\.post\d+)?)(?![\w.]*-py)",
+    re.IGNORECASE,
+)
+# A sentence that describes the environment, not the history of a library.
+_DESCRIBES = re.compile(
+    r"\b(?:tested|verified|works?|working|built|pinned|uses?|using|with|on|stack|versions?|setup|getestet|mit|verwendet)\b"
+    r"|基于|使用|版本",
+    re.IGNORECASE,
+)
+_HISTORY = re.compile(
+    r"\b(?:since|from|before|until|older|newer|later|earlier|least|minimum|above|below|up to|deprecated|removed"
+    r"|added|instead|not|no|fails?|broken?|bug|issue|upgrade|changed?|seit|ab|vor|bis|älter|neuer|nicht)\b|[<>≥≤~^]|以上|以下|不",
+    re.IGNORECASE,
+)
+
+
+@rule("RUN007", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SPECIFIERS)
+def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
+    """The title, a table or the text states a version that the steps do not install."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    seen: set[str] = set()
+    for number, text in enumerate(context.guide.lines, 1):
+        is_head = text.startswith("#") or text.lstrip().startswith("|")
+        if number in code or _HISTORY.search(text) or not (is_head or _DESCRIBES.search(text)):
+            continue
+        for match in _STATED.finditer(text):
+            name, stated = _PACKAGES[match[1].lower()], match[2]
+            installed = public_part(context.version(name))
+            if not installed or name in seen or _agrees(installed, stated):
+                continue
+            seen.add(name)
+            status: Status = "warning" if is_head else "info"
+            line = guide_evidence(context, name, text.strip()[:120], number)
+            yield replace(
+                _difference(name, stated, installed, status),
+                line=number,
+                evidence=(line, *_released(name, installed)),
+            )
+
+
+def _agrees(installed: str, stated: str) -> bool:
+    return satisfies(installed, f"=={stated}.*" if "post" not in stated else f"=={stated}") is not False
+
+
+def _difference(name: str, stated: str, installed: str, status: Status) -> Problem:
+    exists = bool(find_release(name, stated)) or stated.count(".") < 2 or not published_releases(name)
+    pin = f"{name}=={stated}" if stated.count(".") > 1 else f"{name}=={stated}.*"
+    never = "" if exists else ", which was never released"
+    return Problem(
+        status,
+        f"the text states {name} {stated}{never}; the steps would install {installed}",
+        (),
+        f"Install {pin}, or correct the text." if exists else "Correct the text.",
+        install_step(pin) if exists and stated.count(".") > 1 else (),
+    )
+
+
+def _released(name: str, installed: str) -> tuple[Evidence, ...]:
+    return (table_evidence(name, installed, PYPI, date_read(name)),) if published_releases(name) else ()

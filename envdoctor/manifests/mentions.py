@@ -1,0 +1,99 @@
+"""Commands and images that a guide mentions without a step: commented out, or as code in the text.
+
+Each is judged as if it were the next step. Its findings are less severe, because a reader may not follow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests.actions import UseImage
+from envdoctor.manifests.block_actions import BlockReader
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.markdown import SHELL_COMMANDS, Block
+
+MAX_MENTIONS = 12
+_COMMENTED = re.compile(
+    r"\s*#+\s*((?:[A-Z_]\w*=\S+\s+)*(?:!|%)?(?:(?:sudo |uv |python3? -m )*pip3? install|uv add|conda install"
+    r"|docker (?:run|pull)|export [A-Z_]\w*=|huggingface-cli)\b.*)"
+)
+_INLINE = re.compile(r"`{1,2}([^`\n]{3,300})`{1,2}")
+_ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
+_IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
+_NEGATION = re.compile(
+    r"\b(?:never|not|don't|doesn't|avoid|wrong|fail\w*|br[eo]\w*k\w*|instead of|rather than|previously|no longer"
+    r"|useless|warning|caution|beware|replac\w+|overwrit\w+|downgrad\w+|used to|bug|error"
+    r"|nicht\w*|nie|statt|achtung|vorsicht|falsch|ersetzt|nunca|jamais|attention)\b"
+    r"|不要|切勿|避免|错误|注意|警告|❌|⚠",
+    re.IGNORECASE,
+)
+_LOWER = {"error": "warning", "warning": "info"}
+
+
+class Mention(NamedTuple):
+    """A command or an image, and how the guide mentions it."""
+
+    line: int
+    text: str
+    place: str  # "commented out", "in the text"
+
+
+def find_mentions(guide: Guide) -> list[Mention]:
+    """The mentioned commands in the order of the lines. Text that warns against a command does not mention it."""
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    found = [mention for block in guide.blocks for mention in _commented(block)]
+    for number, line in enumerate(guide.lines, 1):
+        if number not in code:
+            found += _in_text(number, line)
+    return sorted(found)[:MAX_MENTIONS]
+
+
+def _commented(block: Block) -> Iterator[Mention]:
+    previous = ""
+    for number, text in block.lines:
+        match = _COMMENTED.fullmatch(text)
+        if match and not _NEGATION.search(previous) and not _NEGATION.search(text):
+            yield Mention(number, match[1].lstrip("!%"), "commented out")
+        elif not match:
+            previous = text if text.lstrip().startswith("#") else ""
+
+
+def _in_text(number: int, line: str) -> Iterator[Mention]:
+    for match in _INLINE.finditer(line):
+        words = match[1].split()
+        is_command = len(words) > 1 and words[0] in SHELL_COMMANDS
+        if (is_command or _ASSIGNMENT.fullmatch(match[1])) and not _NEGATION.search(line):
+            yield Mention(number, match[1], "in the text")
+    for match in _IMAGE.finditer(line):
+        if not _NEGATION.search(line):
+            yield Mention(number, f"{match[1]}:{match[2]}", "image")
+
+
+def judge_mentions(guide: Guide, known: list[Finding], evaluate: Callable[[Guide], list[Finding]]) -> list[Finding]:
+    """The findings of each mentioned command that the guide without it does not have."""
+    keys = {(finding.line, finding.id) for finding in known}
+    found: list[Finding] = []
+    for mention in find_mentions(guide):
+        for finding in evaluate(_with_mention(guide, mention)):
+            if finding.line == mention.line and (finding.line, finding.id) not in keys:
+                keys.add((finding.line, finding.id))
+                place = "" if mention.place == "image" else f"the command {mention.place}: "
+                status = _LOWER.get(finding.status, finding.status)
+                found.append(replace(finding, status=status, message=f"{place}{finding.message}"))
+    return found
+
+
+def _with_mention(guide: Guide, mention: Mention) -> Guide:
+    """The guide up to a mentioned command, which becomes its last step."""
+    earlier = tuple(action for action in guide.actions if action.line < mention.line)
+    if mention.place == "image":
+        name, _, tag = mention.text.partition(":")
+        return guide._replace(actions=(*earlier, UseImage(mention.line, mention.text, name, tag, is_entered=False)))
+    reader = BlockReader([Block("bash", "", ((mention.line, mention.text),))])
+    actions = tuple(reader.actions())
+    return guide._replace(actions=(*earlier, *actions), commands=(*guide.commands, *reader.commands))

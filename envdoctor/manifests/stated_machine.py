@@ -1,0 +1,78 @@
+"""The machine that a guide names: CPU architecture, driver and GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.knowledge.gpus import compute_capability
+from envdoctor.manifests.markdown import Block
+
+_DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
+_DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
+_ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
+_X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
+_GPU = re.compile(
+    r"\b(?:GB[23]00|GH200|GB10|DGX Spark|[BH][1-3]00|H800|H20|A100|A800|A40|A30|A10G?|A6000|L40S?|L4|V100|P100|T4"
+    r"|RTX (?:PRO )?[2-6]0\d0(?: ?(?:Ti|Super|Ada))?|RTX A?\d{4})\b",
+    re.IGNORECASE,
+)
+
+
+class StatedMachine(NamedTuple):
+    """The machine that a guide names. `driver` and `gpu` are empty if the guide does not name them."""
+
+    architecture: str
+    driver: str
+    driver_line: int
+    gpu: str = ""
+    gpu_line: int = 0
+
+
+def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
+    """The machine of a guide, from its title, tables, code and text."""
+    code_lines = {number for block in blocks for number, _ in block.lines}
+    code = "\n".join(block.text for block in blocks)
+    head = "\n".join(line for line in lines if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]
+    architecture = "x86_64"
+    for text in (head, code, "\n".join(lines)):  # title and tables first: the wheels of a guide may be wrong
+        arm, x86 = len(_ARM.findall(text)), len(_X86.findall(text))
+        if arm != x86:
+            architecture = "aarch64" if arm > x86 else "x86_64"
+            break
+    return StatedMachine(architecture, *_parse_driver(lines, blocks, code_lines), *_parse_gpu(lines, code_lines))
+
+
+def _parse_driver(lines: tuple[str, ...], blocks: list[Block], code_lines: set[int]) -> tuple[str, int]:
+    """The driver version in a table row, in code, or in the text.
+
+    `| Driver | 550.54.15 |`, `Driver Version: 550.54.15`, "The nodes have driver 550.54.15".
+    """
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.lstrip().startswith("|")]
+    text = ((number, line) for number, line in enumerate(lines, 1) if number not in code_lines)
+    for number, line, in_text in (
+        *((*line, False) for line in (*rows, *(line for block in blocks for line in block.lines))),
+        *((*line, True) for line in text),
+    ):
+        word = _DRIVER_WORD.search(line)
+        version = _DRIVER_VERSION.search(line, word.end()) if word else None
+        if not word or not version or not 390 <= int(version[1].partition(".")[0]) < 700:
+            continue
+        if version.start() - word.end() < (12 if in_text else 40) and ("." in version[1] or not in_text):
+            return version[1], number
+    return "", 0
+
+
+def _parse_gpu(lines: tuple[str, ...], code_lines: set[int]) -> tuple[str, int]:
+    """The GPU in the title or in a table, if they name GPUs of one compute capability only."""
+    named = list(_named_gpus(lines, code_lines))
+    capabilities = {compute_capability(name) for name, _ in named}
+    return named[0] if len(capabilities) == 1 and None not in capabilities else ("", 0)
+
+
+def _named_gpus(lines: tuple[str, ...], code_lines: set[int]) -> Iterator[tuple[str, int]]:
+    for number, line in enumerate(lines, 1):
+        is_head = line.startswith("# ") or line.lstrip().startswith("|")
+        if is_head and number not in code_lines:
+            yield from ((match[0], number) for match in _GPU.finditer(line))
