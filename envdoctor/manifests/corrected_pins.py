@@ -35,10 +35,15 @@ _REPLACEMENTS = {
     "triton-kernels": ("", "an unrelated package on PyPI"),
     "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
 }
+_CONDA_ONLY = frozenset({
+    "pytorch-cuda", "cudatoolkit", "cuda-toolkit", "cuda-nvcc", "cuda", "cuda-version", "cpuonly", "cudnn", "gcc",
+    "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
+})  # fmt: skip
 _PROBES = {
     "transformers": "transformers_generate", "trl": "trl_grpo", "peft": "peft_lora", "datasets": "datasets_map",
     "bitsandbytes": "bitsandbytes_nf4",
 }  # fmt: skip
+_UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
 _DEFAULT_PYTHONS = ("3.12", "3.11")
 
 
@@ -107,7 +112,7 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
         architecture=context.platform,
-        glibc=_glibc(environment, context.platform),
+        glibc=_glibc_of_target(environment, context.platform),
         python=environment.state.python if re.fullmatch(r"3\.\d+", environment.state.python) else "",
         cuda=_cuda_build(context, _image_torch(environment) or environment.packages.get("torch")),
         exclude_newer=period_end if is_earlier else "",
@@ -205,6 +210,8 @@ def _requirement_text(name: str, package: ResolvedPackage | None, context: Guide
         return replacement if reason else "", reason or "its name is not valid"
     if package is None:
         return "", "its range contradicts the other requirements of the guide"
+    if name in _CONDA_ONLY:
+        return "", "a package of conda, which wheels do not need"
     if package.origin == "a direct URL" or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)
@@ -285,6 +292,14 @@ def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
     elif torch_has_build(version, cuda, context.platform) is False:
         cuda = cuda_on_pypi(version, context.platform)
     return cuda if cuda in cuda_releases() else ""
+
+
+def _glibc_of_target(environment: CorrectedEnvironment, platform: str) -> str:
+    """The glibc of the image or the machine; without one that of Ubuntu 22.04, or what wheels need."""
+    stated = environment.state.glibc
+    if re.fullmatch(r"2\.\d+", stated):
+        return stated
+    return max(_glibc(environment, platform), _UBUNTU_GLIBC, key=lambda version: int(version.partition(".")[2]))
 
 
 def _glibc(environment: CorrectedEnvironment, platform: str) -> str:

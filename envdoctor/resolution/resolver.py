@@ -248,7 +248,7 @@ class Resolver:
         requested: dict[str, InstallRequirement],
     ) -> bool:
         """Exclude the release of a package that requires `name`; False if all those packages are pinned."""
-        for bound in reversed(bounds[name]):
+        for bound in self._by_blame(name, bounds[name]):
             package = resolved.get(bound.required_by)
             is_pinned = bound.required_by in requested and requested[bound.required_by].pin
             if not package or is_pinned or package is self.installed.get(bound.required_by):
@@ -262,6 +262,17 @@ class Resolver:
                 return True
         self.conflicts[name] = Conflict(name, tuple(bounds[name]))
         return False
+
+    def _by_blame(self, name: str, bounds: list[Bound]) -> list[Bound]:
+        """The newest bounds first, and of those the ones without which a release satisfies the others."""
+
+        def is_satisfiable_without(bound: Bound) -> bool:
+            others = [other.specifier for other in bounds if other is not bound and other.specifier]
+            return bool(releases_in_range(name, ",".join(others), self.target.exclude_newer))
+
+        newest_first = bounds[::-1]
+        newest_first.sort(key=lambda bound: not is_satisfiable_without(bound))
+        return newest_first
 
     def _select_despite_conflict(self, name: str, bounds: list[Bound], reason: _Reason) -> ResolvedPackage | None:
         """The version pinned in the guide, else the newest release in the range of the guide."""

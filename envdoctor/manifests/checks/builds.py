@@ -27,6 +27,7 @@ _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
 _BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
+_VLLM_WITH_NINJA = ">=0.8.5"  # requires it, resolved with uv 2026-11-25: 0.8.5, 0.10.2, 0.12.0, 0.19.0, 0.31.0
 _REQUIRING_PSUTIL = frozenset({"accelerate", "transformers", "vllm", "datasets"})
 
 SourceBuild = tuple[InstallStep, InstallRequirement, int]  # with the line of the requirement
@@ -132,7 +133,8 @@ def _missing_build_requirements(install: InstallStep) -> list[str]:
         available.update(("setuptools", "wheel"))
     if available & _REQUIRING_PSUTIL:
         available.update(("packaging", "psutil"))
-    if install.system_packages & {"ninja-build", "ninja"}:
+    vllm = state.packages.get("vllm")
+    if install.system_packages & {"ninja-build", "ninja"} or (vllm and satisfies(vllm.version, _VLLM_WITH_NINJA)):
         available.add("ninja")
     torch = public_part(state.packages["torch"].version) if "torch" in state.packages else "0"
     # torch 2.5 and newer requires setuptools on Python 3.12 and newer.

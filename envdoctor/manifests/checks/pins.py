@@ -21,7 +21,7 @@ from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
-from envdoctor.manifests.interpreter import EnvironmentState, InstallStep
+from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Bound, ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -170,7 +170,8 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
     for environment in context.environments:
         by_package: dict[str, list[Substitution]] = {}
         for substitution in environment.substitutions:
-            if not substitution.pinned and not _is_cpu_build(substitution):
+            in_image = substitution.package.origin == IMAGE_ORIGIN  # what replaces them has its own finding
+            if not substitution.pinned and not in_image and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)

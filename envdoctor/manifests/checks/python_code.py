@@ -227,7 +227,7 @@ def mxfp4_checkpoint_is_dequantized_or_rejected(context: GuideContext) -> Iterat
     if not used or _first(context, r"dequantize\s*=\s*True|-BF16|-bf16"):
         return
     triton = context.version("triton")
-    quantization = _first(context, r"load_in_4bit\s*=\s*True")
+    quantization = _first(context, r"load_in_4bit['\"]?\s*[=: ]\s*[Tt]rue")
     if quantization:
         yield Problem(
             "error",

@@ -50,7 +50,8 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
         for match in _STATED.finditer(text):
             name, stated = _PACKAGES[match[1].lower()], match[2]
             installed = public_part(context.version(name))
-            if not installed or name in seen or _agrees(installed, stated):
+            is_cuda = re.search(r"cuda[^|]{0,12}$", text[: match.start()], re.IGNORECASE)  # "CUDA of torch: 12.8"
+            if not installed or name in seen or is_cuda or _agrees(installed, stated):
                 continue
             seen.add(name)
             status: Status = "warning" if is_head else "info"

@@ -43,7 +43,7 @@ NIGHTLY = sh(
 def test_a_set_for_aarch64_keeps_a_cuda_torch(sources: Sources) -> None:
     solved = solve_set(set_of(NIGHTLY), sources)
     assert (solved.state, solved.note) == ("solved", "")
-    assert solved.target == "aarch64-manylinux_2_28, Python 3.12, CUDA 12.9"
+    assert solved.target == "aarch64-manylinux_2_35, Python 3.12, CUDA 12.9"
     assert solved.options == ("--torch-backend=cu129",)
     expected = {"torch==2.8.0", "torchvision==0.23.0", "vllm==0.10.2", "transformers==4.57.6"}
     assert set(solved.corrected.requirements) == expected

@@ -167,10 +167,10 @@ def test_fix_writes_valid_corrections(tmp_path: Path, index: ReleaseIndex) -> No
     data = fix(index, tmp_path, "SETUP.md", GUIDE)
     assert data["written"] == ["SETUP.requirements.txt", "SETUP.toml", "SETUP.md.patch"]
     (solved,) = data["sets"]
-    assert (solved["state"], solved["target"]) == ("solved", "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8")
+    assert (solved["state"], solved["target"]) == ("solved", "x86_64-manylinux_2_35, Python 3.12, CUDA 12.8")
     written = (tmp_path / "SETUP.requirements.txt").read_text()
     assert "transformers==4.57.1\n" in written
-    assert written.startswith("# for x86_64-manylinux_2_28, Python 3.12, CUDA 12.8: solved by uv on ")
+    assert written.startswith("# for x86_64-manylinux_2_35, Python 3.12, CUDA 12.8: solved by uv on ")
     again = envdoctor("audit", "SETUP.requirements.txt", "--format", "json", home=tmp_path)
     assert envelope(again)["data"]["findings"] == []
     shown = envdoctor("profiles", "show", "./SETUP.toml", "--format", "json", home=tmp_path)
@@ -224,7 +224,7 @@ def test_fix_prints_the_conflict_where_nothing_solves_it(tmp_path: Path, index: 
     )
     variables = index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
     done = envdoctor("audit", "requirements.txt", "--fix", ".", home=tmp_path, **variables)
-    assert "No set for x86_64-manylinux_2_28, Python 3.12, CUDA 12.8" in done.stdout
+    assert "No set for x86_64-manylinux_2_35, Python 3.12, CUDA 12.8" in done.stdout
     assert "opencv-python" in done.stdout.partition("No set")[2]
     assert not (tmp_path / "requirements.requirements.txt").exists()
 
@@ -240,7 +240,7 @@ def test_fix_states_a_set_that_no_source_could_verify(tmp_path: Path, index: Rel
     ("name", "text", "message"),
     [
         ("missing.md", None, "No such file"),
-        ("lock.txt", "# profile: x\n# platform: a-manylinux_2_28\ntorch==1.0\n", "line 3"),
+        ("lock.txt", "# profile: x\n# platform: a-manylinux_2_35\ntorch==1.0\n", "line 3"),
         ("lock.txt", "# profile: x\ntorch==1.0 --hash=sha256:" + "0" * 64 + "\n", "platform"),
         ("lock.txt", "# profile: x\n; rm -rf /\n", "line 2"),
         ("binary.txt", "\udcff", "UTF-8"),
