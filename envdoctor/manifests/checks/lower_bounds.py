@@ -67,7 +67,7 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
                     (
                         guide_evidence(context, package, requirement.text, place),
                         guide_evidence(context, use, use, line),
-                        table_evidence(use, f"{first} and newer", f"sources of {package}", "2026-11-23"),
+                        table_evidence(use, f"{first} and newer", f"wheels of {package} on PyPI", "2026-11-25"),
                     ),
                     f"Use {package}>={first}.",
                     install_step(f"{package}{bounded(f'>={first}')}"),
@@ -99,7 +99,10 @@ def imported_name_is_not_in_this_release(context: GuideContext) -> Iterator[Prob
             (
                 guide_evidence(context, name, f"from {package} import {name}", line),
                 table_evidence(
-                    name, f"{span.first or 'first'} to {span.last or 'newest'}", f"sources of {package}", "2026-11-23"
+                    name,
+                    f"{span.first or 'first'} to {span.last or 'newest'}",
+                    f"wheels of {package} on PyPI",
+                    "2026-11-25",
                 ),
             ),
             f"Use {package}{in_range}, or code for {package} {version}.",

@@ -68,7 +68,7 @@ def _missing_member(context: GuideContext, argument: Argument) -> Problem | None
         f"{owner}({name}={value[:40]}): {span.package} {version} does not accept it; {releases} do (TypeError)",
         (
             guide_evidence(context, name, value[:80], line),
-            table_evidence(f"{owner}.{name}", releases, f"sources of {span.package}", "2026-11-23"),
+            table_evidence(f"{owner}.{name}", releases, f"wheels of {span.package} on PyPI", "2026-11-25"),
         ),
         f"Leave it out, or use {span.package}{in_range}.",
         install_step(f"{span.package}{bounded(in_range)}") if span.first else (),
