@@ -24,8 +24,8 @@ class Guide(NamedTuple):
     python_blocks: tuple[tuple[Line, ...], ...]
     stated_machine: StatedMachine
     lines: tuple[str, ...]
-    blocks: tuple[Block, ...] = ()
     branches: tuple[Branch, ...] = ()  # the alternatives that this path through the guide follows
+    blocks: tuple[Block, ...] = ()
 
 
 def parse_guide(text: str, name: str) -> Guide:
@@ -60,4 +60,6 @@ def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockRead
     actions = tuple(islice(reader.actions(), _MAX_ACTIONS))
     lines = tuple(text.split("\n"))
     machine = parse_machine(lines, blocks)
-    return Guide(name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, tuple(blocks))
+    return Guide(
+        name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks)
+    )

@@ -9,8 +9,9 @@ from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.guide import Guide, StatedMachine, guide_of_blocks
+from envdoctor.manifests.guide import Guide, guide_of_blocks
 from envdoctor.manifests.markdown import Block, Line
+from envdoctor.manifests.stated_machine import StatedMachine
 
 Piece = Block | Action
 _MAX_BRANCHES = 6
