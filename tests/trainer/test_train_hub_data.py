@@ -95,6 +95,26 @@ def test_missing_datasets_splits_and_configurations(python: Path, hub: Hub, tmp_
     assert "no Parquet, JSON lines or CSV files" in empty["message"], empty
 
 
+def test_the_own_split_of_a_dataset_is_held_out(python: Path, hub: Hub, tmp_path: Path) -> None:
+    make_models(python, tmp_path)
+    local = {"model": str(tmp_path / "qwen2"), "rewards": [], "r": 0, "held_out": "split=test"}
+    done = train(python, hub, tmp_path / "a", local, HF_TOKEN="hf_reader")
+    assert done.status == 0, done.errors
+    data = done.result["data"]
+    # The test split has the questions of the first four training rows, which are dropped from the training.
+    assert (data["held_out"], data["held_out_rows"], data["dropped_shared_rows"]) == ("split test", 4, 4)
+    assert data["train_rows"] == 20 - 4
+    for rule, problem, hint in (
+        ("split=tset", "has the splits train, test", "--set held_out=split=test"),
+        ("split=train", "held_out = split=train is the split of the training rows", "--set held_out=share=0.1"),
+        ("split=", "held_out = split=", "--set held_out=split=test"),
+    ):
+        wrong = train(python, hub, tmp_path / "a", local | {"held_out": rule})
+        assert wrong.status == 2, wrong.output
+        assert problem in wrong.errors, wrong.errors
+        assert hint in wrong.errors, wrong.errors
+
+
 def test_tokens(python: Path, hub: Hub, tmp_path: Path) -> None:
     add_sums(hub, "o/gated", gated=True)
     add_sums(hub, "o/private", private=True)

@@ -16,7 +16,7 @@ from typing import Any
 from data import tes as tes_data
 from data.answers import read_reference
 from data.files import RawRow, bad_data, cut, read_file
-from data.hub_datasets import find_commit, read_hub
+from data.hub_datasets import find_commit, held_out_split, read_held_out, read_hub
 from data.sources import Source
 from data.tes_prompt import least_action
 from settings import BadInput, suggest
@@ -27,9 +27,12 @@ PROMPT_COLUMNS = ("question", "problem", "instruction", "input", "messages")  # 
 
 def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
     """Return (format, rows, summary for the run's record)."""
-    is_hub = source.kind == "hub"
+    is_hub, held_out = source.kind == "hub", ""
     if is_hub:
+        held_out = held_out_split(settings)
         raw_rows = list(read_hub(source.name, settings["data_split"]))
+        in_split = len(raw_rows)
+        raw_rows += read_held_out(source.name, held_out) if held_out else []
     else:
         raw_rows = [row for path in source.files for row in read_file(path, source.kind)]
     if not raw_rows:
@@ -40,6 +43,8 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
     rows = [parse(raw, settings) for raw in raw_rows]
     # A line of a JSONL file may omit a column; a reward function then gets None for it.
     rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
+    if held_out:
+        rows = [row | {"split": held_out if number >= in_split else ""} for number, row in enumerate(rows)]
     # TRL checks only the first prompt of a batch for messages.
     first = rows[0]
     other = next((row for row in rows if type(row["prompt"]) is not type(first["prompt"])), None)

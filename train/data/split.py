@@ -64,6 +64,8 @@ def choose_rule(rows: list[Row], settings: dict[str, Any], data_format: str) -> 
         return _by_name(rows, rule, settings["data"], data_format)
     if name == "share":
         return _by_share(rows, value, settings["seed"])
+    if name == "split" and "split" in rows[0]:
+        return f"split {value}", lambda row: row["split"] == value
     if name == "file":
         return _by_name(rows, value, settings["data"], "")
     return _by_column(rows, name, value)
@@ -108,7 +110,8 @@ def _by_column(rows: list[Row], column: str, value: str) -> tuple[str, Predicate
     if column not in columns:
         raise BadInput(
             f"settings: held_out = {column}={value}: there is no column {column!r}{suggest(column, columns)}",
-            expected=f"share=0.1, file=PART, or COLUMN=VALUE with one of {', '.join(columns)}",
+            expected="share=0.1, file=PART, split=NAME (of a Hub dataset), or COLUMN=VALUE with one of "
+            + ", ".join(columns),
             hint="--set held_out=share=0.1",
         )
     values = list(dict.fromkeys(_to_text(row["columns"][column]) for row in rows))

@@ -8,6 +8,7 @@ from typing import Any
 from data import lengths
 from data.answers import format_number, read_action, read_number
 from data.checks import check_prompt_count
+from data.hub_datasets import held_out_split
 from data.rows import add_reference, read_rows
 from data.sources import Source, find_source
 from data.split import RowSplit, split_rows
@@ -146,7 +147,10 @@ def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     source = find_source(settings["data"], settings["data_format"])
     settings |= {"data": source.name}
     if source.needs_stack:
-        kind = f"split {settings['data_split']} of a Hub dataset" if source.kind == "hub" else "Parquet"
+        kind = "Parquet"
+        if source.kind == "hub":
+            splits = " and ".join(filter(None, (settings["data_split"], held_out_split(settings))))
+            kind = f"split {splits} of a Hub dataset"
         files = [path.name for path in source.files] or [source.name]
         return settings, {"files": files, "note": f"{kind}: {DEFERRED}"}
     _, split, settings = read_data(source, settings)
