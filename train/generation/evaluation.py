@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from data.lengths import encode
+from generation.best_of import best_of_metrics
 from modeling.policy import Policy
 from patches.fsdp_generate import gathered_weights
 from run.directory import RunDirectory
@@ -57,7 +58,9 @@ class Evaluator:
             texts, ids = self._generate(local, temperature, self.ranks.rank)
             arguments = {"completion_ids": ids, "trainer_state": self.trainer.state, "evaluation": True}
             scores = self.ranks.gather(self.task.score(local, texts, **arguments))
-            summary = self.task.summarise(self.ranks.restore_order(scores, len(rows)))
+            scores = self.ranks.restore_order(scores, len(rows))
+            summary = self.task.summarise(scores)
+            summary |= best_of_metrics(scores, prompts=len(self.task.held_out), correct=self.task.correct)
             metrics |= {f"{kind}_{name}": value for name, value in summary.items()}
         return metrics
 

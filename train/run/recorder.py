@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -139,10 +140,21 @@ class Recorder(TrainerCallback):
         if not self.completions:
             return
         self.summary = self.task.summarise(self.completions)
+        self._log_rewards()
         self._note_unscored(sum(completion["reward"] is None for completion in self.completions))
         if self.ranks.is_main:
             self.generations.append(self.completions)
         self.completions = []
+
+    def _log_rewards(self) -> None:
+        """Add each reward to the metrics that TRL logs next, by TRL's names: to TRL they are one function."""
+        logged = getattr(self.trainer, "_metrics", {}).get("train", {})
+        parts = [name for name in self.completions[0] if name.startswith("reward_")]
+        for name in parts:
+            values = [completion[name] for completion in self.completions if completion[name] is not None]
+            numbers = {"mean": statistics.fmean, "std": statistics.stdev}
+            for kind, compute in numbers.items() if len(values) > 1 else ():
+                logged[f"rewards/{name.removeprefix('reward_')}/{kind}"] = [compute(values)]
 
     def _note_unscored(self, count: int) -> None:
         """Note the first step with completions to which no reward applies."""

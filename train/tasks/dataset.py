@@ -41,6 +41,7 @@ class DatasetTask:
         self.data_format, split, self.settings = read_data(source, settings)
         self.train, self.held_out, self.summary = split.train, split.held_out, split.summary
         self.kind = next((kind for kind in ("q", "reference") if kind in self.train[0]), "")
+        self.correct = {"q": "accurate", "reference": "exact_match", "": ""}[self.kind]
         self.rewards = Rewards(self.settings)
         self.generation_fields = ["source", *FIELDS[self.kind], "reward", *self.rewards.fields]
         metrics = METRICS[self.kind]

@@ -24,6 +24,7 @@ class SortTask:
     smoothed = ["reward", "exact_match", "parse_rate"]
     curves = [("exact_match", ["greedy_exact_match", "sampled_exact_match"]), ("parse_rate", ["greedy_parse_rate"])]
     headline = ["greedy_exact_match", "sampled_exact_match"]
+    correct = "exact_match"
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.digits = settings["digits"]

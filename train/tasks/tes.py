@@ -27,6 +27,7 @@ class TesTask:
         ("accuracy", ["greedy_accuracy", "sampled_accuracy"]),
     ]
     headline = ["greedy_mean_regret", "sampled_mean_regret", "greedy_accuracy"]
+    correct = "accurate"
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
