@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envdoctor import __version__
+from envdoctor.core.command_line import CONTROL
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file
@@ -61,6 +62,7 @@ def plan_run(
     environment: Mapping[str, str] | None = None,
 ) -> Run:
     """Plan a run and its launch. `environment`: the variables of the environment's profile."""
+    _require_one_line(directory, python)
     folders = (directory, *_environment_folders(python), bundled_directory("train"), Path(node.__file__).parent)
     spec = RunSpec(
         directory=str(directory),
@@ -76,6 +78,17 @@ def plan_run(
     )
     launch = plan_launch(options or LaunchOptions(), spec, context)
     return Run(str(directory), recipe, dict(settings), str(python), launch.command, resume, engine, launch)
+
+
+def _require_one_line(*paths: Path) -> None:
+    """Raise BadInput for a path with control characters: a newline in a job file would begin another command."""
+    for path in paths:
+        if CONTROL.search(str(path)):
+            raise BadInput(
+                f"{str(path)!a} has control characters",
+                expected="a path of one line",
+                hint="envdoctor train RECIPE --run runs/NAME",
+            )
 
 
 def _environment_folders(python: Path) -> Iterator[Path]:
