@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from run.directory import RunDirectory, replace_nonfinite
+from run.redaction import redact_standard_streams
 from settings import SETTINGS_FILE, BadInput, Recipe, parse_assignments, passed_fields, read_recipe
 from trl_fields import check_release
 
@@ -32,6 +33,7 @@ def make_parser(program: str, description: str) -> argparse.ArgumentParser:
 
 def run_to_exit_status(run: RunDirectory, train: Callable[[], int], *, print_errors: bool) -> int:
     """Train, and return the exit status; bad input is printed where `print_errors` is set."""
+    redact_standard_streams()
     try:
         return train()
     except BadInput as error:
