@@ -73,7 +73,11 @@ def print_error(command: str, form: Format, error: EnvdoctorError) -> None:
 
 def _print_utf8(text: str) -> None:
     """Print output for programs: always in UTF-8, independent of the encoding of the terminal."""
+    from envdoctor.core.printable import printable
+    from envdoctor.redact.output import without_secrets
+
     sys.stdout.flush()
+    text = without_secrets(printable(text))
     sys.stdout.buffer.write(f"{text}\n".encode("utf-8", "replace") if text else b"")
     sys.stdout.buffer.flush()
 

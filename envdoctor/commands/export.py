@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from envdoctor.commands.install import chosen_profile
+from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput, Refused, unknown_name
 from envdoctor.core.options import AcceptVariablesOption, Option, OutputOption, ProfileArgument, PythonVersionOption
@@ -65,7 +66,7 @@ def run(request: ExportRequest) -> CommandResult:
         raise Refused(
             f"{profile.id} has no lock for {target.platform} and Python {target.pythons[0]}",
             expected="a profile with a lock for this platform and Python",
-            hint=f"envdoctor lock {request.profile or profile.id}",
+            hint=command_line("envdoctor", "lock", request.profile or profile.id),
         )
     # A lock contains no URLs: the formats that need them request them from the configured sources.
     found = locate_files(file, read_sources()) if request.form == "pylock" and not file.without else ()

@@ -18,6 +18,7 @@ from typing import Annotated
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.options import Option, ProfileArgument, PythonVersionOption
 from envdoctor.core.paths import exists, expand_home, is_folder
@@ -258,7 +259,7 @@ def _check_folder(folder: Path, files: Sequence[PackageFile], old: Manifest | No
         raise BadInput(
             f"{folder} contains {len(foreign)} files that are not part of {name}, such as {foreign[0].name}",
             expected="an empty directory, or one that `envdoctor fetch` filled for this profile",
-            hint=f"envdoctor fetch {name} --dest {folder}-{Path(name).stem}",
+            hint=command_line("envdoctor", "fetch", name, "--dest", f"{folder}-{Path(name).stem}"),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
 from envdoctor.core.options import Option, reject_combination
 from envdoctor.core.record import Record
@@ -124,7 +125,7 @@ def _check(named: NamedProfile, target: Target) -> LockOutcome:
     profile, python = named.profile, target.pythons[0]
     file = locks.read_lock(locks.lock_path(named.name, target.platform, python))
     if file is None:
-        problems: tuple[str, ...] = (f"no lock: envdoctor lock {named.name}",)
+        problems: tuple[str, ...] = (f"no lock: {command_line('envdoctor', 'lock', named.name)}",)
         return LockOutcome(
             profile=profile.id, platform=target.platform, python=python, outcome="missing", problems=problems
         )

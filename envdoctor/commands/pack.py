@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, write_error
 from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.paths import exists, is_file, is_folder, is_link
@@ -156,7 +157,8 @@ def _require_no_trainer(folder: Path, *, force: bool) -> None:
         raise Refused(
             f"{folder} is being trained by process {process or 'unknown'}",
             expected="a run that has ended, since files may be incomplete",
-            hint=f"envdoctor watch {folder}, or pack the present files: envdoctor pack {folder} --force",
+            hint=f"{command_line('envdoctor', 'watch', folder)}, or pack the present files: "
+            + command_line("envdoctor", "pack", folder, "--force"),
         )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
@@ -46,8 +47,12 @@ def run(_request: PathsRequest) -> CommandResult:
 def _entries() -> Iterator[PathEntry]:
     for environment in known_environments():
         venv = environment.venv
-        yield _entry(venv, "environment", f"envdoctor uninstall --venv {venv}")
-        yield _entry(environment.folder, "previous environment, journal, lock", f"envdoctor clean --venv {venv}")
+        yield _entry(venv, "environment", command_line("envdoctor", "uninstall", "--venv", venv))
+        yield _entry(
+            environment.folder,
+            "previous environment, journal, lock",
+            command_line("envdoctor", "clean", "--venv", venv),
+        )
     yield _entry(state_directory(), "logs, verifications, list of environments", "envdoctor uninstall --all")
     yield _entry(
         cache_directory(),

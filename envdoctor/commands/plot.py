@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write_error
@@ -98,14 +99,16 @@ def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Pat
         raise BadInput(
             f"--metric {unknown[0]}: no run has it" + (f"; did you mean '{close}'?" if close else ""),
             expected=f"one of {', '.join(known)}" if known else "a run with steps",
-            hint=f"--metric {close or known[0]}" if known else f"envdoctor watch {next(iter(folders.values()))}",
+            hint=f"--metric {close or known[0]}"
+            if known
+            else command_line("envdoctor", "watch", next(iter(folders.values()))),
         )
     panels = metrics or default_metrics(runs)
     if not panels:
         raise BadInput(
             f"{', '.join(map(str, folders.values()))}: no step and no evaluation yet",
             expected="a run that has trained",
-            hint=f"envdoctor watch {next(iter(folders.values()))}",
+            hint=command_line("envdoctor", "watch", next(iter(folders.values()))),
         )
     write_file(target, curves_page(runs, panels), hint=HINT)
     empty = tuple(name for name, run in runs.items() if not run.steps)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, Literal
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import FactOption, Option, PythonVersionOption, reject_combination
 from envdoctor.core.record import Record
@@ -188,4 +189,7 @@ def _lock_state(machine: Machine, named: NamedProfile) -> tuple[LockState, str]:
         omitted = ", ".join(files[0].without)
         return "partial", f"without {omitted}: the PyTorch index was not reachable when the lock was created"
     pythons = ", ".join(target.pythons)
-    return "not locked", f"no lock for {target.platform} and Python {pythons}: envdoctor lock {named.name}"
+    return (
+        "not locked",
+        f"no lock for {target.platform} and Python {pythons}: {command_line('envdoctor', 'lock', named.name)}",
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.options import Argument, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.record import Record
@@ -140,7 +141,7 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
             raise BadInput(
                 "--set cannot be combined with --resume",
                 expected="the settings that the run was started with",
-                hint=f"envdoctor train {request.recipe} --resume latest",
+                hint=command_line("envdoctor", "train", request.recipe, "--resume", "latest"),
             )
         directory = _named_run(request) or find_run_to_resume(
             request.resume, recipes.run_recipe_name(request.recipe), runs

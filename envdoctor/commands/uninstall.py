@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
@@ -100,7 +101,7 @@ def _foreign_environment(environment: EnvironmentPaths, foreign: Sequence[Path])
     return BadInput(
         f"{foreign[0]} was not created by envdoctor; {environment.venv} replaced it",
         expected="permission to remove it as well, or its restoration first",
-        hint=f"envdoctor clean --venv {environment.venv} --adopted; or {restore}",
+        hint=f"{command_line('envdoctor', 'clean', '--venv', environment.venv, '--adopted')}; or {restore}",
     )
 
 

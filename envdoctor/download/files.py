@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.paths import expand_home
 from envdoctor.download.http_client import HttpClient, RequestFailed, Stream, new_http_client, redacted_url
@@ -240,7 +241,7 @@ def _require_free_space(partial: PartialFile) -> None:
         raise EnvdoctorError(
             f"{free} bytes are free in {partial.target.parent}",
             expected=f"{partial.size - partial.present} bytes for {partial.target.name}",
-            hint=f"df -h {partial.target.parent}, free some space, then run the same command again",
+            hint=f"{command_line('df', '-h', partial.target.parent)}, free some space, then run the command again",
         )
 
 
@@ -251,14 +252,16 @@ def _link_or_copy(source: Path, target: Path, sha256: str, size: int | None, on_
         stats = source.stat()
     except OSError as error:
         raise DownloadFailed(
-            f"cannot read {source}: {error.strerror or error}", expected="a file", hint=f"ls -l {source.parent}"
+            f"cannot read {source}: {error.strerror or error}",
+            expected="a file",
+            hint=command_line("ls", "-l", source.parent),
         ) from error
     regular = stat.S_ISREG(stats.st_mode)
     if not regular or (size is not None and stats.st_size != size):
         raise DownloadFailed(
             f"{source} has {stats.st_size} bytes" if regular else f"{source} is not a regular file",
             expected="a file" if size is None else f"a file of {size} bytes",
-            hint=f"ls -l {source}",
+            hint=command_line("ls", "-l", source),
         )
     with disk_errors(target, stats.st_size):
         if target.exists() and target.samefile(source) and not sha256:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.record import Record
 
@@ -93,10 +94,12 @@ def _disk_error(error: OSError, target: Path, size: int | None) -> EnvdoctorErro
             f"{folder} is full ({error.strerror}): {stats.f_bavail * stats.f_frsize} bytes are free, "
             f"{present} of {'unknown' if size is None else size} bytes of {target.name} are present",
             expected=f"{required} for {target.name}, also in quotas and limits (ulimit -f)",
-            hint=f"df -h {folder}, free some space, then run the same command again: the download resumes",
+            hint=f"{command_line('df', '-h', folder)}, free some space, and run the command again to resume",
         )
     return EnvdoctorError(
-        f"cannot write {target}: {error.strerror or error}", expected="a writable directory", hint=f"ls -ld {folder}"
+        f"cannot write {target}: {error.strerror or error}",
+        expected="a writable directory",
+        hint=command_line("ls", "-ld", folder),
     )
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line, quoted
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_head
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
@@ -94,7 +95,9 @@ def _named_venv(text: str) -> Path:
     if problem := _problem_of(path):
         raise BadInput(f"{text}: {problem}", expected=expected, hint=HINT_VENV)
     if not is_folder(path):
-        raise BadInput(f"{text} is a file", expected=expected, hint=f"envdoctor check --python {text}")
+        raise BadInput(
+            f"{text} is a file", expected=expected, hint=command_line("envdoctor", "check", "--python", text)
+        )
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path
     for inner in (path / ".venv", path / "venv", path.parent):
@@ -102,7 +105,7 @@ def _named_venv(text: str) -> Path:
             raise BadInput(
                 f"{text} contains no pyvenv.cfg and no conda-meta; {inner} is an environment",
                 expected=expected,
-                hint=f"envdoctor check --venv {inner}",
+                hint=command_line("envdoctor", "check", "--venv", inner),
             )
     if exists(path / "bin/python3"):
         return path / "bin/python3"  # the prefix of a Python installation, such as ~/.pyenv/versions/3.12.1
@@ -129,7 +132,11 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
     if exists(path / "pyvenv.cfg") or exists(path / "conda-meta"):
         return path  # uv accepts `--python .venv` as well
     if is_folder(path):
-        raise BadInput(f"--python {text} is a directory", expected=expected, hint=f"envdoctor check --venv {text}")
+        raise BadInput(
+            f"--python {text} is a directory",
+            expected=expected,
+            hint=command_line("envdoctor", "check", "--venv", text),
+        )
     if environment := environment_of_interpreter(path):
         return environment
     try:
@@ -142,7 +149,7 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
         raise BadInput(
             f"--python {text} is a script, not an interpreter",
             expected=expected,
-            hint=f'envdoctor check --python "$({text} -c "import sys; print(sys.executable)")"',
+            hint=f'envdoctor check --python "$({quoted(text)} -c "import sys; print(sys.executable)")"',
         )
     if start != b"\x7fELF":
         raise BadInput(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.paths import is_link
@@ -211,7 +212,8 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
         return
     kind = "a virtual environment" if is_venv else "a directory"
     marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
-    adopt_hint = f", or replace it and keep it for `rollback`: envdoctor install --venv {venv} --adopt"
+    adopt_command = command_line("envdoctor", "install", "--venv", venv, "--adopt")
+    adopt_hint = f", or replace it and keep it for `rollback`: {adopt_command}"
     raise BadInput(
         f"{venv} is {kind} that envdoctor did not create ({marker})",
         expected="a new path, or an environment that envdoctor created",

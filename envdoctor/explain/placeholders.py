@@ -18,6 +18,7 @@ from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, public_pa
 PLACEHOLDER = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 # Values that a shell does not interpret: a log must not put a command into a remedy. `uv pip` lines are quoted later.
 SAFE_VALUE = re.compile(r"[\w./:+=@ -]+")
+SAFE_IN_TEXT = re.compile(r"[\w./:+=@ \[\],<>!~()*%^-]+")
 REQUIREMENT = re.compile(r"(?!torch\b|vllm\b)([\w.-]+(?:\[[\w,-]+\])?)\s*((?:[<>=!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)")
 TRAILING = ",.;:'\"` "  # after a requirement in a sentence
 # The bound that cures a cause: a package that is too old is not replaced by an older one.
@@ -56,10 +57,17 @@ BUILT_FOR_TORCH = (
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """The text with its placeholders filled. Without value and default it is the name in capitals."""
-    filled = PLACEHOLDER.sub(
-        lambda match: values.get(match[1]) or (match[2] if match[2] is not None else match[1].upper()), text
-    )
+    """The text with its placeholders filled. Without a value and a default it is the name in capitals.
+
+    The text contains commands to paste, so a value with characters that a shell interprets counts as none.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        value = values.get(match[1], "")
+        default: str = match[2] if match[2] is not None else match[1].upper()
+        return value if SAFE_IN_TEXT.fullmatch(value) else default
+
+    filled = PLACEHOLDER.sub(fill, text)
     return re.sub(r" {2,}", " ", filled).replace(" ;", ";").replace(" ,", ",").replace(" :", ":").strip()
 
 

@@ -14,6 +14,7 @@ from typing import TextIO
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import cache_directory
 from envdoctor.core.errors import EnvdoctorError, Interrupted, Refused
 from envdoctor.core.records import Finding, Stack
@@ -86,7 +87,7 @@ def apply_fix(fix: Fix) -> FixResult:
         raise EnvdoctorError(
             _copy_error(error) or f"{error.filename or paths.folder}: {error.strerror}",
             expected=f"a readable environment, and permission to write next to {paths.venv}",
-            hint=f"ls -la {paths.venv.parent}; {fix.source} was not changed",
+            hint=f"{command_line('ls', '-la', paths.venv.parent)}; {fix.source} was not changed",
         ) from error
     except KeyboardInterrupt:
         raise Interrupted(

@@ -13,6 +13,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EnvdoctorError, Interrupted
 from envdoctor.core.processes import sigterm_as_interrupt
 from envdoctor.core.record import Record
@@ -145,7 +146,9 @@ def install(
         state = f"{venv} was not changed" if venv.exists() else "no partial environment was left"
         raise Interrupted(
             f"the install of {plan.profile} was interrupted; {state}",
-            hint=f"continue with: envdoctor install {plan.profile} --venv {venv} (downloads are kept)",
+            hint="continue with: "
+            + command_line("envdoctor", "install", plan.profile, "--venv", venv)
+            + " (downloads are kept)",
         ) from None
     return msgspec.structs.replace(
         result, seconds=time.monotonic() - started, log=str(log), resumed=recovered, survey=found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.files import read_file_text
@@ -116,5 +117,5 @@ def file_system_errors(environment: EnvironmentPaths) -> Iterator[None]:
         raise EnvdoctorError(
             f"{error.filename or environment.folder}: {error.strerror or error}",
             expected=f"permission to modify {environment.venv} and {environment.folder}",
-            hint=f"ls -la {environment.venv.parent}, then run this again",
+            hint=f"{command_line('ls', '-la', environment.venv.parent)}, then run this again",
         ) from error

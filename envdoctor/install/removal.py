@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
@@ -74,5 +75,6 @@ class Removal:
 def restore_command(environment: EnvironmentPaths, path: Path) -> str:
     """The command that restores a replaced environment to its original path, which its scripts contain."""
     if path == environment.previous:
-        return f"envdoctor rollback --venv {environment.venv}"
-    return f"mv {environment.venv} {environment.venv}.other && mv {path} {environment.venv}"
+        return command_line("envdoctor", "rollback", "--venv", environment.venv)
+    venv = environment.venv
+    return f"{command_line('mv', venv, f'{venv}.other')} && {command_line('mv', path, venv)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from envdoctor.core.command_line import command_line, quoted
 from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput
@@ -87,7 +88,7 @@ def read_wheelhouse(folder: Path, profile: str) -> Wheelhouse:
         raise BadInput(
             f"{folder} holds the wheels of profile '{manifest.profile}'",
             expected=f"those of '{profile}'",
-            hint=f"envdoctor install {manifest.profile} --from {folder}",
+            hint=command_line("envdoctor", "install", manifest.profile, "--from", folder),
         )
     lock = _read_lock(folder, manifest)
     _check_names(folder, manifest, {package.sha256 for package in lock.packages if package.built})
@@ -163,7 +164,8 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
         raise BadInput(
             f"{extra} is not in {MANIFEST}",
             expected="no installable files other than those of the manifest",
-            hint=f"mv {extra} elsewhere, or envdoctor fetch {manifest.profile} --dest {folder}",
+            hint=f"move {quoted(extra)} elsewhere, or "
+            + command_line("envdoctor", "fetch", manifest.profile, "--dest", folder),
         )
 
 
@@ -232,5 +234,5 @@ def _without_manifest(folder: Path, profile: str) -> BadInput:
     return BadInput(
         f"{folder} {observed}",
         expected=f"{FORMAT}; for a plain directory of wheels, set PIP_FIND_LINKS",
-        hint=f"envdoctor fetch {profile} --dest {folder}",
+        hint=command_line("envdoctor", "fetch", profile, "--dest", folder),
     )

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from envdoctor.core.printable import printable
 from envdoctor.output.display import Color, display
 from envdoctor.output.layout import cell_width, lines
 from envdoctor.output.text import Part, Text, Verbatim
+from envdoctor.redact.output import without_secrets
 
 DEFAULT_WIDTH = 80
 COLORS = {
@@ -64,7 +66,7 @@ class Output:
         """The parts as they are written to this stream."""
         width = self.width
         return "".join(
-            part.text if isinstance(part, Verbatim) else self._encode(lines(part, width)) for part in parts
+            printable(part.text) if isinstance(part, Verbatim) else self._encode(lines(part, width)) for part in parts
         )
 
     def print(self, *parts: Part) -> None:
@@ -101,7 +103,7 @@ class Output:
 
     def _write(self, text: str) -> None:
         stream = getattr(sys, self.name)
-        stream.write(text)
+        stream.write(without_secrets(text))
         stream.flush()
 
     def _encode(self, shown: Iterable[Text]) -> str:

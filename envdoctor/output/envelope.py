@@ -8,7 +8,9 @@ import msgspec
 
 from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.printable import printable_json
 from envdoctor.core.results import CommandResult
+from envdoctor.redact.output import without_secrets
 
 ENVELOPE_SCHEMA = 2
 
@@ -51,10 +53,11 @@ def json_text(data: object) -> str:
 
 
 def json_bytes(data: object) -> bytes:
-    """Encode as JSON on one line. Bytes of file names that are not UTF-8 become `?`."""
+    """Encode as JSON on one line, without secrets. Bytes of file names that are not UTF-8 become `?`."""
     try:
-        return msgspec.json.encode(data, enc_hook=str)
+        encoded = msgspec.json.encode(data, enc_hook=str)
     except UnicodeEncodeError:
         import json
 
-        return json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False).encode("utf-8", "replace")
+        encoded = json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False).encode("utf-8", "replace")
+    return without_secrets(printable_json(encoded.decode())).encode()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from envdoctor.commands.profiles import ProfileEntry, ProfileList
 from envdoctor.commands.profiles_show import LockSummary, ProfileDetails
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
+from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Finding
 from envdoctor.locking.lock import Lock
 from envdoctor.output.findings import remedy_lines
@@ -190,7 +191,7 @@ def _locks(data: ProfileDetails) -> Parts:
         yield indent(Text.assemble(("✗ ", "error"), f"none for {missing}"), 2)
     if data.missing_locks:
         name = data.profile.id if data.origin == "bundled" else data.file
-        yield indent(Text(f"$ envdoctor lock {name}", style="command"), 2)
+        yield indent(Text(f"$ {command_line('envdoctor', 'lock', name)}", style="command"), 2)
 
 
 def _lock(lock: LockSummary) -> Parts:

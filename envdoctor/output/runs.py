@@ -8,6 +8,7 @@ from envdoctor.commands.check_pack import PackCheckResult
 from envdoctor.commands.pack import Manifest, PackResult
 from envdoctor.commands.plot import PlotResult
 from envdoctor.commands.watch import WatchResult
+from envdoctor.core.command_line import command_line
 from envdoctor.output import run_lines
 from envdoctor.output.console import out
 from envdoctor.output.run_live import alarm_line, evaluation_line, silence_line, trainer_line
@@ -66,7 +67,7 @@ def render_pack(data: PackResult) -> list[Part]:
         parts.append(
             Text.assemble(("  ! ", "warning"), f"secrets removed: {removed}; the run's own files still contain them")
         )
-    return [*parts, Text(f"$ envdoctor check-pack {data.path}", style="command")]
+    return [*parts, Text(f"$ {command_line('envdoctor', 'check-pack', data.path)}", style="command")]
 
 
 def render_pack_check(data: PackCheckResult) -> list[Part]:

@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from envdoctor.core.printable import printable
 from envdoctor.core.program import start_command
 
 Piece = tuple[str, str]  # text and style
 # Styles whose text is never broken at its spaces. `path` and `name` have no colour.
 WHOLE_STYLES = frozenset({"command", "path", "name"})
-# Control characters of other programs' output would act on the terminal.
-CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 QUOTED = re.compile(r"`[^`\n]+`")
 # A command within a sentence, with its options and paths.
 COMMAND = re.compile(
@@ -50,7 +49,7 @@ class Text:
             self.pieces += text.pieces
         elif text:
             text = start_command(text) if style == "command" else text
-            self.pieces.append((text.expandtabs().translate(CONTROL), style))
+            self.pieces.append((printable(text.expandtabs()), style))
         return self
 
     def join(self, parts: Iterable[Text]) -> Text:

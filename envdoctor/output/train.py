@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from envdoctor.commands.recipes import RecipeList
 from envdoctor.commands.train import SettingList, TrainResult
+from envdoctor.core.command_line import command_line
 from envdoctor.output.text import Part, Text, indent, table
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _submitted(data: TrainResult) -> list[Part]:
     saving = f" (save first: scancel --signal=USR1 {data.job})" if data.run.engine == "grpo" else ""
     return [
         Text.assemble(("✓ ", "ok"), f"job {data.job} submitted: {run}/job.sbatch"),
-        indent(Text(f"watch it: envdoctor watch {run}")),
+        indent(Text(f"watch it: {command_line('envdoctor', 'watch', run)}")),
         indent(Text(f"queue: squeue --jobs {data.job}; log: {run}/train.log")),
         indent(Text(f"end it: scancel {data.job}{saving}")),
     ]

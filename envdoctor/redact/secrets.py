@@ -6,44 +6,12 @@ import re
 from collections.abc import Callable
 
 from envdoctor.redact.field_names import Kind, classify_name, is_secret_name
+from envdoctor.redact.token_shapes import TOKEN_SHAPES
 from envdoctor.redact.word_lists import word_list
 
 ReplaceValue = Callable[[str, str], str]  # (kind, value) -> placeholder; counts the value as removed
 
-AWS_KEY_TYPES = ("KI", "SI", "RO", "ID", "NP", "GP")
-GITLAB_TOKEN_TYPES = ("pat", "dt", "rt", "cbt", "ptt", "ft", "soat", "agent", "oas")
-# A literal, which is searched for first, and the pattern. Each pattern starts with its literal. None can backtrack
-# over a long match, so that the time is linear in the length of the text.
-TOKEN_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (literal, re.compile(shape))
-    for literal, shape in (
-        ("hf_", r"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{16,}"),
-        ("api_org_", r"api_org_[A-Za-z0-9]{16,}"),
-        ("sk-", r"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_-]{16,}"),
-        ("github_pat_", r"github_pat_\w{16,}"),
-        *((f"gh{kind}_", rf"gh{kind}_(?<![A-Za-z0-9]gh{kind}_)[A-Za-z0-9]{{16,}}") for kind in "opsur"),
-        *((f"A{kind}A", rf"A{kind}A(?<![A-Za-z0-9]A{kind}A)[A-Z0-9]{{16}}(?![A-Za-z0-9])") for kind in AWS_KEY_TYPES),
-        ("xox", r"xox[a-z]-[A-Za-z0-9-]{10,}"),
-        ("xapp-", r"xapp-[A-Za-z0-9-]{10,}"),
-        *((f"gl{kind}-", rf"gl{kind}-[\w.-]{{16,}}") for kind in GITLAB_TOKEN_TYPES),
-        ("AIza", r"AIza[\w-]{30,}"),
-        ("ya29.", r"ya29\.[\w-]{16,}"),
-        ("GOCSPX-", r"GOCSPX-[\w-]{16,}"),
-        ("npm_", r"npm_[A-Za-z0-9]{30,}"),
-        ("pypi-", r"pypi-Ag[\w-]{16,}"),
-        ("nvapi-", r"nvapi-[\w-]{16,}"),
-        ("wandb_v", r"wandb_v\d_\w{16,}"),
-        ("r8_", r"r8_(?<![A-Za-z0-9]r8_)[A-Za-z0-9]{30,}"),
-        ("gsk_", r"gsk_[A-Za-z0-9]{20,}"),
-        ("rpa_", r"rpa_[A-Za-z0-9]{20,}"),
-        ("dckr_", r"dckr_(?:pat|oat)_[\w-]{16,}"),
-        ("_live_", r"_live_(?<=[srp]k_live_)\w{16,}"),
-        ("_test_", r"_test_(?<=[srp]k_test_)\w{16,}"),
-        ("eyJ", r"eyJ(?<![\w-]eyJ)[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)*+"),
-        ("SG.", r"SG\.[\w-]{16,}\.[\w-]{16,}"),
-        ("hooks.slack.com", r"hooks\.slack\.com/[\w/-]+"),
-    )
-)
+TOKEN_PATTERNS = tuple((literal, re.compile(shape)) for literal, shape in TOKEN_SHAPES)
 PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 PRIVATE_KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 # The rest of a private key without its end line: complete lines of base64, and one incomplete line.

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from envdoctor.core import processes as process
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.core.records import ProbeResult, Verification
 from envdoctor.verify.probe_batches import plan_batches, read_capacity, run_batch
@@ -85,7 +86,9 @@ def require_python(python: Path) -> None:
     expected = f"a Python interpreter, {MINIMUM_PYTHON[0]}.{MINIMUM_PYTHON[1]} or newer"
     hint = "envdoctor verify --python PATH, or install an environment: envdoctor install"
     if python.is_dir():
-        raise BadInput(f"{python} is a directory", expected=expected, hint=f"envdoctor verify --venv {python}")
+        raise BadInput(
+            f"{python} is a directory", expected=expected, hint=command_line("envdoctor", "verify", "--venv", python)
+        )
     if not python.exists():
         target = f" (a symlink to {python.readlink()}, which does not exist)" if python.is_symlink() else ""
         raise BadInput(f"{python} does not exist{target}", expected=expected, hint=hint)

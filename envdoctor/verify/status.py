@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, Refused
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
@@ -158,7 +159,8 @@ def read_driver_and_gpus() -> tuple[str, tuple[str, ...]]:
 
 def require_verified(interpreter: Path) -> Verification:
     """The stored verification; Refused if it is missing, failed, or was made with another driver, GPU or lock."""
-    hint = f"envdoctor verify --python {interpreter}; to skip this check: envdoctor train --unverified"
+    verify = command_line("envdoctor", "verify", "--python", interpreter)
+    hint = f"{verify}; to skip this check: envdoctor train --unverified"
     path = verification_path(interpreter)
     if not path.exists():
         raise Refused(f"{interpreter} has not been verified (no {path})", expected="passed probes", hint=hint)

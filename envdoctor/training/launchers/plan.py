@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import zlib
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.training.launchers import commands, slurm
 from envdoctor.training.launchers.environment import plan_environment, plan_notes
@@ -60,7 +61,7 @@ def choose_launcher(options: LaunchOptions, spec: RunSpec) -> Launcher:
 
 def validate(options: LaunchOptions, spec: RunSpec, context: LaunchContext, launcher: Launcher, nodes: int) -> None:
     """Raise BadInput, with the reason, for a combination that is not supported."""
-    train = f"envdoctor train {spec.recipe}"
+    train = command_line("envdoctor", "train", spec.recipe)
     if launcher == "ray" and spec.engine != "verl":
         raise BadInput(
             f"--launcher ray: {spec.recipe} is for the bundled trainer, whose processes torchrun starts",
@@ -183,7 +184,7 @@ def _plan_in_allocation(
     options: LaunchOptions, spec: RunSpec, context: LaunchContext, allocation: Allocation, nodes: int
 ) -> Launch:
     """Plan srun inside the current allocation."""
-    train = f"envdoctor train {spec.recipe} --launcher slurm"
+    train = command_line("envdoctor", "train", spec.recipe, "--launcher", "slurm")
     if nodes > allocation.nodes:
         raise BadInput(
             f"--nodes {nodes}: job {allocation.job} has {allocation.nodes}",
@@ -237,7 +238,8 @@ def _plan_job(options: LaunchOptions, spec: RunSpec, context: LaunchContext, nod
         raise BadInput(
             f"--gpus {wanted}: nodes of partition {partition.name} have {partition.gpus}",
             expected="the GPUs of one node; use --nodes for more",
-            hint=f"envdoctor train {spec.recipe} --launcher slurm --gpus {partition.gpus} --nodes N",
+            hint=command_line("envdoctor", "train", spec.recipe, "--launcher", "slurm", "--gpus", partition.gpus)
+            + " --nodes N",
         )
     gpus = 0 if cpu or (partition is not None and not partition.gpus) else wanted
     processes = max(1, wanted)

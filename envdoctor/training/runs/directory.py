@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, write_error
 from envdoctor.core.files import read_file, read_file_text
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
@@ -113,7 +114,9 @@ def require_run_directory(folder: Path) -> Path:
     expected = f"a run directory with {RUN_FILE}"
     try:
         if folder.is_file():
-            raise BadInput(f"{folder} is a file", expected=expected, hint=f"envdoctor watch {folder.parent}")
+            raise BadInput(
+                f"{folder} is a file", expected=expected, hint=command_line("envdoctor", "watch", folder.parent)
+            )
         if (folder / RUN_FILE).is_file():
             return folder
         content = sorted(path.name for path in folder.iterdir())
@@ -122,7 +125,7 @@ def require_run_directory(folder: Path) -> Path:
         raise BadInput(f"cannot read {folder}: {error.strerror}", expected=expected, hint="ls -d runs/*") from error
     listed = ", ".join(printable_line(name) for name in content[:8])
     listed += f" and {len(content) - 8} more" if len(content) > 8 else ""
-    hint = f"envdoctor watch {runs[-1].parent}" if runs else "ls -d runs/*"
+    hint = command_line("envdoctor", "watch", runs[-1].parent) if runs else "ls -d runs/*"
     raise BadInput(f"{folder} has no {RUN_FILE} (it contains: {listed or 'nothing'})", expected=expected, hint=hint)
 
 
@@ -164,7 +167,7 @@ def require_empty_directory(directory: Path, recipe: str) -> None:
         raise BadInput(
             f"{directory} is not empty",
             expected="a new directory for the run",
-            hint=f"envdoctor train {recipe} --run NEW_FOLDER, or --resume latest",
+            hint=f"{command_line('envdoctor', 'train', recipe)} --run NEW_FOLDER, or --resume latest",
         )
 
 
@@ -247,5 +250,5 @@ def require_no_trainer(directory: Path) -> None:
         raise BadInput(
             f"{directory} is being trained by process {process or 'unknown'}",
             expected="one trainer for each run directory",
-            hint=f"envdoctor watch {directory}; to stop it: kill -INT {process or 'PROCESS'}",
+            hint=f"{command_line('envdoctor', 'watch', directory)}; to stop it: kill -INT {process or 'PROCESS'}",
         )

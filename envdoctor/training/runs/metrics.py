@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import open_file
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
@@ -69,11 +70,13 @@ def _read_table(path: Path) -> tuple[list[str], list[list[str]]]:
             return header, list(table)
     except OSError as error:
         raise BadInput(
-            f"cannot read {path}: {error.strerror}", expected="a readable metrics.csv", hint=f"ls -l {path}"
+            f"cannot read {path}: {error.strerror}",
+            expected="a readable metrics.csv",
+            hint=command_line("ls", "-l", path),
         ) from error
     except csv.Error as error:
         raise BadInput(
-            f"{path} is not a CSV file: {error}", expected="a metrics.csv of a run", hint=f"head {path}"
+            f"{path} is not a CSV file: {error}", expected="a metrics.csv of a run", hint=command_line("head", path)
         ) from error
 
 
