@@ -14,6 +14,7 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.files import read_file
 from envdoctor.core.paths import is_file
 from envdoctor.core.processes import run
+from envdoctor.core.programs import find_program, is_in_environment
 from envdoctor.core.records import CudaToolkit, Fact, absent, known, unreadable
 
 VERSION_SECONDS = 5.0
@@ -60,7 +61,7 @@ def _read_ptxas_version(nvcc: Fact[str], version: Fact[str], environ: Mapping[st
     """A ptxas next to nvcc has nvcc's version; any other ptxas is run."""
     if nvcc.value and is_file(Path(nvcc.value).with_name("ptxas")):
         return version
-    path = environ.get("TRITON_PTXAS_PATH") or shutil.which("ptxas", path=environ.get("PATH", ""))
+    path = environ.get("TRITON_PTXAS_PATH") or find_program("ptxas", environ)
     if not path:
         return absent("TRITON_PTXAS_PATH, PATH")
     return _read_tool_version([path, "--version"], r"release [\d.]+, V([\d.]+)")
@@ -69,8 +70,7 @@ def _read_ptxas_version(nvcc: Fact[str], version: Fact[str], environ: Mapping[st
 def _read_compiler(environ: Mapping[str, str]) -> Fact[str]:
     """The C compiler that torch and triton use: CC, then cc, gcc and clang on PATH."""
     for name in (environ.get("CC", ""), "cc", "gcc", "clang"):
-        path = shutil.which(name, path=environ.get("PATH", "")) if name else None
-        if path:
+        if name and (path := find_program(name, environ)):
             return _read_tool_version([path, "--version"], r"\A(.*)$")
     return absent("CC, PATH")
 
@@ -78,6 +78,8 @@ def _read_compiler(environ: Mapping[str, str]) -> Fact[str]:
 def _read_tool_version(command: list[str], pattern: str) -> Fact[str]:
     """Run a command and return the first group of `pattern` in its output."""
     source = " ".join(command)
+    if is_in_environment(command[0]) or not command[0].startswith("/"):
+        return unreadable(source, "a program of an environment, which is not started")
     try:
         result = run(command, timeout=VERSION_SECONDS)
     except EnvdoctorError as error:

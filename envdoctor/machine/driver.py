@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import run
+from envdoctor.core.programs import find_program
 from envdoctor.core.records import Driver, Fact, absent, known, unreadable
 from envdoctor.machine.gpu import NvmlReading
 
@@ -74,7 +74,7 @@ def _read_version(from_nvml: Fact[str], from_proc: str, root: Path) -> Fact[str]
 
 def _read_smi_version() -> Fact[str] | None:
     """The version from nvidia-smi, or its first line of output if it fails; None if it is not installed."""
-    path = shutil.which("nvidia-smi")
+    path = find_program("nvidia-smi")
     if not path:
         return None
     try:
