@@ -21,6 +21,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
+from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine
 from envdoctor.core.reporter import ResolveAttempt
@@ -31,6 +32,10 @@ from envdoctor.profiles import Pin, Profile, Source
 
 RESOLVE_SECONDS = 180.0
 
+# uv's messages where memory, files, processes or disk space are missing (errno 11, 12, 23, 24, 28, 122).
+STARVED = re.compile(
+    r"memory allocation of \d+ bytes failed|[^\n:]{0,80}\(os error (?:11|12|23|24|28|122)\)|panicked at"
+)
 # uv's messages for a wheel that --exclude-newer omits because the index gives no upload date.
 NO_UPLOAD_DATE = re.compile(r"is missing an upload date|has no publish time")
 
@@ -259,8 +264,21 @@ def _run_compile(
         environment = lookup_environment() | uv_environment(sources)
         result = run_uv(command, environment=environment, timeout=RESOLVE_SECONDS)
         if not result.ok:
+            _require_answer(result)
             return result.output if not result.timed_out else "operation timed out", None
         return result.output, tomllib.loads(pylock_file.read_text())
+
+
+def _require_answer(result: CompletedProcess) -> None:
+    """Raise EnvdoctorError if uv was killed or lacked memory, files or processes: it then has found nothing out."""
+    starved = STARVED.search(result.output)
+    if result.signal or starved:
+        reason = f": {starved[0]}" if starved else ""
+        raise EnvdoctorError(
+            f"the resolution has no result: uv {result.ending}{reason}",
+            expected="memory, open files and processes for uv",
+            hint="free -g; ulimit -a; then run the same command again",
+        )
 
 
 def _exclude_newer(day: str, source: Source) -> list[str]:

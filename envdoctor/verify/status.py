@@ -113,7 +113,8 @@ def describe_verification(status: VerificationStatus | None) -> str:
     if status is None:
         return "not verified"
     if status.state == "stale":
-        return f"verified {status.when[:10]}, out of date ({status.changed})"
+        verb = "verification failed" if status.failed else "verified"
+        return f"{verb} {status.when[:10]}, out of date ({status.changed})"
     when = f"{status.when[:10]} on {_describe_machine(status.driver, status.gpus)}"
     if status.state == "failed":
         return f"verification failed {when}: {', '.join(status.failed)}"
