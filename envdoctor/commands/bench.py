@@ -7,6 +7,7 @@ from envdoctor.core.options import PythonOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.verify.bench import run_bench
 
@@ -25,5 +26,6 @@ def run(request: BenchRequest, reporter: Reporter) -> CommandResult:
     """Measure the GPUs and grade the results; exit code 1 if one is slow."""
     reporter.phase("Measuring the GPUs")
     interpreter = resolve_interpreter(request.venv, request.python)
-    result = run_bench(interpreter, on_start=reporter.probe_started, on_result=reporter.probe_ended)
+    with environment_in_use(interpreter, "envdoctor bench"):
+        result = run_bench(interpreter, on_start=reporter.probe_started, on_result=reporter.probe_ended)
     return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)

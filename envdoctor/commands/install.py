@@ -53,7 +53,7 @@ class InstallRequest(Record, frozen=True, kw_only=True):
     python: PythonVersionOption = ""
     dry_run: Annotated[bool, Option("--dry-run", "Print a summary and the shell commands, and stop.")] = False
     force: Annotated[
-        bool, Option("--force", "Install even if the machine does not meet the profile's conditions.")
+        bool, Option("--force", "Install even if the machine does not meet the conditions, or a run uses it.")
     ] = False
     adopt: Annotated[
         bool,
@@ -118,7 +118,9 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
         return CommandResult(_dry_run(plan, wheels, violated))
     with likely_causes_attached(machine, None):
         log = log_file("install", profile.id)
-        result = install(plan, machine, log, cache_directory(), reporter.installing, wheels=wheels)
+        result = install(
+            plan, machine, log, cache_directory(), reporter.installing, wheels=wheels, force=request.force
+        )
     register_environment(folder)
     return CommandResult(msgspec.structs.replace(result, advice=recommendations))
 

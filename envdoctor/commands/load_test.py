@@ -7,6 +7,7 @@ from envdoctor.core.options import PythonOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.verify import loading
 
@@ -24,5 +25,7 @@ class LoadTestRequest(Record, frozen=True, kw_only=True):
 def run(request: LoadTestRequest, reporter: Reporter) -> CommandResult:
     """Load and import everything; exit code 1 if something fails."""
     reporter.phase("Loading every compiled file")
-    result = loading.run_load_test(resolve_interpreter(request.venv, request.python))
+    interpreter = resolve_interpreter(request.venv, request.python)
+    with environment_in_use(interpreter, "envdoctor load-test"):
+        result = loading.run_load_test(interpreter)
     return CommandResult(result, EXIT_OK if result.passed else EXIT_NO)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import Refused
-from envdoctor.core.options import VenvArgument
+from envdoctor.core.options import ForceOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, read_install_record
 from envdoctor.install.environment_lock import environment_lock
+from envdoctor.install.environment_use import require_unused
 from envdoctor.install.journal import ROLLBACK, Journal
 from envdoctor.install.known_environments import file_system_errors, find_environment
 from envdoctor.install.swap import recover_swap, swap_back
@@ -32,6 +34,7 @@ class RollbackRequest(Record, frozen=True):
     """
 
     venv: VenvArgument = ""
+    force: ForceOption = False
 
 
 def run(request: RollbackRequest) -> CommandResult:
@@ -41,6 +44,8 @@ def run(request: RollbackRequest) -> CommandResult:
         if not environment.folder.is_dir():
             raise _no_previous(environment, environment.folder)
         with environment_lock(environment):
+            command = command_line("envdoctor", "rollback", "--venv", environment.venv, "--force")
+            require_unused(environment, force=request.force, command=command)
             recover_swap(environment)
             if not environment.previous.is_dir():
                 raise _no_previous(environment, environment.previous)

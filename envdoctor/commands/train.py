@@ -23,6 +23,7 @@ from envdoctor.environment.find import environment_of_interpreter
 from envdoctor.environment.layout import read_layout
 from envdoctor.environment.managed import read_install_record
 from envdoctor.explain.log_causes import likely_causes_attached
+from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes, start
@@ -277,7 +278,9 @@ def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, requ
         reporter.event(event)
 
     try:
-        finished = start.start_run(planned, _profile_environment(Path(planned.python)), on_event)
+        python = Path(planned.python)
+        with environment_in_use(python, f"envdoctor train in {directory}") as files:
+            finished = start.start_run(planned, _profile_environment(python), on_event, pass_fds=files)
     except KeyboardInterrupt:
         raise Interrupted(f"the run in {directory} was interrupted", hint=resume_hint(directory, options)) from None
     result = start.read_result(directory)

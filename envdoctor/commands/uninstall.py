@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +10,16 @@ from typing import Annotated
 from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import cache_directory, state_directory
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
+from envdoctor.core.options import DryRunRemovalOption, ForceOption, Option, VenvArgument, YesOption
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import EnvironmentPaths, is_foreign, read_install_record
 from envdoctor.install.environment_lock import environment_lock
+from envdoctor.install.environment_use import require_unused
 from envdoctor.install.known_environments import file_system_errors, find_environment, known_environments
 from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
+from envdoctor.install.swap import remove_tree
 
 
 class UninstallRequest(Record, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class UninstallRequest(Record, frozen=True, kw_only=True):
     everything: Annotated[
         bool, Option("--all", "Remove every environment, all logs and all caches of envdoctor.")
     ] = False
+    force: ForceOption = False
     dry_run: DryRunRemovalOption = False
     yes: YesOption = False
 
@@ -46,22 +48,26 @@ def run(request: UninstallRequest, reporter: Reporter) -> CommandResult:
         words = ["uninstall", *([request.venv] if request.venv else []), *(["--all"] if request.everything else [])]
         planned = _uninstall(environments, everything=request.everything, dry_run=True)
         confirm_removal(planned, reporter, words)
-    return CommandResult(_uninstall(environments, everything=request.everything, dry_run=request.dry_run))
+    return CommandResult(
+        _uninstall(environments, everything=request.everything, dry_run=request.dry_run, force=request.force)
+    )
 
 
-def _uninstall(environments: Sequence[EnvironmentPaths], *, everything: bool, dry_run: bool) -> RemovalResult:
+def _uninstall(
+    environments: Sequence[EnvironmentPaths], *, everything: bool, dry_run: bool, force: bool = False
+) -> RemovalResult:
     """Remove environments. All are checked before the first is removed, and those of other tools are kept."""
     removal = Removal(dry_run=dry_run)
     removable = [each for each in environments if _is_removable(each, removal, everything=everything)]
     for environment in removable:
         with file_system_errors(environment):
-            _uninstall_environment(environment, removal)
+            _uninstall_environment(environment, removal, force=force)
     if everything:
         for folder in (state_directory(), cache_directory()):
             if folder.exists():
                 removal.count(folder)
                 if not dry_run:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_tree(folder)
     return removal.result()
 
 
@@ -105,7 +111,7 @@ def _foreign_environment(environment: EnvironmentPaths, foreign: Sequence[Path])
     )
 
 
-def _uninstall_environment(environment: EnvironmentPaths, removal: Removal) -> None:
+def _uninstall_environment(environment: EnvironmentPaths, removal: Removal, *, force: bool) -> None:
     """Remove an environment. It is renamed first, so that a killed removal leaves no complete-looking environment."""
     for path in (environment.venv, environment.folder):
         if path.exists():
@@ -113,6 +119,8 @@ def _uninstall_environment(environment: EnvironmentPaths, removal: Removal) -> N
     if removal.dry_run:
         return
     with environment_lock(environment):
+        command = command_line("envdoctor", "uninstall", "--venv", environment.venv, "--force")
+        require_unused(environment, force=force, command=command)
         if environment.venv.exists():
             environment.venv.rename(environment.folder / f"removing-{os.getpid()}-venv")
-        shutil.rmtree(environment.folder, ignore_errors=True)
+        remove_tree(environment.folder)

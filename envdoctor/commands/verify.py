@@ -16,6 +16,7 @@ from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import select_stack
 from envdoctor.explain.log_causes import likely_cause
+from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.machine.select import select_machine
@@ -52,17 +53,18 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     )
     driver, gpus = read_driver_and_gpus()
     reporter.probes_planned(len(names))
-    verification = verify_interpreter(
-        interpreter,
-        names,
-        required=tuple(name for name in required if name in names),
-        driver=driver,
-        gpus=gpus,
-        lock=installed.lock if installed else "",
-        gpu_memory=smallest_free_gpu_memory() if gpus else 0,
-        on_start=reporter.probe_started,
-        on_result=reporter.probe_ended,
-    )
+    with environment_in_use(interpreter, "envdoctor verify"):
+        verification = verify_interpreter(
+            interpreter,
+            names,
+            required=tuple(name for name in required if name in names),
+            driver=driver,
+            gpus=gpus,
+            lock=installed.lock if installed else "",
+            gpu_memory=smallest_free_gpu_memory() if gpus else 0,
+            on_start=reporter.probe_started,
+            on_result=reporter.probe_ended,
+        )
     verification = _with_likely_causes(verification, interpreter)
     if not (request.only or request.skip):
         write_record(verification_path(interpreter), verification)

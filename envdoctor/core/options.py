@@ -56,6 +56,7 @@ PythonOption = Annotated[str, Option("--python", "The environment's interpreter:
 PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]
 OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
 DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be removed; remove nothing.")]
+ForceOption = Annotated[bool, Option("--force", "Even if a run or a verification uses the environment.")]
 YesOption = Annotated[bool, Option("--yes", "Do not ask for confirmation.", short="-y")]
 AcceptVariablesOption = Annotated[
     str, Option("--accept-variables", "Accept all variables of a profile with this digest.", "DIGEST")

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.command_line import command_line
+from envdoctor.core.command_line import CONTROL, command_line
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.paths import is_link
@@ -90,20 +91,41 @@ class EnvironmentPaths(Record, frozen=True):
         return self.folder / "lock"
 
     def make_folder(self) -> None:
-        """Create the data directory, with a .gitignore for environments inside a project."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        ignore = self.folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
+        """Create the data directory, with a .gitignore for environments inside a project.
+
+        BadInput for one that another user made or may write: its links would lead writes and removals elsewhere.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            self.folder.mkdir(mode=0o755)
+        self._require_own_folder()
+        with contextlib.suppress(FileExistsError), (self.folder / ".gitignore").open("x") as ignore:
+            ignore.write("*\n")
+
+    def _require_own_folder(self) -> None:
+        status = self.folder.lstat()
+        problem = (
+            "is a link" if stat.S_ISLNK(status.st_mode)
+            else "is not a directory" if not stat.S_ISDIR(status.st_mode)
+            else f"belongs to the user with the id {status.st_uid}" if status.st_uid != os.geteuid()
+            else "can be written by every user" if status.st_mode & stat.S_IWOTH
+            else ""
+        )  # fmt: skip
+        if problem:
+            raise BadInput(
+                f"{self.folder} {problem}",
+                expected="a data directory that only you can write",
+                hint=f"{command_line('ls', '-ld', self.folder)}; or another path: envdoctor install --venv PATH",
+            )
 
 
 def environment_paths(venv: Path) -> EnvironmentPaths:
     """The paths of an environment; BadInput if the path cannot have a data directory next to it."""
     longest = NAME_BYTES - len("..envdoctor")
-    if not venv.name or "\0" in str(venv) or len(os.fsencode(venv.name)) > longest:
+    if not venv.name or CONTROL.search(str(venv)) or len(os.fsencode(venv.name)) > longest:
         raise BadInput(
             f"{str(venv)[:80]!r} is not a valid path for an environment",
-            expected=f"a directory path whose name has 1 to {longest} bytes",
+            expected=f"a directory path of one line, whose name has 1 to {longest} bytes",
             hint="envdoctor envs",
         )
     return EnvironmentPaths(venv)
@@ -198,6 +220,7 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
             expected="a path below a directory",
             hint="envdoctor install --venv NEW_PATH",
         )
+    _reject_nested(venv)
     if venv.is_symlink() or (venv.exists() and not venv.is_dir()):
         kind = "a link" if venv.is_symlink() else "a file"
         raise BadInput(
@@ -219,6 +242,18 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
         expected="a new path, or an environment that envdoctor created",
         hint=f"envdoctor install --venv NEW_PATH{adopt_hint if is_venv else ''}",
     )
+
+
+def _reject_nested(venv: Path) -> None:
+    """BadInput for a path inside of another environment, whose next install would replace it."""
+    for outer in (*venv.parents, *Path(os.path.realpath(venv)).parents):
+        is_data = outer.name.startswith(".") and outer.name.endswith(".envdoctor")
+        if is_data or (outer / MARKER).exists() or (outer / "pyvenv.cfg").exists():
+            raise BadInput(
+                f"{venv} lies inside of the environment {outer}, whose next install would remove it",
+                expected="a path outside of other environments",
+                hint=command_line("envdoctor", "install", "--venv", outer.parent / f"{venv.name}-2"),
+            )
 
 
 def installed_size(venv: Path) -> int:

@@ -44,7 +44,8 @@ def _acquire(paths: EnvironmentPaths) -> TextIO:
     started = time.monotonic()
     while True:
         paths.make_folder()
-        file = paths.lock_file.open("a+")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = open(os.open(paths.lock_file, flags, 0o644), "r+")  # noqa: PTH123, SIM115  closed below or by the caller
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_same_file(paths.lock_file, file):

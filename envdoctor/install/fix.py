@@ -31,6 +31,7 @@ from envdoctor.environment.managed import (
 )
 from envdoctor.install.environment_copy import copy_environment, retarget
 from envdoctor.install.environment_lock import environment_lock
+from envdoctor.install.environment_use import require_unused
 from envdoctor.install.fix_records import Fix, FixResult, NotApplied, Trial, TrialFailed
 from envdoctor.install.fix_search import Search
 from envdoctor.install.fix_trial import compare_probes, notes_on_failures, run_command, run_probes
@@ -71,6 +72,8 @@ def apply_fix(fix: Fix) -> FixResult:
     journal = Journal(paths.journal, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}", fix.log)
     try:
         with environment_lock(paths) as lock:
+            command = f"wait for it, then {command_line('envdoctor', 'fix', '--venv', paths.venv)}"
+            require_unused(paths, force=False, command=command)
             recover_swap(paths)
             remove_unfinished(paths)
             try:

@@ -32,6 +32,7 @@ from envdoctor.environment.managed import (
 )
 from envdoctor.install.build_step import build_package, is_prebuilt, lock_after_step
 from envdoctor.install.environment_lock import environment_lock, is_running
+from envdoctor.install.environment_use import require_unused
 from envdoctor.install.journal import INSTALL, Journal, read_journal, unfinished_install
 from envdoctor.install.lock_check import UNCHANGED, check_stack, check_torch_build, check_versions, drift
 from envdoctor.install.plan import Plan, Step
@@ -103,11 +104,12 @@ def install(
     on_progress: Callable[[InstallProgress], None],
     *,
     wheels: Availability | None = None,
+    force: bool = False,
 ) -> InstallResult:
     """Build the environment and swap it in. The current environment is not changed before the last step.
 
     `cache` is envdoctor's own cache, for direct wheels, builds and scanned binaries. `wheels` is the availability of
-    the lock's wheels if it was checked already.
+    the lock's wheels if it was checked already. `force` replaces an environment that is in use.
     """
     started = time.monotonic()
     venv = Path(plan.venv)
@@ -128,6 +130,8 @@ def install(
                 check_replaceable(venv, adopt=plan.adopt)
                 if record := read_matching_record(plan):  # another process has installed it meanwhile
                     return _unchanged(record, plan, recovered)
+                command = command_line("envdoctor", "install", plan.profile, "--venv", venv, "--force")
+                require_unused(paths, force=force, command=command)
                 context = InstallContext(
                     plan, machine, paths, journal, log, cache, on_progress, lock, found.cached, found.python
                 )

@@ -93,7 +93,7 @@ class Journal:
 
     def _open(self) -> int:
         """Open or create the file. A directory or a broken link at its path is renamed first."""
-        flags, mode = os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666
+        flags, mode = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666
         try:
             return os.open(self.path, flags, mode)
         except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from envdoctor.core.command_line import command_line
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.files import read_file_text
+from envdoctor.core.files import read_file
 from envdoctor.core.paths import exists, expand_home
 from envdoctor.environment.find import resolve_python_argument
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, interpreter_of, read_install_record
@@ -32,10 +32,10 @@ def register_environment(venv: Path) -> None:
     path = environments_file()
     with suppress(OSError):  # the environment works without the entry
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = read_file_text(path).splitlines() if path.exists() else []
-        if str(venv) not in lines:
-            with path.open("a") as file:
-                file.write(f"{venv}\n")
+        lines = read_file(path).splitlines() if path.exists() else []
+        if os.fsencode(venv) not in lines:
+            with path.open("ab") as file:
+                file.write(os.fsencode(venv) + b"\n")
 
 
 def known_environments() -> list[EnvironmentPaths]:
@@ -43,8 +43,11 @@ def known_environments() -> list[EnvironmentPaths]:
     home = environments_directory(os.environ)
     hidden = (path for path in sorted(home.glob(".*.envdoctor")) if path.is_dir())
     names = [home / path.name.removeprefix(".").removesuffix(".envdoctor") for path in hidden]
-    paths = dict.fromkeys([*sorted(home.glob("[!.]*")), *names, *_listed_paths()])
-    return [environment for path in paths if (environment := _environment_at(path))]
+    # `v` and `w/../v` are one environment; the path that was listed first is shown.
+    paths: dict[str, Path] = {}
+    for path in (*sorted(home.glob("[!.]*")), *names, *_listed_paths()):
+        paths.setdefault(os.path.realpath(path), path)
+    return [environment for path in paths.values() if (environment := _environment_at(path))]
 
 
 def installed_environments() -> list[Path]:
@@ -60,7 +63,8 @@ def installed_environments() -> list[Path]:
 def _listed_paths() -> list[Path]:
     """The absolute paths in the list of environments; other lines of a damaged list are ignored."""
     try:
-        lines = read_file_text(environments_file()).splitlines()
+        # Bytes of names that the present locale lacks are kept: one such path must not hide the others.
+        lines = os.fsdecode(read_file(environments_file())).splitlines()
     except OSError:
         return []
     return [Path(line) for line in lines if line.startswith("/")]

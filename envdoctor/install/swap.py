@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -157,4 +158,13 @@ def remove_environment(folder: Path) -> None:
         return
     renamed = folder.with_name(f"removing-{os.getpid()}-{folder.name}")
     folder.rename(renamed)
-    shutil.rmtree(renamed, ignore_errors=True)
+    remove_tree(renamed)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a directory; OSError with the first remaining path if something of it could not be removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        return
+    first = next((Path(place, files[0]) for place, _, files in os.walk(folder) if files), folder)
+    raise OSError(errno.EACCES, "could not be removed", str(first))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,14 @@ def submit_run(planned: Run) -> str:
     return submit(planned.launch)
 
 
-def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[Event], None]) -> CompletedProcess:
-    """Run the trainer until it ends and pass each of its events to `on_event`."""
+def start_run(
+    planned: Run,
+    environment: Mapping[str, str],
+    on_event: Callable[[Event], None],
+    *,
+    pass_fds: Sequence[int] = (),
+) -> CompletedProcess:
+    """Run the trainer until it ends and pass each of its events to `on_event`. It inherits the files `pass_fds`."""
     directory = Path(planned.directory)
     events = EventReader(directory / EVENTS_FILE, from_end=True)  # the events of earlier starts were shown before
 
@@ -171,6 +177,7 @@ def start_run(planned: Run, environment: Mapping[str, str], on_event: Callable[[
         log=directory / LOG_FILE,
         on_output=poll,
         grace=SAVE_SECONDS,
+        pass_fds=pass_fds,
     )
 
 
