@@ -7,6 +7,7 @@ only for literals whose words are all present. It then applies the pattern to th
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,9 @@ from envdoctor.knowledge.symptoms import SymptomTable, required_literals
 BLOCK_BYTES = 1 << 20
 PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
 WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
+# A text that was made for it lets a pattern backtrack in each window: after SLOW_SECONDS the windows of that pattern
+# are small, and after MAX_SECONDS its search ends. All other patterns go on.
+SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
 LINE_LENGTH = 400  # characters of a line in the result
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 TRIES_PER_BLOCK = 200  # windows per literal and block
@@ -72,10 +76,16 @@ class _Search:
         self.literals = _literals_with_words(pattern)
         self.max_hits = max_hits
         self.hits: list[Hit] = []
+        self.seconds = 0.0  # of this process, in its pattern
 
     @property
     def done(self) -> bool:
-        return len(self.hits) >= self.max_hits
+        return len(self.hits) >= self.max_hits or self.seconds > MAX_SECONDS
+
+    @property
+    def window_length(self) -> int:
+        """The characters to apply the pattern to; fewer for a text in which the pattern backtracks."""
+        return WINDOW_LENGTH if self.seconds < SLOW_SECONDS else SLOW_WINDOW_LENGTH
 
     def literals_in(self, words: str) -> list[str]:
         """The literals whose words are all in the vocabulary of a text."""
@@ -83,7 +93,9 @@ class _Search:
 
     def match(self, text: str) -> dict[str, str] | None:
         """The named groups of a match in the text; None without a match."""
+        started = time.process_time()
         found = _compiled(self.pattern).search(text)
+        self.seconds += time.process_time() - started
         return {name: value for name, value in found.groupdict().items() if value} if found else None
 
 
@@ -160,7 +172,7 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
         while position >= 0 and not search.done and tries < TRIES_PER_BLOCK:
             tries += 1
             start, end = _line_bounds(text, position)
-            groups = search.match(_window(text, position, start, end))
+            groups = search.match(_window(text, position, start, end, search.window_length))
             if groups is not None:
                 number = first_line + text.count("\n", 0, position)
                 search.hits.append(Hit(search.name, number, _shorten(text[start:end], position - start), groups))
@@ -177,7 +189,8 @@ def _search_unwrapped(candidates: list[tuple[_Search, list[str]]], text: str) ->
             position = joined.find(literal)
             if position < 0 or search.hits:
                 continue
-            groups = search.match(joined[max(position - WINDOW_LENGTH // 2, 0) : position + WINDOW_LENGTH // 2])
+            half = search.window_length // 2
+            groups = search.match(joined[max(position - half, 0) : position + half])
             if groups is not None:
                 number = bisect_right(starts, position)
                 search.hits.append(Hit(search.name, number, _shorten(lines[number - 1], 0), groups))
@@ -189,13 +202,13 @@ def _line_bounds(text: str, position: int) -> tuple[int, int]:
     return start, end if end >= 0 else len(text)
 
 
-def _window(text: str, position: int, start: int, end: int) -> str:
+def _window(text: str, position: int, start: int, end: int, length: int = WINDOW_LENGTH) -> str:
     """The line with the literal, the line before it and the two after it, joined and without prefixes."""
     start = text.rfind("\n", 0, max(start - 1, 0)) + 1
     for _ in range(2):
         following = text.find("\n", end + 1)
         end = following if following >= 0 else len(text)
-    start, end = max(start, position - WINDOW_LENGTH // 2), min(end, position + WINDOW_LENGTH // 2)
+    start, end = max(start, position - length // 2), min(end, position + length // 2)
     return " ".join(PREFIX.sub("", line, count=1).strip() for line in text[start:end].split("\n"))
 
 
