@@ -83,12 +83,16 @@ def _print_internal_error(error: Exception) -> None:
     import tempfile
     import traceback
 
-    print(f"error: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+    from envdoctor.core.printable import printable
+    from envdoctor.redact.output import without_secrets
+
+    message = without_secrets(printable(f"error: internal error: {type(error).__name__}: {error}"))
+    print(message, file=sys.stderr)
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="envdoctor-fault-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
-            traceback.print_exception(error, file=file)
+            file.write(without_secrets("".join(traceback.format_exception(error))))
     except OSError as write_error:
         print(f"hint: please report it; the traceback could not be written: {write_error}", file=sys.stderr)
     else:

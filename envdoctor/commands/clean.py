@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import open_file
 from envdoctor.core.options import DryRunRemovalOption, Option, VenvArgument, YesOption
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.download.partial_file import PART_SUFFIX
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
 from envdoctor.install.build_cache import try_lock_build, unused_builds
 from envdoctor.install.environment_lock import environment_lock
@@ -58,6 +62,7 @@ def _clean(request: CleanRequest, *, dry_run: bool) -> RemovalResult:
                 recover_swap(environment)
                 _clean_environment(environment, removal, adopted=request.adopted)
     if not venv:
+        _clean_downloads(removal)
         _clean_builds([environment.venv for environment in environments], removal)
     return removal.result()
 
@@ -72,6 +77,18 @@ def _clean_environment(environment: EnvironmentPaths, removal: Removal, *, adopt
             )
         elif path.is_dir():
             removal.remove(path)
+
+
+def _clean_downloads(removal: Removal) -> None:
+    """Remove unfinished downloads of direct wheels, except those that run."""
+    for part in (cache_directory() / "wheels").glob(f"*/*{PART_SUFFIX}"):
+        with suppress(OSError), open_file(part) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                removal.keep(part, "it is being downloaded")
+            else:
+                removal.remove(part.parent)
 
 
 def _clean_builds(environments: Sequence[Path], removal: Removal) -> None:

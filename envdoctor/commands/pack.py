@@ -17,7 +17,7 @@ from envdoctor import __version__
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, write_error
 from envdoctor.core.options import Option, RunArgument
-from envdoctor.core.paths import exists, is_file, is_folder, is_link
+from envdoctor.core.paths import exists, is_file, is_folder, is_link, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.redact.run_files import RunFileRedactor
@@ -184,7 +184,7 @@ def _walk(folder: Path) -> Iterator[str]:
     for root, folders, files in os.walk(folder):
         for name in [*files, *(name for name in folders if (Path(root) / name).is_symlink())]:
             path = Path(root) / name
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            if path.is_symlink() and not resolve_links(path).is_relative_to(inside):
                 raise Refused(
                     f"{path} is a symlink to {path.readlink()}, outside of the run",
                     expected="only files of the run",

@@ -74,15 +74,27 @@ def as_envdoctor_error(error: Exception) -> EnvdoctorError | None:
         return _encoding_error(error)
     if isinstance(error, OSError) and error.errno in SYSTEM_ERRORS:
         return _system_error(error)
-    if isinstance(error, FileNotFoundError) and not error.filename and _is_working_directory_deleted():
-        return EnvdoctorError(
-            "the current working directory was deleted", expected="an existing working directory", hint="cd"
-        )
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return _missing_directory_error(error)
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # raised by pathlib
         return EnvdoctorError(
             "HOME is not set, and the user id of this process has no entry in the user database",
             expected="a directory for logs and environments",
             hint="export HOME=/path/to/a/writable/directory",
+        )
+    return None
+
+
+def _missing_directory_error(error: FileNotFoundError) -> EnvdoctorError | None:
+    if "temporary directory" in str(error):  # raised by tempfile
+        return EnvdoctorError(
+            "no directory for temporary files can be written: neither TMPDIR nor /tmp, /var/tmp and /usr/tmp",
+            expected="a writable directory with free space",
+            hint="export TMPDIR=/path/to/a/writable/directory",
+        )
+    if _is_working_directory_deleted():
+        return EnvdoctorError(
+            "the current working directory was deleted", expected="an existing working directory", hint="cd"
         )
     return None
 

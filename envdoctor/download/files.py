@@ -24,7 +24,8 @@ ATTEMPTS = 6  # in succession, without a new byte
 UNREACHED_ATTEMPTS = 3  # for a host that has not sent a byte or a status
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 TICK = 0.2
-MAX_BYTES = 32 << 30  # of a file whose length is unknown
+MAX_BYTES = 8 << 30  # of a file whose length is unknown; the largest wheel on PyPI has 3 GB
+RESERVE_BYTES = 1 << 30  # that such a file leaves free on its disk
 RERUN = "run the same command again: the download resumes"
 
 OnBytes = Callable[[int, int | None], None]  # bytes present, bytes in total; also called while waiting
@@ -196,7 +197,7 @@ def _check_range(stream: Stream, partial: PartialFile) -> None:
 
 def _read_body(client: HttpClient, stream: Stream, partial: PartialFile, on_bytes: OnBytes) -> None:
     length = partial.length
-    limit = MAX_BYTES if length is None else length
+    limit = _unknown_limit(partial) if length is None else length
     on_bytes(partial.present, length)
     while data := stream.read(CHUNK):
         if partial.present + len(data) > limit:
@@ -208,6 +209,12 @@ def _read_body(client: HttpClient, stream: Stream, partial: PartialFile, on_byte
             raise RequestFailed(f"{stream.redacted_url} was still sending at the deadline")
     if length is not None and partial.present < length:
         raise RequestFailed(f"{stream.redacted_url} stopped after {partial.present} of {length} bytes", retry=True)
+
+
+def _unknown_limit(partial: PartialFile) -> int:
+    """The bytes to accept from a server that gives no length and may never end."""
+    stats = os.statvfs(partial.target.parent)
+    return max(0, min(MAX_BYTES, partial.present + stats.f_bavail * stats.f_frsize - RESERVE_BYTES))
 
 
 def _strong_etag(stream: Stream) -> str:

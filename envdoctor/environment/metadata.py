@@ -20,6 +20,7 @@ from envdoctor.knowledge.releases import normalize_name
 
 HEAD_BYTES = 1 << 13  # most headers are shorter
 MAX_HEAD_BYTES = 17 << 16
+MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
@@ -94,7 +95,7 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
         requires = requires or _egg_requires(path)
     distribution = Distribution(
         name=normalize_name(_first(fields, "name")) or name_from_metadata_path(path),
-        version=_first(fields, "version") or version,
+        version=(_first(fields, "version") or version)[:MAX_VERSION_LENGTH],
         requires=markers.applicable(requires),
         requires_python=_first(fields, "requires-python"),
         location=str(folder),
