@@ -10,6 +10,7 @@ import msgspec
 from envdoctor.commands.audit_directory import DirectoryAudit, audit_directory
 from envdoctor.commands.audit_file import (
     AuditResult,
+    UnreadableFile,
     audit_environment,
     audit_file,
     is_environment,
@@ -31,7 +32,7 @@ class AuditsResult(Record, frozen=True, kw_only=True):
 
     audits: tuple[AuditResult, ...]
     skipped: tuple[str, ...] = ()  # files of which nothing can be judged
-    unreadable: tuple[str, ...] = ()  # files of a directory that could not be read, with the reason
+    unreadable: tuple[UnreadableFile, ...] = ()  # files of a directory
     differences: tuple[Finding, ...] = ()  # between the files of a directory
     omitted: tuple[str, ...] = ()  # what was not searched, with the reason
 
@@ -90,7 +91,7 @@ def run(request: AuditRequest) -> CommandResult:
     result = AuditsResult(
         audits=(*audits, *(audit for each in directories for audit in each.audits)),
         skipped=(*skipped, *(name for each in directories for name in each.skipped)),
-        unreadable=tuple(reason for each in directories for reason in each.unreadable),
+        unreadable=tuple(file for each in directories for file in each.unreadable),
         differences=tuple(finding for each in directories for finding in each.differences),
         omitted=tuple(reason for each in directories for reason in each.omitted),
     )

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from envdoctor.commands.audit_file import AuditResult, FileAudit, audit_file, is_environment
+from envdoctor.commands.audit_file import AuditResult, FileAudit, UnreadableFile, audit_file, is_environment
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
 from envdoctor.manifests.inputs.records import NothingToAudit
 
 _MANIFEST = re.compile(
-    r"(?:.*[.-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.cfg|pixi\.(?:toml|lock)|"
-    r"Pipfile(?:\.lock)?|(?:uv|poetry|pdm)\.lock|pylock(?:\..*)?\.toml|(?:conda-)?environment(?:[._-].*)?\.ya?ml|"
+    r"(?:.*[._ -])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.cfg|"
+    r"pixi\.(?:toml|lock)|Pipfile(?:\.lock)?|(?:uv|poetry|pdm)\.lock|pylock(?:\..*)?\.toml|(?:conda-)?environment(?:[._-].*)?\.ya?ml|"
     r"(?:.*[.-])?conda-lock\.ya?ml|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?|.*\.def|devcontainer\.json|"
     r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
     re.IGNORECASE,
@@ -37,7 +37,7 @@ class DirectoryAudit(NamedTuple):
 
     audits: tuple[AuditResult, ...]
     skipped: tuple[str, ...]
-    unreadable: tuple[str, ...]
+    unreadable: tuple[UnreadableFile, ...]
     differences: tuple[Finding, ...]
     omitted: tuple[str, ...]
 
@@ -48,7 +48,7 @@ def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
     paths = list(search.paths())
     audits: list[FileAudit] = []
     skipped: list[str] = []
-    unreadable: list[str] = []
+    unreadable: list[UnreadableFile] = []
     for path in paths:
         try:
             audits.append(audit_file(path, machine))
@@ -56,7 +56,7 @@ def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
             skipped.append(path)
         except BadInput as error:
             reason = error.message.removeprefix(path).removeprefix(Path(path).name).lstrip(",: ")
-            unreadable.append(f"{path}: {reason}")
+            unreadable.append(UnreadableFile(path, reason))
     if not audits and not unreadable:
         found = f"{len(paths)} files with requirements or install steps" if paths else "no manifest"
         raise NothingToAudit(

@@ -43,6 +43,13 @@ class AuditResult(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what the written files do not contain
 
 
+class UnreadableFile(Record, frozen=True):
+    """A file of a directory that could not be read, with the reason."""
+
+    file: str
+    reason: str
+
+
 class FileAudit(NamedTuple):
     """The result of a file, and what it installs, for the comparison with other files."""
 

@@ -72,7 +72,7 @@ def render_audits(result: AuditsResult) -> list[Part]:
             text = f"  {audit.kind}: {coverage_text(audit)}, no problems found{' in that' if unread else ''}"
             parts.append(Text.assemble(("✓ ", "ok"), (audit.name, "title"), text))
             parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
-    parts += [Text.assemble(("✗ ", "error"), f"not read: {each}") for each in result.unreadable]
+    parts += [Text.assemble(("✗ ", "error"), f"not read: {each.file}: {each.reason}") for each in result.unreadable]
     parts += [
         Text.assemble("- ", (name, "title"), "  skipped: nothing in it can be judged") for name in result.skipped
     ]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from envdoctor.binaries.coverage import TargetGpu
     from envdoctor.commands.abi import AbiReport
     from envdoctor.commands.archs import ArchsReport
+    from envdoctor.commands.audit import AuditsResult
     from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult
     from envdoctor.verify.loading import LoadTest
 
@@ -30,6 +31,7 @@ KINDS = {
     "archs-none": "A compiled file has no code that the GPU can run.",
     "archs-driver": "A compiled file has PTX that is too new for the driver.",
     "file-unread": "A compiled file cannot be read.",
+    "manifest-unread": "A manifest, lock file or script cannot be read.",
     "load-failed": "A compiled file or a library does not load.",
     "load-warning": "A library loads with a warning that a part of it is not available.",
 }
@@ -43,7 +45,7 @@ class Problem(NamedTuple):
     title: str
     message: str
     subject: str  # probe, measurement, file or library
-    file: str = ""  # relative to site-packages
+    file: str = ""  # relative to site-packages; of an audit, the manifest
 
 
 def find_problems(data: Any) -> Iterator[Problem]:
@@ -157,6 +159,12 @@ def _lines(*lines: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def _manifests(data: AuditsResult) -> Iterator[Problem]:
+    for each in data.unreadable:
+        yield Problem("error", "manifest-unread", f"{each.file} was not read", each.reason, each.file, each.file)
+
+
 FINDERS: dict[str, Callable[[Any], Iterator[Problem]]] = {
     "Verification": _probes, "BenchmarkReport": _bench, "AbiReport": _abi, "ArchsReport": _archs, "LoadTest": _loads,
+    "AuditsResult": _manifests,
 }  # fmt: skip

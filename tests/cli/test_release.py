@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.command import envdoctor
-from support.paths import ROOT
+from support.paths import DATA, ROOT
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 UV = str(Path(sys.executable).with_name("uv"))
@@ -123,9 +123,19 @@ def test_documented_inputs_of_the_action_exist() -> None:
 HOOKED = (
     "requirements.txt", "a/requirements-dev.in", "gpu-requirements.txt", "constraints.txt", "requirements/gpu.txt",
     "pyproject.toml", "a/environment.yml", "environment-gpu.yaml", "Dockerfile", "a/Dockerfile.gpu", "gpu.Dockerfile",
-    "Containerfile",
+    "Containerfile", "setup.cfg", "uv.lock", "a/poetry.lock", "pylock.gpu.toml", "pixi.toml", "pixi.lock",
+    "Pipfile.lock",
+    "conda-lock.yml", "gpu.conda-lock.yaml", ".devcontainer/devcontainer.json", "image.def", "job.sbatch", "a.ipynb",
 )  # fmt: skip
-NOT_HOOKED = ("README.md", "requirements.py", "compose.yml", "my-pyproject.toml", "docs/dockerfiles.md", "train.log")
+NOT_HOOKED = (
+    "README.md",
+    "requirements.py",
+    "compose.yml",
+    "my-pyproject.toml",
+    "docs/dockerfiles.md",
+    "train.log",
+    "build.sh",
+)
 
 
 def test_hook_selects_files_that_audit_reads(tmp_path: Path) -> None:
@@ -144,6 +154,8 @@ def test_hook_rejects_a_commit_with_a_fault(clone: Path, tmp_path: Path) -> None
     (tmp_path / "requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers>=4.57.1\n")
     (tmp_path / "Dockerfile").write_text("FROM ubuntu:24.04\nCOPY . /app\n")
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    lock = (DATA / "inputs/uv.lock").read_text()
+    (tmp_path / "uv.lock").write_text(lock.replace("TRANSFORMERS", "5.1.0"))
     run("git", "init", "--quiet", tmp_path)
     run("git", "-C", tmp_path, "add", ".")
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
@@ -152,7 +164,10 @@ def test_hook_rejects_a_commit_with_a_fault(clone: Path, tmp_path: Path) -> None
     refused = run(*commit, PRE_COMMIT_HOME=str(tmp_path / ".git/hooks-cache"))
     assert refused.returncode == 1, refused.stdout + refused.stderr
     assert "RUN003 line 3: `transformers>=4.57.1` resolves" in refused.stderr + refused.stdout
+    assert "HF002 line " in refused.stderr + refused.stdout
     (tmp_path / "requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers==4.57.1\ntrl==0.23.1\n")
+    run("git", "-C", tmp_path, "rm", "--quiet", "--cached", "uv.lock")  # the short lock lacks torch
+    (tmp_path / "uv.lock").unlink()
     run("git", "-C", tmp_path, "add", ".")
     accepted = run(*commit, PRE_COMMIT_HOME=str(tmp_path / ".git/hooks-cache"))
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
@@ -235,5 +250,11 @@ def test_action_annotates_a_faulty_requirement(tmp_path: Path) -> None:
     assert "::error file=my requirements.txt,line=3" in done.stdout
     assert (tmp_path / "output").read_text() == f"sarif={tmp_path}/envdoctor.sarif\n"
     assert '"ruleId"' in (tmp_path / "envdoctor.sarif").read_text()
+    (tmp_path / "Pipfile.lock").write_text("{")
+    everything = run_action(tmp_path)
+    assert everything.returncode == 1, everything.stderr
+    assert "::error file=my requirements.txt,line=3" in everything.stdout
+    assert "::error title=Pipfile.lock was not read::is not valid JSON" in everything.stdout
+    (tmp_path / "Pipfile.lock").unlink()
     (tmp_path / "my requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers==4.57.1\ntrl==0.23.1\n")
     assert run_action(tmp_path, "my requirements.txt").returncode == 0

@@ -49,4 +49,4 @@ def _installed_names(guide: Guide) -> Iterator[str]:
 
 def _is_known(image: UseImage) -> bool:
     contents = image_contents(image.name, image.tag)
-    return bool(contents.versions or contents.cuda or contents.system)
+    return bool(contents.versions or contents.cuda)

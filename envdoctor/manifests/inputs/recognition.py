@@ -31,7 +31,7 @@ _GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
 _DOCKERFILE_NAME = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
 _SCRIPT_NAME = re.compile(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
 _REQUIREMENTS_NAME = re.compile(
-    r"(?:.*[.-])?(?:requirements|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
+    r"(?:.*[._ -])?(?:requirements|constraints|freeze)(?:[._-].*)?\.(?:txt|in|lock)", re.IGNORECASE
 )
 _PAGE_NAME = re.compile(r".*\.html?", re.IGNORECASE)
 _SETUP_NAME = re.compile(r".*\.cfg", re.IGNORECASE)
