@@ -27,6 +27,7 @@ from run.interrupt import Interrupt
 from run.process import PhaseTimer, check_requirements, choose_device, prepare_process
 from run.program import exit_process, make_parser, run_check, run_to_exit_status
 from run.proven_kernels import check_failed_probes
+from run.resumed_settings import record_settings
 from settings import SETTINGS_FILE, Recipe, list_recipes, read_recipe, resolve_settings
 from tasks.dataset import DatasetTask, check_dataset
 from tasks.sort import SortTask, check_sort
@@ -74,6 +75,7 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     recipe = read_recipe(name) if name in list_recipes() else Recipe(name, "", {})
     settings, summary = check(recipe, request.get("settings", {}), str(run.path / "run.json"))
     checkpoint = run.prepare_resume(resume)
+    record_settings(run, settings, str(run.path / "run.json"), resumed=checkpoint is not None)
     first_step = checkpoint_step(checkpoint) if checkpoint else 0
     if checkpoint and run.is_finished(checkpoint, max(0, settings["max_steps"])):
         return 0

@@ -22,6 +22,7 @@ from checks.model_names import resolve_local_folder
 from run.alarms import check_alarm_names
 from run.directory import RunDirectory, replace_nonfinite
 from run.program import make_parser, run_check, run_to_exit_status
+from run.resumed_settings import record_settings
 from settings import BadInput, Recipe, list_recipes, read_recipe, resolve_settings
 from verl_engine.check import FILE, find_conflicts, resolve_reward_function
 from verl_engine.dataset import check_data, check_held_out_count, count_steps
@@ -91,6 +92,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: bool) -> int:  # no
     package, version = find_verl()
     checkpoints = Checkpoints(run.checkpoints, tracked=settings["task"] != "sft" or version >= TRACKED_SFT)
     checkpoint = checkpoints.choose(resume) if resume else None
+    record_settings(run, settings, str(run.path / "run.json"), resumed=checkpoint is not None)
     first_step = step_of(checkpoint)
     inventory = detect_inventory(settings, children)
     context, context_notes = build_launch_context(run, settings, version, inventory, checkpoint, recipe=name)

@@ -138,17 +138,14 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     runs = Path("runs").absolute()
     context = _launch_context(request.launch)
     if request.resume:
-        if request.all_assignments:
-            raise BadInput(
-                "--set cannot be combined with --resume",
-                expected="the settings that the run was started with",
-                hint=command_line("envdoctor", "train", request.recipe, "--resume", "latest"),
-            )
         directory = _named_run(request) or find_run_to_resume(
             request.resume, recipes.run_recipe_name(request.recipe), runs
         )
         recipe, settings, engine = read_run_settings(directory)
         summary = {}
+        if request.all_assignments:
+            versions = _library_versions(request)
+            settings = recipes.resolve_resumed(recipe, engine, settings, request.all_assignments, versions).settings
     else:
         engine = recipes.recipe_engine(request.recipe)
         sizes = recipes.launch_size_assignments(request.launch, engine, request.all_assignments)

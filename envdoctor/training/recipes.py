@@ -131,6 +131,14 @@ def _choices(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ("true", "false") if is_switch else tuple(entry.get("choices", ()))
 
 
+def resolve_resumed(
+    recipe: str, engine: Engine, settings: Mapping[str, Any], assignments: Sequence[str], versions: Mapping[str, str]
+) -> ResolvedRecipe:
+    """Change settings of a run that is resumed; raises BadInput for one that cannot change, with the reason."""
+    request = {"recipe": recipe, "settings": dict(settings), "assignments": list(assignments), "resumed": True}
+    return _check(recipe, engine, request | {"versions": dict(versions)})
+
+
 def resolve_recipe(
     recipe: str, assignments: Sequence[str] = (), versions: Mapping[str, str] | None = None
 ) -> ResolvedRecipe:
@@ -139,11 +147,13 @@ def resolve_recipe(
     The trainer validates the settings, so that the rules exist once. The check writes no files. `versions` are those
     of TRL and transformers in the environment, if they are known: their fields are settings.
     """
-    request = json.dumps(
-        {"recipe": recipe, "assignments": list(assignments), "versions": dict(versions or {})}
-    ).encode()
-    program = trainer_program(recipe_engine(recipe))
-    process = run([CHECK_INTERPRETER, "-B", program, "--check"], timeout=CHECK_SECONDS, stdin=request, cwd=Path.cwd())
+    request = {"recipe": recipe, "assignments": list(assignments), "versions": dict(versions or {})}
+    return _check(recipe, recipe_engine(recipe), request)
+
+
+def _check(recipe: str, engine: Engine, request: Mapping[str, Any]) -> ResolvedRecipe:
+    command: tuple[str | Path, ...] = (CHECK_INTERPRETER, "-B", trainer_program(engine), "--check")
+    process = run(command, timeout=CHECK_SECONDS, stdin=json.dumps(request).encode(), cwd=Path.cwd())
     try:
         reply = json.loads(process.output)
     except ValueError as error:

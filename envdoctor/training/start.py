@@ -24,6 +24,7 @@ from envdoctor.training.recipes import trainer_program
 from envdoctor.training.runs.directory import (
     LOG_FILE,
     REJECTED_RUN_FILES,
+    RUN_FILE,
     Engine,
     is_rejected_run,
     report_write_errors,
@@ -133,15 +134,29 @@ def prepare_run(planned: Run, provenance: Mapping[str, Any], arguments: Mapping[
 
 
 def prepare_resume(planned: Run) -> None:
-    """Write the launcher's files of a run that is resumed; run.json stays unchanged."""
+    """Write changed settings of a run that is resumed into its run.json, and the launcher's files."""
     directory = Path(planned.directory)
     require_no_trainer(directory)
     if planned.launch and planned.launch.submits:
         check_job(planned.launch)
     with report_write_errors(directory):
+        _write_changed_settings(directory / RUN_FILE, planned.settings)
         (directory / LOG_FILE).open("ab").close()
         if planned.launch:
             write_files(planned.launch, directory)
+
+
+def _write_changed_settings(file: Path, settings: Mapping[str, Any]) -> None:
+    configuration = json.loads(file.read_text(encoding="utf-8"))
+    changed = {name: value for name, value in settings.items() if configuration["settings"].get(name) != value}
+    if not changed:
+        return
+    change = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "settings": changed}
+    configuration["settings"] |= changed
+    configuration["resumed_with"] = [*configuration.get("resumed_with", ()), change]
+    temporary = file.with_suffix(".json.part")
+    temporary.write_text(json.dumps(configuration, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(file)
 
 
 def submit_run(planned: Run) -> str:

@@ -202,7 +202,11 @@ class RunDirectory:
         """Whether the run ended with this checkpoint, which is logged. `steps` is the setting, 0 by epochs."""
         step = checkpoint_step(checkpoint)
         if steps and step > steps:
-            raise BadInput(f"{checkpoint} is past steps = {steps}", expected="an earlier one", hint="--resume latest")
+            raise BadInput(
+                f"{checkpoint} is past max_steps = {steps}",
+                expected="an earlier checkpoint, or more steps",
+                hint=f"--set max_steps={step}",
+            )
         end = self.read_final_result()
         over = end.get("status") == "done" and end.get("steps") == step == (steps or step)
         if over:

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 from run.directory import RunDirectory, replace_nonfinite
 from run.redaction import redact_standard_streams
-from settings import SETTINGS_FILE, BadInput, Recipe, parse_assignments, passed_fields, read_recipe
+from run.resumed_settings import check_changes
+from settings import SETTINGS_FILE, BadInput, Recipe, list_recipes, parse_assignments, passed_fields, read_recipe
 from trl_fields import check_release
 
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
@@ -82,10 +83,14 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
                 expected=f'{{"recipe": "{recipe}", "settings": {{}}}}',
                 hint="pipe one JSON object in",
             ) from None
+        resumed = bool(given.get("resumed"))
+        known = not resumed or name in list_recipes()  # run.json has every setting: the recipe may be gone
+        found = read_recipe(name) if known else Recipe(name, "", {})
         if isinstance(settings, dict):
-            settings = settings | parse_assignments(assignments, settings_file)
-        found = read_recipe(name)
+            former, settings = settings, settings | parse_assignments(assignments, settings_file)
         settings, summary = check(found, settings)
+        if resumed:
+            check_changes(check(found, former)[0], settings, "--set")
         if settings_file == SETTINGS_FILE:
             for field in passed_fields(settings):
                 check_release(field, given.get("versions") or {}, "settings")

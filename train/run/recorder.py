@@ -105,6 +105,7 @@ class Recorder(TrainerCallback):
         every, done, steps = self.settings["save_steps"], state.global_step, state.max_steps
         if done >= steps:
             raise TrainingComplete
+        state.save_steps = every or state.save_steps  # transformers reads that of the checkpoint
         if self.ranks.is_main and (not every or (done // every + 1) * every >= steps):
             lost = f"resumes from step {done}" if done else "starts again from the beginning"
             self.run.note(f"save_steps = {every} of {steps} steps: no checkpoint before the end; a killed run {lost}")

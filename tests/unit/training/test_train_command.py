@@ -113,9 +113,6 @@ def test_model_data_and_reward_need_no_recipe(tmp_path: Path) -> None:
     assert "/runs/dataset-" in run["directory"]
     other = train(tmp_path, "gsm8k", *words, "--format", "json")
     assert envelope(other)["data"]["run"]["settings"]["system_prompt"].startswith("Reason step by step")
-    refused = train(tmp_path, "--resume", "latest", "--model", "me/mine")
-    assert refused.returncode == 2
-    assert "cannot be combined with --resume" in refused.stderr
 
 
 @pytest.mark.parametrize(("words", "kept"), [([], []), (["--run", "runs/mine"], ["mine"])])
