@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import fields
+from settings_pages import cell, settings_page
 
 from envdoctor import __version__
 from envdoctor.cli.application import Command, build
@@ -89,51 +90,7 @@ def _parameter_row(parameter: Parameter) -> str:
     value = f" {parameter.metavar}" if parameter.takes_value else ""
     names = [f"{flag}{value}" for flag in parameter.flags] or [parameter.metavar]
     shown = f"`{parameter.shown_default}`" if parameter.shown_default else ""
-    return f"| {', '.join(f'`{_cell(name)}`' for name in names)} | {shown} | {_cell(parameter.help)} |"
-
-
-def settings_page(file: str, title: str) -> str:
-    """A page of the trainer's settings, from a TOML file of train/."""
-    table = tomllib.loads((ROOT / "train" / file).read_text(encoding="utf-8"))
-    lines = [
-        f"# {title}",
-        "",
-        f"Generated from `train/{file}`. Change a setting with `envdoctor train RECIPE --set KEY=VALUE`.",
-        "",
-    ]
-    lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
-    lines += [
-        f"| `{name}` | {_value(row.get('default'))} | {_allowed(row)} | {_cell(row['help'])} |"
-        for name, row in table.items()
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _allowed(row: dict[str, Any]) -> str:
-    if "choices" in row:
-        return ", ".join(f"`{choice}`" if choice else "empty" for choice in row["choices"])
-    if row.get("type") == "bool" or isinstance(row.get("default"), bool):
-        return "`true`, `false`"
-    bounds = [f"{word} {_number(row[key])}" for key, word in (("minimum", "from"), ("maximum", "to")) if key in row]
-    return " ".join(bounds)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e12 else f"{value:g}"
-
-
-def _value(default: object) -> str:
-    if default is None:
-        return "TRL's"
-    if isinstance(default, bool):
-        return f"`{str(default).lower()}`"
-    if isinstance(default, list):
-        return f"`{','.join(map(str, default))}`" if default else ""
-    return f"`{default}`" if default != "" else ""
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return f"| {', '.join(f'`{cell(name)}`' for name in names)} | {shown} | {cell(parameter.help)} |"
 
 
 def profiles_part() -> str:
@@ -157,7 +114,7 @@ def profiles_part() -> str:
         ]
         lines += ["| shown | date | where |", "|---|---|---|"]
         lines += [
-            f"| {each.what} | {each.date} | {_cell(each.where.removeprefix('for '))} |" for each in profile.evidence
+            f"| {each.what} | {each.date} | {cell(each.where.removeprefix('for '))} |" for each in profile.evidence
         ]
         lines += [""]
     return "\n".join(lines).rstrip()
@@ -166,7 +123,7 @@ def profiles_part() -> str:
 def profile_names_part() -> str:
     """Each profile in a line."""
     rows = ["| profile | stack |", "|---|---|"]
-    return "\n".join(rows + [f"| `{profile.id}` | {_cell(profile.summary)} |" for profile in read_profiles()])
+    return "\n".join(rows + [f"| `{profile.id}` | {cell(profile.summary)} |" for profile in read_profiles()])
 
 
 def machines_part() -> str:
@@ -182,7 +139,7 @@ def machines_part() -> str:
 def recipes_part() -> str:
     """Each recipe in a line."""
     rows = ["| recipe | what it trains |", "|---|---|"]
-    return "\n".join(rows + [f"| `{name}` | {_cell(read_recipe(name).summary)} |" for name in recipe_names()])
+    return "\n".join(rows + [f"| `{name}` | {cell(read_recipe(name).summary)} |" for name in recipe_names()])
 
 
 def mcp_tools_part() -> str:
@@ -190,7 +147,7 @@ def mcp_tools_part() -> str:
     rows = ["| tool | what it does | arguments |", "|---|---|---|"]
     for tool in TOOLS.values():
         arguments = ", ".join(f"`{name}`" for name in input_schema(tool)["properties"])
-        rows.append(f"| `{tool.name}` | {_cell(tool.description)} | {arguments} |")
+        rows.append(f"| `{tool.name}` | {cell(tool.description)} | {arguments} |")
     return "\n".join(rows)
 
 

@@ -36,6 +36,7 @@ class Setting:
     requires: tuple[str, ...] = ()  # the settings that this one depends on: NAME (set) or NAME=one,of,these
     example: Any = None  # a typical value, for hints
     note: str = ""  # added to the error where the setting has no effect
+    planned: bool = False  # the memory plan replaces the default
 
     @property
     def kind(self) -> type:

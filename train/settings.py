@@ -40,7 +40,7 @@ class Recipe:
 @functools.cache
 def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
     """Every setting of a definitions file, in the order of the file."""
-    table = tomllib.loads((HERE / file).read_text(encoding="utf-8"))
+    groups = tomllib.loads((HERE / file).read_text(encoding="utf-8"))
     return {
         name: Setting(
             name,
@@ -54,8 +54,10 @@ def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
             (requires,) if isinstance(requires := row.get("requires", ()), str) else tuple(requires),
             row.get("example"),
             row.get("note", ""),
+            row.get("planned", False),
         )
-        for name, row in table.items()
+        for group in groups.values()
+        for name, row in group.items()
     }
 
 

@@ -125,6 +125,7 @@ COMMANDS = (
     Command("train", "Train a recipe in a verified environment", {
         "train.TrainResult": "train.render_training",
         "train.SettingList": "train.render_settings",
+        "train.EffectiveSettings": "train.render_effective_settings",
     }, has_findings=True),
     Command("recipes", "List the training recipes", {"recipes.RecipeList": "train.render_recipes"}),
     Command("watch", "Show the progress of a training run", {

@@ -29,8 +29,9 @@ from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes, start
 from envdoctor.training.launchers.context import read_context
 from envdoctor.training.launchers.records import LaunchOptions
-from envdoctor.training.recipes import Setting
+from envdoctor.training.recipes import EffectiveSetting, ResolvedRecipe, Setting
 from envdoctor.training.runs.directory import (
+    Engine,
     find_run_to_resume,
     is_rejected_run,
     new_run_directory,
@@ -85,7 +86,7 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     launch: LaunchOptions = LaunchOptions()
     report_to: Annotated[str, Option("--report-to", "tensorboard, trackio or wandb, comma-separated.", "NAMES")] = ""
     stop_on: Annotated[str, Option("--stop-on", "Stop at these alarms, such as no-signal,collapse.", "ALARMS")] = ""
-    list_settings: Annotated[bool, Option("--settings", "List all settings and exit.")] = False
+    list_settings: Annotated[bool, Option("--settings", "List the settings, with a recipe their values.")] = False
 
     @property
     def all_assignments(self) -> tuple[str, ...]:
@@ -109,6 +110,14 @@ class SettingList(Record, frozen=True):
     settings: tuple[Setting, ...]
 
 
+class EffectiveSettings(Record, frozen=True):
+    """The settings of a recipe's task with their values, and the fields at the defaults of TRL and transformers."""
+
+    recipe: str
+    settings: tuple[EffectiveSetting, ...]
+    other_fields: tuple[str, ...] = ()
+
+
 class TrainResult(Record, frozen=True):
     """A run: its directory, and the result that the trainer wrote (empty for a dry run)."""
 
@@ -129,31 +138,18 @@ def _option_words(options: Mapping[str, object]) -> Iterator[str]:
 
 def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     """Check settings, data and environment, write the run directory, and start the trainer."""
+    if request.list_settings and not (request.recipe or request.all_assignments):
+        return CommandResult(SettingList(recipes.read_settings()))
     if not request.recipe:
         recipe = OWN_RECIPE if request.model or request.data or request.rewards else DEMO_RECIPE
         request = msgspec.structs.replace(request, recipe=recipe)
     if request.list_settings:
-        return CommandResult(SettingList(recipes.read_settings(recipes.recipe_engine(request.recipe))))
+        name, rows, fields = recipes.effective_settings(request.recipe, request.all_assignments)
+        return CommandResult(EffectiveSettings(name, tuple(rows), tuple(fields)))
     _require_utf8(request)
-    runs = Path("runs").absolute()
     context = _launch_context(request.launch)
-    if request.resume:
-        directory = _named_run(request) or find_run_to_resume(
-            request.resume, recipes.run_recipe_name(request.recipe), runs
-        )
-        recipe, settings, engine = read_run_settings(directory)
-        summary = {}
-        if request.all_assignments:
-            versions = _library_versions(request)
-            settings = recipes.resolve_resumed(recipe, engine, settings, request.all_assignments, versions).settings
-    else:
-        engine = recipes.recipe_engine(request.recipe)
-        sizes = recipes.launch_size_assignments(request.launch, engine, request.all_assignments)
-        resolved = recipes.resolve_recipe(
-            request.recipe, (*request.all_assignments, *sizes), _library_versions(request)
-        )
-        recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
-        directory = _named_run(request) or new_run_directory(recipe, runs)
+    directory, engine, resolved = _resolve_resumed(request) if request.resume else _resolve_new(request)
+    recipe, settings, summary = resolved.recipe, resolved.settings, resolved.summary
     python = _python_for_dry_run(request) if request.dry_run else _verified_python(request)
     variables = _profile_environment(python)
     planned = start.plan_run(
@@ -177,6 +173,26 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     for line in planned.launch.other_nodes if planned.launch else ():
         reporter.phase(f"On each other node: {line}")
     return _run_trainer(planned, summary, reporter, request)
+
+
+def _resolve_new(request: TrainRequest) -> tuple[Path, Engine, ResolvedRecipe]:
+    engine = recipes.recipe_engine(request.recipe)
+    sizes = recipes.launch_size_assignments(request.launch, engine, request.all_assignments)
+    assignments = (*request.all_assignments, *sizes)
+    resolved = recipes.resolve_recipe(request.recipe, assignments, _library_versions(request))
+    return _named_run(request) or new_run_directory(resolved.recipe, Path("runs").absolute()), engine, resolved
+
+
+def _resolve_resumed(request: TrainRequest) -> tuple[Path, Engine, ResolvedRecipe]:
+    """The run to resume, with its settings and those that the request changes."""
+    name = recipes.run_recipe_name(request.recipe)
+    directory = _named_run(request) or find_run_to_resume(request.resume, name, Path("runs").absolute())
+    recipe, settings, engine = read_run_settings(directory)
+    if not request.all_assignments:
+        return directory, engine, ResolvedRecipe(recipe, settings, {})
+    versions = _library_versions(request)
+    changed = recipes.resolve_resumed(recipe, engine, settings, request.all_assignments, versions)
+    return directory, engine, ResolvedRecipe(recipe, changed.settings, {})
 
 
 def _require_utf8(request: TrainRequest) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from envdoctor.commands.recipes import RecipeList
-from envdoctor.commands.train import SettingList, TrainResult
+from envdoctor.commands.train import EffectiveSettings, SettingList, TrainResult
 from envdoctor.core.command_line import command_line
 from envdoctor.output.text import Part, Text, indent, table
 
@@ -35,6 +36,24 @@ def render_settings(data: SettingList) -> list[Part]:
             help_text.append(f" [{', '.join(setting.tasks)}]", style="dim")
         rows.add_row(Text(setting.name, style="title"), _setting_value(setting.default), help_text)
     return [rows]
+
+
+def render_effective_settings(data: EffectiveSettings) -> list[Part]:
+    """Render the settings of a recipe by groups, with the source of each value."""
+    parts: list[Part] = []
+    for group, settings in itertools.groupby(data.settings, key=lambda setting: setting.group):
+        rows = table("setting", "value", "from", "description")
+        for setting in settings:
+            style = "dim" if setting.source.startswith("default") else ""
+            rows.add_row(
+                Text(setting.name, style="title"), _setting_value(setting.value), Text(setting.source, style=style),
+                setting.help,
+            )  # fmt: skip
+        parts += [Text(f"\n{group}", style="title"), rows]
+    if data.other_fields:
+        parts.append(Text("\nAt the defaults of TRL and transformers; --set changes them", style="title"))
+        parts.append(Text(", ".join(data.other_fields), style="dim"))
+    return parts
 
 
 def render_training(data: TrainResult) -> list[Part]:

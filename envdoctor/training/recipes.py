@@ -23,6 +23,7 @@ CHECK_INTERPRETER = sys.executable  # the trainer's checks and its planner need 
 CHECK_SECONDS = 1800.0  # a million rows take minutes; the limit ends a check on a file system that does not respond
 FILE_KIND = "a recipe in TOML"
 HINT = "envdoctor recipes"
+FIELD_GROUP = "Fields of TRL and transformers"
 
 SettingValue = str | int | float | bool | list[str | int | float]
 SETTINGS_FILES: dict[Engine, str] = {"grpo": "settings.toml", "verl": "verl_settings.toml"}
@@ -40,6 +41,17 @@ class Setting(Record, frozen=True):
     help: str
     choices: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    group: str = ""
+
+
+class EffectiveSetting(Record, frozen=True):
+    """A setting as a run would have it: its value, and where the value comes from."""
+
+    name: str
+    value: SettingValue | dict[str, Any] | None
+    source: str
+    help: str
+    group: str = ""
 
 
 class Recipe(Record, frozen=True):
@@ -57,6 +69,7 @@ class ResolvedRecipe(Record, frozen=True):
     recipe: str
     settings: dict[str, Any]
     summary: dict[str, Any]
+    sources: dict[str, str] = {}  # of each setting, where they were requested
 
 
 def recipe_names() -> list[str]:
@@ -121,8 +134,9 @@ def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
     path = bundled_directory("train") / SETTINGS_FILES[engine]
     table = decode_toml(path, expected="the trainer's settings", hint=HINT)
     return tuple(
-        Setting(name, entry.get("default"), entry["help"], _choices(entry), tuple(entry.get("tasks", ())))
-        for name, entry in table.items()
+        Setting(name, entry.get("default"), entry["help"], _choices(entry), tuple(entry.get("tasks", ())), group)
+        for group, entries in table.items()
+        for name, entry in entries.items()
     )
 
 
@@ -137,6 +151,24 @@ def resolve_resumed(
     """Change settings of a run that is resumed; raises BadInput for one that cannot change, with the reason."""
     request = {"recipe": recipe, "settings": dict(settings), "assignments": list(assignments), "resumed": True}
     return _check(recipe, engine, request | {"versions": dict(versions)})
+
+
+def effective_settings(recipe: str, assignments: Sequence[str] = ()) -> tuple[str, list[EffectiveSetting], list[str]]:
+    """Return the recipe's name, its settings with their sources, and the fields that are not set.
+
+    Data and combinations of settings are not checked.
+    """
+    engine = recipe_engine(recipe)
+    request = {"recipe": recipe, "assignments": list(assignments), "sources_only": True}
+    resolved = _check(recipe, engine, request)
+    task, known = resolved.settings["task"], {setting.name: setting for setting in read_settings(engine)}
+    names = [name for name, setting in known.items() if not setting.tasks or task in setting.tasks]
+    names += [name for name in resolved.settings if name not in known]
+    rows = []
+    for name in names:
+        text, group = (known[name].help, known[name].group) if name in known else ("", FIELD_GROUP)
+        rows.append(EffectiveSetting(name, resolved.settings[name], resolved.sources[name], text, group))
+    return resolved.recipe, rows, resolved.summary["other_fields"]
 
 
 def resolve_recipe(
@@ -171,7 +203,7 @@ def _check(recipe: str, engine: Engine, request: Mapping[str, Any]) -> ResolvedR
     if not reply["ok"]:
         problem = reply["error"]
         raise BadInput(problem["message"], expected=problem.get("expected", ""), hint=problem.get("hint", ""))
-    return ResolvedRecipe(reply["recipe"], reply["settings"], reply["summary"])
+    return ResolvedRecipe(reply["recipe"], reply["settings"], reply["summary"], reply.get("sources", {}))
 
 
 def launch_size_assignments(options: LaunchOptions, engine: Engine, assignments: Sequence[str]) -> tuple[str, ...]:

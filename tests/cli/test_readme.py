@@ -25,6 +25,7 @@ REQUIREMENTS = "torch==2.8.0\nvllm==0.10.2\ntransformers>=4.57.1\ntriton>=3.0.0\
 
 def load_generator() -> ModuleType:
     """docs/generate.py, which is a script and not part of a package."""
+    sys.path.insert(0, str(ROOT / "docs"))  # as Python does for a script
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     assert spec
     assert spec.loader

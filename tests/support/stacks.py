@@ -37,15 +37,16 @@ def name_of(python: Path) -> str:
 
 @cache
 def _read_settings() -> str:
-    """The table of settings, as JSON."""
-    return json.dumps(tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8")))
+    """The default of each setting, as JSON."""
+    groups = tomllib.loads((TRAIN / "settings.toml").read_text(encoding="utf-8"))
+    return json.dumps({name: row.get("default") for group in groups.values() for name, row in group.items()})
 
 
 def defaults(**changed: Any) -> dict[str, Any]:
     """Every setting, with these changes."""
     table = json.loads(_read_settings())
     assert set(changed) <= set(table), set(changed) - set(table)
-    return {name: row.get("default") for name, row in table.items()} | changed
+    return table | changed
 
 
 # What a run of the trainer imports from the stack before its first step.

@@ -14,11 +14,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from renamed_settings import renamed_settings
 from run.directory import RunDirectory, replace_nonfinite
 from run.redaction import redact_standard_streams
 from run.resumed_settings import check_changes
-from settings import SETTINGS_FILE, BadInput, Recipe, list_recipes, parse_assignments, passed_fields, read_recipe
-from trl_fields import check_release
+from settings import (
+    SETTINGS_FILE,
+    BadInput,
+    Recipe,
+    list_recipes,
+    parse_assignments,
+    passed_fields,
+    read_recipe,
+    resolve_settings,
+    setting_definitions,
+)
+from trl_fields import check_release, fields, rules
 
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
 
@@ -88,6 +99,9 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
         found = read_recipe(name) if known else Recipe(name, "", {})
         if isinstance(settings, dict):
             former, settings = settings, settings | parse_assignments(assignments, settings_file)
+        if given.get("sources_only"):
+            print(json.dumps({"ok": True, "recipe": found.name, **_with_sources(found, settings, settings_file)}))
+            return 0
         settings, summary = check(found, settings)
         if resumed:
             check_changes(check(found, former)[0], settings, "--set")
@@ -99,3 +113,25 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
         return 2
     print(json.dumps(replace_nonfinite({"ok": True, "recipe": found.name, "settings": settings, "summary": summary})))
     return 0
+
+
+def _with_sources(recipe: Recipe, given: Any, file: str) -> dict[str, Any]:
+    """Every setting with its source, and the names of fields that are not set. Data and conflicts are not checked."""
+    settings = resolve_settings(recipe, given, file=file, find_conflicts=lambda _: [])
+    sources = {}
+    for name, value in settings.items():
+        setting = setting_definitions(file).get(name)
+        if name in given:
+            sources[name] = "--set"
+        elif name in recipe.settings:
+            sources[name] = f"recipe {recipe.name}"
+        else:
+            planned = setting is not None and setting.planned
+            sources[name] = "memory plan" if planned else "default" if value is not None else "default of TRL"
+        if setting is not None and setting.planned and value == setting.default:
+            sources[name] = "memory plan"
+    others = [name for name in fields() if name not in settings and name not in rules()["refused"]]
+    return {
+        "settings": settings, "sources": sources,
+        "summary": {"other_fields": sorted(set(others) - renamed_settings().keys()) if file == SETTINGS_FILE else []},
+    }  # fmt: skip

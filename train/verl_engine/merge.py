@@ -118,7 +118,8 @@ def model_card(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         *(["| | before | after |", "|---|---|---|", *rows] if rows else ["none"]),
         "",
     ]
-    definitions = tomllib.loads((HERE / FILE).read_text(encoding="utf-8"))
+    groups = tomllib.loads((HERE / FILE).read_text(encoding="utf-8"))
+    definitions = {name: row for group in groups.values() for name, row in group.items()}
     changed = {
         name: Path(str(value)).name if is_local_path(str(value)) else value
         for name, value in settings.items()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command import envdoctor, envelope, environment, snapshot
@@ -319,3 +321,27 @@ def test_interrupted_run_without_checkpoint_hints_at_a_new_start(tmp_path: Path)
     words = hinted_command(tmp_path, ":")
     options = ["--python", str(tmp_path / "my python"), "--unverified"]
     assert words == ["envdoctor", "train", "sort", "--set", "max_steps=7", *options]
+
+
+def settings_of(home: Path, *words: str) -> dict[str, tuple[Any, str, str]]:
+    data = envelope(envdoctor("train", *words, "--settings", "--format", "json", home=home))["data"]
+    return {row["name"]: (row["value"], row["source"], row["group"]) for row in data["settings"]}
+
+
+def test_the_settings_of_a_recipe_have_values_and_sources(tmp_path: Path) -> None:
+    found = settings_of(tmp_path, "sort", "--set", "max_steps=7", "--set", "top_k=3")
+    assert found["max_steps"] == (7, "--set", "GRPO")
+    assert found["learning_rate"] == (3e-4, "recipe sort", "GRPO")
+    assert found["weight_decay"] == (0.0, "default", "GRPO")
+    assert found["use_bias_correction_kl"] == (None, "default of TRL", "GRPO")
+    assert found["per_device_train_batch_size"] == (0, "memory plan", "GRPO")
+    assert found["top_k"] == (3, "--set", "Fields of TRL and transformers")
+    assert "model" not in found  # sort has a model of its own
+    # Neither the missing data nor the missing model is an error here.
+    assert settings_of(tmp_path, "gh200")["data"] == ("", "recipe gh200", "The data: tasks tes and dataset")
+    assert settings_of(tmp_path, "dataset")["model"][1] == "default"
+    assert settings_of(tmp_path, "verl-sft")["lr_scheduler_type"] == ("cosine", "recipe verl-sft", "Optimisation")
+    text = envdoctor("train", "sort", "--settings", home=tmp_path, COLUMNS="200").stdout
+    assert re.search(r"^max_steps +200 +recipe sort ", text, re.MULTILINE)
+    assert "adam_beta1, adam_beta2" in text
+    assert envdoctor("train", "--settings", home=tmp_path).stdout.startswith("setting ")
