@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.options import Argument, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.record import Record
