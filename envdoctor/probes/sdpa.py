@@ -1,6 +1,7 @@
-"""Each backend of scaled_dot_product_attention, forward and backward, compared with float32."""
+"""scaled_dot_product_attention as torch dispatches it, and each of its backends, compared with float32."""
 
 import warnings
+from contextlib import nullcontext
 
 from _attention import attention_inputs, check_against_plain, plain_attention, run_attention
 from _needs import half_precision, need_cuda, read_device
@@ -10,6 +11,7 @@ DEADLINE_SECONDS = 180
 NEEDS_GPU = True
 
 BACKENDS = {
+    "default": "",  # the one that torch chooses for the inputs
     "math": "MATH",
     "efficient": "EFFICIENT_ATTENTION",
     "flash": "FLASH_ATTENTION",
@@ -19,11 +21,12 @@ BACKENDS = {
 SIZES = ((64, 1024), (128, 1023))
 
 # Errors of torch if only one backend is enabled and it does not support the inputs.
-NO_KERNEL = ("No available kernel", "No viable backend")
+# "No execution plans": cuDNN 9.1 of torch 2.5 loads libnvrtc.so.12 by name and does not find it in the environment.
+NO_KERNEL = ("No available kernel", "No viable backend", "No execution plans support the graph")
 
 
 def probe(result: Result) -> str:
-    """Check every backend that is available; math and at least one fused backend must be correct."""
+    """Check every available backend; torch's own choice, math and at least one fused backend must be correct."""
     need_cuda()
     import torch
 
@@ -33,8 +36,9 @@ def probe(result: Result) -> str:
         result.versions["cudnn"] = str(torch.backends.cudnn.version())
     torch.manual_seed(result.seed())
     available, unavailable = check_backends(result, "cuda", half_precision())
-    result.require("math" in available, f"the math backend is not available: {unavailable.get('math')}")
-    result.require(len(available) >= 2, "no fused backend is available")
+    for name in ("default", "math"):
+        result.require(name in available, f"the {name} backend is not available: {unavailable.get(name)}")
+    result.require(len(available) >= 3, "no fused backend is available")
     missing = "; ".join(f"{name} not available ({reason})" for name, reason in unavailable.items())
     return f"correct: {', '.join(available)}" + (f"; {missing}" if missing else "")
 
@@ -61,16 +65,17 @@ class BackendUnavailable(Exception):  # noqa: N818  not an error
 
 
 def single_backend(name: str):
-    """Attention with only one backend enabled."""
+    """Attention with only one backend enabled; `default`: with all."""
     from torch.nn import attention as kernels
     from torch.nn.functional import scaled_dot_product_attention
 
-    backend = getattr(kernels.SDPBackend, BACKENDS[name], None)
+    backend = getattr(kernels.SDPBackend, BACKENDS[name], None) if BACKENDS[name] else None
 
     def attention(query, key, value):
-        if backend is None:
+        if backend is None and BACKENDS[name]:
             raise BackendUnavailable("this torch does not have it")
-        with warnings.catch_warnings(record=True) as caught, kernels.sdpa_kernel(backend):
+        enabled = kernels.sdpa_kernel(backend) if backend is not None else nullcontext()
+        with warnings.catch_warnings(record=True) as caught, enabled:
             warnings.simplefilter("always")
             try:
                 return scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -81,7 +86,8 @@ def single_backend(name: str):
                 specific = [
                     r for r in reasons if "not used because" not in r and "has been runtime disabled" not in r
                 ]
-                raise BackendUnavailable((specific or ["no available kernel"])[0]) from error
+                reason = str(error).strip().splitlines()[0] if "cuDNN" in str(error) else "no available kernel"
+                raise BackendUnavailable((specific or [reason])[0]) from error
 
     return attention
 

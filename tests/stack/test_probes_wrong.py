@@ -122,10 +122,29 @@ def test_math_and_a_fused_backend_are_required(stack_python: Path, tmp_path: Pat
     code = (
         WITHOUT_GPU.format(name="sdpa") + "probe.check_backends = lambda *_: ({offered}, {{}})\nprobe.probe(result)"
     )
-    assert run_core(stack_python, tmp_path, code.format(offered=["math", "flash"]))[1] == ""
-    assert run_core(stack_python, tmp_path, code.format(offered=["math"]))[1] == "no fused backend is available"
-    faults = run_core(stack_python, tmp_path, code.format(offered=["flash", "efficient"]))[1]
+    offered = ["default", "math", "flash"]
+    assert run_core(stack_python, tmp_path, code.format(offered=offered))[1] == ""
+    assert run_core(stack_python, tmp_path, code.format(offered=offered[:2]))[1] == "no fused backend is available"
+    faults = run_core(stack_python, tmp_path, code.format(offered=["default", "flash", "efficient"]))[1]
     assert faults == "the math backend is not available: None"
+    faults = run_core(stack_python, tmp_path, code.format(offered=["math", "flash", "efficient"]))[1]
+    assert faults == "the default backend is not available: None"
+
+
+@pytest.mark.stack
+def test_cudnn_without_nvrtc_is_not_available(stack_python: Path, tmp_path: Path) -> None:
+    """torch 2.5.1 with the cuDNN backend alone, on an H100 machine where libnvrtc.so.12 was only in site-packages."""
+    code = WITHOUT_GPU.format(name="sdpa") + (
+        "import torch\n"
+        "def refuse(*_, **__):\n"
+        "    raise RuntimeError('cuDNN Frontend error: Error: No execution plans support the graph.')\n"
+        "torch.nn.functional.scaled_dot_product_attention = refuse\n"
+        "try:\n"
+        "    probe.single_backend('cudnn')(None, None, None)\n"
+        "except probe.BackendUnavailable as reason:\n"
+        "    result.require(False, str(reason))\n"
+    )
+    assert "No execution plans support the graph" in run_core(stack_python, tmp_path, code)[1]
 
 
 @pytest.mark.stack
