@@ -63,8 +63,8 @@ def parse_toml(text: str, *, source: str, expected: str, hint: str) -> dict[str,
     import tomllib
 
     for number, line in enumerate(text.split("\n"), start=1):
-        dots = line.count(".") if len(line) <= MAX_LINE_LENGTH else 0
-        if dots > MAX_LINE_DOTS:  # those of strings do not count
+        dots = line.count(".")
+        if dots > MAX_LINE_DOTS and len(line) <= MAX_LINE_LENGTH:  # those of strings do not count
             dots = QUOTED.sub("", line).count(".")
         if len(line) > MAX_LINE_LENGTH or dots > MAX_LINE_DOTS:
             raise BadInput(
