@@ -10,6 +10,7 @@ from typing import Any
 from messages import Conflict, shorten, suggest
 
 REPORTERS = ("tensorboard", "trackio", "wandb")
+TARGETED = ("galore", "apollo")  # optimizers of projected gradients
 REPOSITORY = re.compile(r"(\b[\w\-.]+\b/)?\b[\w\-.]{1,96}\b")
 
 
@@ -55,6 +56,12 @@ def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
             f"warmup_steps = {warm_up} of {steps} steps: the learning rate would never be reached",
             "a warm-up that ends before the last step",
             f"--set warmup_steps={steps // 10}",
+        )
+    if settings["optim"].startswith(TARGETED) and not settings.get("optim_target_modules"):
+        yield (
+            f"optim = {settings['optim']} without optim_target_modules",
+            "the modules whose gradients it projects",
+            "--set optim_target_modules=all-linear",
         )
     every, updates = settings["save_steps"], settings["num_iterations"]
     if every % updates:

@@ -90,7 +90,7 @@ def check_value(setting: Setting, value: Any, source: str) -> None:
     low, high = setting.minimum, setting.maximum
     if setting.choices and value is not None and value not in setting.choices:
         raise BadInput(
-            f"{source}: {setting.name} = {value!r}{suggest(value, setting.choices)}",
+            f"{source}: {setting.name} = {value!r}{_suggest_choice(setting, str(value))}",
             expected=f"{setting.name} is one of {', '.join(choice or 'nothing' for choice in setting.choices)}",
             hint=set_option(setting.name, example(setting)),
         )
@@ -106,6 +106,12 @@ def check_value(setting: Setting, value: Any, source: str) -> None:
         )
 
 
+def _suggest_choice(setting: Setting, value: str) -> str:
+    """The choice that completes the value, the default first; else the nearest. Sample: adam -> adamw_torch."""
+    completed = [choice for choice in (setting.default, *setting.choices) if value and choice.startswith(value)]
+    return f" (did you mean {completed[0]!r}?)" if completed else suggest(value, setting.choices)
+
+
 def _type_error(setting: Setting, message: str) -> BadInput:
     kinds = " or ".join(TYPE_NAMES[kind] for kind in setting.kinds if kind is not NoneType)
     default = "TRL's" if setting.default is None else format_value(setting.default)
@@ -119,5 +125,5 @@ def _type_error(setting: Setting, message: str) -> BadInput:
 def example(setting: Setting) -> str:
     """A valid value for a hint."""
     kinds = {bool: "true", int: "1", float: "0.5", str: "TEXT", list: "a,b", dict: '{"name": 1}'}
-    values = (setting.default, setting.example, *setting.choices, *(kinds.get(kind) for kind in setting.kinds))
+    values = (setting.example, setting.default, *setting.choices, *(kinds.get(kind) for kind in setting.kinds))
     return next(format_value(value) for value in values if value is not None)

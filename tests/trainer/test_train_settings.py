@@ -16,6 +16,7 @@ from settings import (
     resolve_settings,
     setting_definitions,
 )
+from tasks.dataset import check_dataset
 from trl_fields import fields, rules
 
 OWN = Recipe("mine", "", {"task": "dataset", "model": "a/b"})
@@ -124,7 +125,10 @@ def test_the_hint_of_a_conflict_resolves_it() -> None:
 
 def test_optimizers_are_checked_without_torch() -> None:
     assert "did you mean 'adamw_8bit'?" in refused(OWN, optim="adamw_8bitt").message
-    assert "optim = 'galore_adamw'" in refused(OWN, optim="galore_adamw").message
+    assert refused(OWN, optim="galore_adamw").hint == "--set optim_target_modules=all-linear"
+    assert resolve_settings(OWN, {"optim": "galore_adamw", "optim_target_modules": "all-linear"})
+    for name in ("adam", "adamw"):
+        assert f"optim = {name!r} (did you mean 'adamw_torch'?)" in refused(OWN, optim=name).message
 
 
 @pytest.mark.parametrize(
@@ -194,3 +198,22 @@ def test_a_list_that_is_set_twice_is_extended() -> None:
     assert parse_assignments(options, "verl_settings.toml") == {
         "options": ["trainer.val_before_train=false", "++data.seed=3"]
     }
+
+
+def test_rows_of_preferences_without_a_reward_name_what_is_missing(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{n}", "chosen": "a", "rejected": "b"}}\n' for n in range(20)))
+    with pytest.raises(BadInput) as caught:
+        check_dataset(resolve_settings(OWN, {"data": str(rows)}))
+    assert "chosen, rejected are pairs of a preferred and a rejected completion, which DPO trains on" in str(
+        caught.value
+    )
+    assert caught.value.hint == "--reward FILE.py:FUNCTION"
+    assert check_dataset(resolve_settings(OWN, {"data": str(rows), "rewards": ["length"]}))
+
+
+def test_the_hint_for_a_value_of_another_kind_is_a_useful_value() -> None:
+    for assignment, hint in (("r=eight", "--set r=8"), ("max_steps=many", "--set max_steps=100")):
+        with pytest.raises(BadInput) as caught:
+            parse_assignments([assignment])
+        assert caught.value.hint == hint

@@ -17,6 +17,7 @@ from data import tes as tes_data
 from data.answers import read_reference
 from data.files import RawRow, bad_data, cut, read_file
 from data.hub_datasets import find_commit, held_out_split, read_held_out, read_hub
+from data.other_shapes import NEEDED, describe_other_shape
 from data.sources import Source
 from data.tes_prompt import least_action
 from settings import BadInput, suggest
@@ -76,6 +77,12 @@ def choose_format(source: Source, settings: dict[str, Any], first: RawRow) -> st
         raise bad_data(source.name, f"is {source.kind}, data_format = tes", f"CSV files named {tes_data.PATTERN}")
     required = {"tes": tes_data.COLUMNS, "gsm8k": ["question", answer], "rows": [prompt]}[data_format]
     missing = [name for name in required if name not in columns]
+    if missing and data_format == "rows" and (shape := describe_other_shape(columns)):
+        raise BadInput(
+            f"{first.location} has {cut(', '.join(columns))}: {shape}, and no column {prompt}",
+            expected=NEEDED,
+            hint=f"add a column {prompt} with the messages before the completion, and --reward FILE.py:FUNCTION",
+        )
     if missing:
         raise BadInput(
             f"{first.location} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"

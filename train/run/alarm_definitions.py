@@ -200,7 +200,10 @@ class Collapse:
 
 
 # verl's warm-up is a share of all steps, and its supervised fine-tuning has no completions.
-WARM_UP = {False: "--set warmup_steps=20; see this step in generations.csv", True: "--set warmup_ratio=0.05"}
+WARM_UP = {
+    False: "--set lr_scheduler_type=constant_with_warmup --set warmup_steps=20; see this step in generations.csv",
+    True: "--set warmup_ratio=0.05",
+}
 
 
 class GradientSpike:

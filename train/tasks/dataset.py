@@ -9,6 +9,7 @@ from data import lengths
 from data.answers import format_number, read_action, read_number
 from data.checks import check_prompt_count
 from data.hub_datasets import held_out_split
+from data.other_shapes import NEEDED, describe_other_shape
 from data.rows import add_reference, read_rows
 from data.sources import Source, find_source
 from data.split import RowSplit, split_rows
@@ -184,8 +185,15 @@ def choose_rewards(settings: dict[str, Any], data_format: str, rows: Sequence[Ro
         return ["q-value"]
     if data_format == "gsm8k":
         return ["gsm8k"]
+    columns = rows[0]["columns"]
+    if shape := describe_other_shape(set(columns) - {settings["prompt_column"]}):
+        raise BadInput(
+            f"settings: rewards is empty, and the columns {', '.join(columns)} are {shape}",
+            expected=NEEDED,
+            hint="--reward FILE.py:FUNCTION",
+        )
     raise BadInput(
-        f"settings: rewards is empty, and the columns {', '.join(rows[0]['columns'])} imply no default reward",
+        f"settings: rewards is empty, and the columns {', '.join(columns)} imply no default reward",
         expected="one or more of gsm8k (compares with answer_column), format:REGEX, length, FILE.py:function",
         hint="--set rewards=FILE.py:function",
     )

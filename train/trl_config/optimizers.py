@@ -11,6 +11,8 @@ LEAVE = "--set optim=adamw_torch"
 # Parts of names -> (module, where it comes from); the first that matches. transformers' trainer_optimizer.py (5.17)
 # and trainer.py (4.56 to 5.0) import them when the training begins, after the first evaluation.
 NEEDS = {
+    "galore": ("galore_torch", "galore-torch"),
+    "apollo": ("apollo_torch", "apollo-torch"),
     "bnb": ("bitsandbytes", "bitsandbytes"),
     "paged": ("bitsandbytes", "bitsandbytes"),
     "lion": ("bitsandbytes", "bitsandbytes"),
@@ -27,7 +29,6 @@ NEEDS = {
     "xla": ("torch_xla", "torch_xla"),
     "npu": ("torch_npu", "torch_npu"),
 }
-TARGETED = ("galore", "apollo")  # they need optim_target_modules, which no setting provides
 
 
 def find_packages() -> frozenset[str]:
@@ -38,7 +39,7 @@ def find_packages() -> frozenset[str]:
 def check_optimizer(name: str, known: Collection[str], installed: Collection[str]) -> None:
     """Refuse an unknown name, and an optimizer whose package is missing."""
     if name not in known:
-        known_here = sorted(optimizer for optimizer in known if not optimizer.startswith(TARGETED))
+        known_here = sorted(known)
         raise BadInput(
             f"optim = {name!r}, which this transformers does not have{suggest(name, known_here)}",
             expected=f"one of {', '.join(known_here)}",
