@@ -1,6 +1,7 @@
 """The bundled trainer: GRPO with TRL on a recipe, in a run directory from which a killed run can be resumed.
 
     PYTHON -B train/grpo.py RUN_DIR [--resume latest|CHECKPOINT]     # RUN_DIR/run.json has the recipe and settings
+    PYTHON -B train/grpo.py RUN_DIR --dry-run --processes 2          # only the checks before the data and the model
     echo '{"recipe": "tes", "settings": {"data": "..."}}' | PYTHON -B train/grpo.py --check
 
 It runs in the training stack's interpreter and does not import envdoctor. `--check` only needs the standard library.
@@ -54,17 +55,21 @@ def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[d
 def main() -> int:
     """Parse the command line, run, and return the exit status."""
     parser = make_parser("grpo.py", __doc__)
+    parser.add_argument("--dry-run", action="store_true", help="check settings, packages and GPUs, and stop")
+    parser.add_argument("--processes", type=int, default=1, help="processes of the run that --dry-run checks")
     arguments = parser.parse_args()
     if arguments.check:
         return run_check(sys.stdin.buffer.read(), check, recipe="sort", settings_file=SETTINGS_FILE)
     if arguments.run_dir is None:
         parser.error("RUN_DIR is missing")
-    run = RunDirectory(arguments.run_dir.resolve(), is_writer=os.environ.get("RANK", "0") == "0")
-    return run_to_exit_status(run, lambda: train(run, arguments.resume), print_errors=run.is_writer)
+    is_main = os.environ.get("RANK", "0") == "0"
+    run = RunDirectory(arguments.run_dir.resolve(), is_writer=is_main and not arguments.dry_run)
+    dry_run = arguments.processes if arguments.dry_run else 0
+    return run_to_exit_status(run, lambda: train(run, arguments.resume, dry_run=dry_run), print_errors=is_main)
 
 
-def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915  (a script: read from top to bottom)
-    """One run, from run.json to result.json."""
+def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noqa: C901, PLR0915  (a script: read from top to bottom)
+    """One run, from run.json to result.json. `dry_run`: only check a run of that many processes."""
     interrupt, timer = Interrupt(), PhaseTimer()
 
     # 1. Settings. They are checked before the libraries are imported.
@@ -110,9 +115,11 @@ def train(run: RunDirectory, resume: str | None) -> int:  # noqa: C901, PLR0915 
     device = choose_device(use_cpu=settings["use_cpu"])
     ranks = Ranks(device)
     installed = InstalledVersions.detect(GRPOConfig)
-    context = RunContext(output=str(run.checkpoints), device=device, ranks=ranks.world_size)
+    context = RunContext(output=str(run.checkpoints), device=device, ranks=dry_run or ranks.world_size)
     make_grpo_arguments(settings, installed, context)  # refuses what this TRL lacks before the model is loaded
     fsdp.check_environment(settings, checkpoint)
+    if dry_run:
+        return 0
     server_length = wait_for_server(settings, run.note) if ranks.is_main else 0
     timer.end("load")
 

@@ -28,7 +28,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes, start
 from envdoctor.training.launchers.context import read_context
 from envdoctor.training.launchers.records import LaunchOptions
-from envdoctor.training.recipes import EffectiveSetting, ResolvedRecipe, Setting
+from envdoctor.training.preflight import Blocker, find_trainer_blocker
 from envdoctor.training.runs.directory import (
     Engine,
     find_run_to_resume,
@@ -103,6 +103,9 @@ class TrainRequest(Record, frozen=True, kw_only=True):
         return (*_option_words(absolute), *unverified, *_option_words(self.launch.arguments()))
 
 
+NO_INTERPRETER = Path("PYTHON")  # in the printed command, where there is no environment
+
+
 class SettingList(Record, frozen=True):
     """All settings of a trainer."""
 
@@ -125,6 +128,7 @@ class TrainResult(Record, frozen=True):
     result: dict[str, Any] = {}
     seconds: float = 0.0
     dry_run: bool = False
+    blockers: tuple[Blocker, ...] = ()  # of a dry run: why the run would stop at once
     job: str = ""  # SLURM job id of a submitted run
     variables: dict[str, str] = {}  # of the environment's profile
 
@@ -160,7 +164,10 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
             require_checkpoint(directory, request.resume)
         else:
             require_empty_directory(directory, recipe)
-        return CommandResult(TrainResult(planned, summary, dry_run=True, variables=variables))
+        blockers = _find_blockers(request, planned, variables, reporter)
+        stops = bool(blockers) and python != NO_INTERPRETER
+        result = TrainResult(planned, summary, dry_run=True, blockers=blockers, variables=variables)
+        return CommandResult(result, EXIT_NO if stops else EXIT_OK)
     _report_environment(python, variables, reporter)
     if request.resume:
         start.prepare_resume(planned)
@@ -243,7 +250,26 @@ def _python_for_dry_run(request: TrainRequest) -> Path:
     except BadInput:
         if request.venv or request.python:
             raise
-        return Path("PYTHON")
+        return NO_INTERPRETER
+
+
+def _find_blockers(
+    request: TrainRequest, planned: Run, variables: Mapping[str, str], reporter: Reporter
+) -> tuple[Blocker, ...]:
+    """What would stop the run at once, as the run itself reports it."""
+    try:
+        python = _python_of(request)
+    except BadInput as error:
+        return (Blocker.from_error(error),)
+    found = []
+    try:
+        if not request.unverified:
+            require_verified(python)
+    except EnvdoctorError as error:
+        found.append(Blocker.from_error(error))
+    reporter.phase(f"The trainer checks the environment of {python}")
+    blocker = find_trainer_blocker(planned, variables, _provenance(python))
+    return (*found, *([blocker] if blocker else []))
 
 
 def _verified_python(request: TrainRequest) -> Path:

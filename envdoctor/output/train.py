@@ -14,6 +14,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.output.text import Part, Text, indent, table
 
 if TYPE_CHECKING:
+    from envdoctor.training.preflight import Blocker
     from envdoctor.training.start import Run
 
 
@@ -69,7 +70,8 @@ def render_training(data: TrainResult) -> list[Part]:
         others = f"{len(data.run.settings) - len(changed)} settings at their defaults: envdoctor train --settings"
         summary = [Text(f"{key}: {value}") for key, value in data.summary.items()]
         variables = [Text(f"sets {name}={value}, of the profile") for name, value in data.variables.items()]
-        return [rows, Text(others, style="dim"), *summary, *variables, *launch_lines(data.run)]
+        blockers = [part for blocker in data.blockers for part in _blocker(blocker)]
+        return [rows, Text(others, style="dim"), *summary, *variables, *launch_lines(data.run), *blockers]
     if data.job:
         return _submitted(data)
     result = data.result
@@ -88,6 +90,12 @@ def render_training(data: TrainResult) -> list[Part]:
         indent(Text(versions, style="dim")),
         indent(Text(f"run: {data.run.directory} (run.json, metrics.csv, generations.csv, curves.png, model/)")),
     ]
+
+
+def _blocker(blocker: Blocker) -> list[Part]:
+    lines = [Text.assemble(("✗ ", "error"), f"the run would stop: {blocker.message}")]
+    texts = (("expected", blocker.expected), ("hint", blocker.hint))
+    return [*lines, *(indent(Text(f"{name}: {text}")) for name, text in texts if text)]
 
 
 def launch_lines(run: Run) -> list[Text]:
