@@ -29,6 +29,7 @@ from envdoctor.training import recipes, start
 from envdoctor.training.launchers.context import read_context
 from envdoctor.training.launchers.records import LaunchOptions
 from envdoctor.training.preflight import Blocker, find_trainer_blocker
+from envdoctor.training.recipes import EffectiveSetting, ResolvedRecipe, Setting
 from envdoctor.training.runs.directory import (
     Engine,
     find_run_to_resume,
