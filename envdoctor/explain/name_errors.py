@@ -60,7 +60,7 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
             continue  # the reason is another one
         if span.sometimes and not installed:
             continue  # an instance can lack it in every release
-        if span.last and (not span.first or installed):
+        if span.last:
             is_newer = not installed or not span.first or _reaches(installed, span.next)
             return Verdict(member, span, is_newer=is_newer, installed=installed)
         if span.first and not span.last:

@@ -111,6 +111,8 @@ def test_spans_of_known_changes() -> None:
         ("'GRPOTrainer' object has no attribute 'vllm_client'", {}, []),  # only some instances have it
         ("'GRPOTrainer' object has no attribute 'vllm_client'", {"trl": "0.29.0"}, ["library-too-new"]),
         ("'GRPOTrainer' object has no attribute '_get_per_token_logps'", {"trl": "0.20.0"}, ["library-too-new"]),
+        ("'GRPOTrainer' object has no attribute '_get_per_token_logps'", {"trl": "0.14.0"}, ["library-too-old"]),
+        ("'GRPOTrainer' object has no attribute '_get_per_token_logps'", {}, ["library-too-new"]),  # undecided
         ("'GRPOTrainer' object has no attribute 'reward_weights'", {}, ["library-too-old"]),
         (
             "'DPOTrainer' object has no attribute '_peft_has_been_casted_to_bf16'",

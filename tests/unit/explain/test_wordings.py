@@ -1,0 +1,39 @@
+"""Wordings of errors, as the programs print them, in tests/data/error_wordings.json: the first cause of each."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from support.cases import each_case
+from support.paths import DATA
+
+from envdoctor.explain import Explanation, explain
+from envdoctor.explain.calibration import UNDECIDED
+
+WORDINGS = json.loads((DATA / "error_wordings.json").read_text())
+
+
+def explained(text: str) -> Explanation:
+    return explain(io.BytesIO(text.encode()))
+
+
+@each_case(("causes", "text"), [(row["cause"], row["text"]) for row in WORDINGS["decided"]])
+def test_first_cause_of_a_wording(causes: str, text: str) -> None:
+    """Causes after a bar are right as well: the text names no GPU, which tells them apart."""
+    found = explained(text)
+    first = max((*found.causes, *found.program_errors), key=lambda cause: cause.score)
+    assert first.cause in causes.split("|")
+    assert first.fix
+
+
+def test_each_missing_class_has_five_wordings() -> None:
+    causes = [row["cause"] for row in WORDINGS["decided"]]
+    assert {cause: causes.count(cause) for cause in causes if causes.count(cause) < 5} == {}
+    assert len(set(causes)) >= 16
+
+
+@each_case("text", WORDINGS["undecided"])
+def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
+    found = explained(text)
+    assert [cause.cause for cause in found.causes if cause.confidence >= UNDECIDED] == []
