@@ -150,7 +150,7 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
         return match[1], match[2], match[3] or ""
     row = ROW.match(text) if "|" in text else None
     match = row or LABELED.match(text)
-    if match and match[1].lower() not in NOT_PACKAGES and is_version(match[2]):
+    if match and (current or match[1].lower() not in NOT_PACKAGES) and is_version(match[2]):
         return match[1], match[2], (match[3] or "").replace("|", " ") if row else LABELS
     return (text.rpartition("#egg=")[2], "", "==") if text.startswith("-e ") and "#egg=" in text else None
 

@@ -74,7 +74,7 @@ def fact(report: Report, path: str) -> Any:
         ("flashinfer-gb200", "flashinfer collect_env", {
             "system.os": "Ubuntu 24.04.4 LTS", "system.architecture": "aarch64", "system.glibc": "2.39",
             "driver.version": "580.126.09", "stack.python_version": "3.12.3", "stack.kind": "venv",
-            "stack.python": "/home/user/code/vllm/.venv/bin/python",
+            "stack.python": "/srv/lena/serve/.venv/bin/python",
         }, ["NVIDIA GB200", "NVIDIA GB200"]),
         ("pixi-list", "pixi list", {
             "stack.kind": "conda", "stack.torch.version": "2.5.1", "stack.torch.cuda": "12.6",
