@@ -148,14 +148,16 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Blocks that end at the end of a line. Only a line that is longer than a block is cut."""
     rest = b""
-    while data := stream.read(BLOCK_BYTES):
-        data = rest + data
+    following = stream.read(BLOCK_BYTES)
+    while following:
+        data, following = rest + following, stream.read(BLOCK_BYTES)
+        if not following:  # the last line of a text without a final line break belongs to the lines before it
+            yield data if data.endswith(b"\n") else data + b"\n"
+            return
         cut = data.rfind(b"\n") + 1 or (len(data) if len(data) >= 2 * BLOCK_BYTES else 0)
         rest = data[cut:]
         if cut:
             yield data[:cut]
-    if rest:
-        yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
 def vocabulary(text: str) -> str:

@@ -222,7 +222,7 @@ def test_blocks_end_with_a_line_unless_it_is_longer_than_two_blocks(monkeypatch:
     monkeypatch.setattr("envdoctor.explain.scan.BLOCK_BYTES", 10)
     for text, blocks in (
         (b"a\n" * 8, [b"a\n" * 5, b"a\n" * 3]),
-        (b"0123456789abcdef\n01", [b"0123456789abcdef\n", b"01\n"]),
+        (b"0123456789abcdef\n01", [b"0123456789abcdef\n01\n"]),  # a line break before the last line joins both
         (b"0123456789" * 3, [b"0123456789" * 2, b"0123456789\n"]),
         (b"", []),
     ):

@@ -37,3 +37,12 @@ def test_each_missing_class_has_five_wordings() -> None:
 def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
     found = explained(text)
     assert [cause.cause for cause in found.causes if cause.confidence >= UNDECIDED] == []
+
+
+def test_a_message_on_the_last_two_lines_needs_no_final_line_break() -> None:
+    text = "The detected CUDA version (12.1) mismatches the\nversion that was used to compile PyTorch (11.3)."
+    found, expected = explained(text), explained(f"{text}\n")
+    assert [(cause.cause, cause.score) for cause in found.causes] == [
+        (cause.cause, cause.score) for cause in expected.causes
+    ]
+    assert found.causes[0].cause == "nvcc-torch-mismatch"
