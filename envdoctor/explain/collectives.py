@@ -40,7 +40,7 @@ def collective_summary(lines: Iterable[str]) -> str:
     groups: dict[tuple[int, str], list[int]] = {}
     for each in waiting.values():
         groups.setdefault((each.number, each.operation), []).append(each.rank)
-    positions = "; ".join(
+    positions = " and ".join(  # a semicolon could end a command, so that a fix does not contain it
         f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {operation} number {number}"
         for (number, operation), ranks in sorted(groups.items())
     )

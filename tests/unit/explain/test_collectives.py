@@ -52,7 +52,7 @@ def test_text_without_a_report_has_no_summary() -> None:
     ("case", "words"),
     [
         ("nccl-alltoall", "ranks 3, 7 wait in ALLTOALL number 4486 (timeout 600 s)"),
-        ("nccl-desync", "rank 1 waits in ALLREDUCE number 215121; rank 0 waits in BROADCAST number 215122"),
+        ("nccl-desync", "rank 1 waits in ALLREDUCE number 215121 and rank 0 waits in BROADCAST number 215122"),
         ("nccl-old-format", "ranks 0, 2 did not report"),
     ],
 )
