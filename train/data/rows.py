@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from data import tes as tes_data
@@ -26,8 +27,10 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 PROMPT_COLUMNS = ("question", "problem", "instruction", "input", "messages")  # common names, for hints
 
 
-def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
-    """Return (format, rows, summary for the run's record)."""
+def read_rows(
+    source: Source, settings: dict[str, Any], *, most: int | None = None
+) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
+    """Return (format, rows, summary for the run's record); `most`: read only the first rows of each file."""
     is_hub, held_out = source.kind == "hub", ""
     if is_hub:
         held_out = held_out_split(settings)
@@ -35,7 +38,7 @@ def read_rows(source: Source, settings: dict[str, Any]) -> tuple[str, list[dict[
         in_split = len(raw_rows)
         raw_rows += read_held_out(source.name, held_out) if held_out else []
     else:
-        raw_rows = [row for path in source.files for row in read_file(path, source.kind)]
+        raw_rows = [row for path in source.files for row in islice(read_file(path, source.kind), most)]
     if not raw_rows:
         raise bad_data(source.name, "has no rows", "at least two rows")
     data_format = choose_format(source, settings, raw_rows[0])

@@ -19,6 +19,7 @@ from rewards.q_values import q_value_reward, regret
 from settings import BadInput
 
 Row = dict[str, Any]
+SAMPLED_BYTES, SAMPLED_ROWS = 64 << 20, 20_000  # files from this size on are checked by their first rows
 DEFERRED = "its columns are checked when the run starts"
 # Metrics and table columns of rows with action values (q), of rows with a reference number, and of other rows.
 METRICS = {
@@ -155,15 +156,32 @@ def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
             kind = f"split {splits} of a Hub dataset"
         files = [path.name for path in source.files] or [source.name]
         return settings, {"files": files, "note": f"{kind}: {DEFERRED}"}
+    if sum(path.stat().st_size for path in source.files) > SAMPLED_BYTES:
+        return _check_sample(source, settings)
     _, split, settings = read_data(source, settings)
     summary = split.summary | {"rewards": settings["rewards"]}
     check_prompt_count(summary["train_rows"], settings, source.name)
     return settings, summary
 
 
+def _check_sample(source: Source, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Check the first rows of large files. Their number and the held-out rows are only known to the run."""
+    data_format, rows, files = read_rows(source, settings, most=SAMPLED_ROWS)
+    rows, settings = _resolve_rewards(settings, data_format, rows)
+    note = f"the first {SAMPLED_ROWS:,} rows of each file were checked; the run checks all of them"
+    return settings, files | {"rewards": settings["rewards"], "note": note}
+
+
 def read_data(source: Source, settings: dict[str, Any]) -> tuple[str, RowSplit, dict[str, Any]]:
     """Return (format, split rows, settings with the rewards resolved)."""
     data_format, rows, files = read_rows(source, settings)
+    rows, settings = _resolve_rewards(settings, data_format, rows)
+    split = split_rows(rows, settings, data_format)
+    return data_format, RowSplit(split.train, split.held_out, files | split.summary), settings
+
+
+def _resolve_rewards(settings: dict[str, Any], data_format: str, rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
+    """Return the rows with what the rewards need, and the settings with the rewards resolved."""
     settings = settings | {"rewards": choose_rewards(settings, data_format, rows)}
     if "q-value" in settings["rewards"] and "q" not in rows[0]:
         raise BadInput(
@@ -173,8 +191,7 @@ def read_data(source: Source, settings: dict[str, Any]) -> tuple[str, RowSplit, 
         )
     if "gsm8k" in settings["rewards"] and "reference" not in rows[0]:
         rows = [add_reference(row, row["source"], settings["answer_column"]) for row in rows]
-    split = split_rows(rows, settings, data_format)
-    return data_format, RowSplit(split.train, split.held_out, files | split.summary), settings
+    return rows, settings
 
 
 def choose_rewards(settings: dict[str, Any], data_format: str, rows: Sequence[Row]) -> list[str]:
