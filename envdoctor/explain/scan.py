@@ -22,6 +22,7 @@ PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
 WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
 # A text that was made for it lets a pattern backtrack in each window: after SLOW_SECONDS the windows of that pattern
 # are small, and after MAX_SECONDS its search ends. All other patterns go on.
+LONG_WORD, LONGEST_PART = 256, 64  # characters; no word of a literal is longer than LONGEST_PART
 SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
 LINE_LENGTH = 400  # characters of a line in the result
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
@@ -165,7 +166,11 @@ def vocabulary(text: str) -> str:
 
     A literal can start or end within a word of the text, so its words are searched as substrings of the vocabulary.
     """
-    return "\n".join(set(WORD.findall(text)))
+    words = set(WORD.findall(text))
+    for word in [word for word in words if len(word) > LONG_WORD]:  # a line of 1 MB without a space
+        words.remove(word)
+        words.update(word[start : start + LONG_WORD] for start in range(0, len(word), LONG_WORD - LONGEST_PART))
+    return "\n".join(words)
 
 
 def _search_block(search: _Search, literals: list[str], text: str, first_line: int) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.cases import each_case
 
-from envdoctor.explain.scan import MAX_SECONDS, UNKNOWN_MEMBER, WINDOW_LENGTH, scan
-from envdoctor.knowledge.symptoms import symptom_table
+from envdoctor.explain.scan import LONGEST_PART, MAX_SECONDS, UNKNOWN_MEMBER, WINDOW_LENGTH, WORD, scan, vocabulary
+from envdoctor.knowledge.symptoms import required_literals, symptom_table
 
 WINDOW_SECONDS = 2.0  # for one window, on a busy machine; the worst took 60 s before
 LETTERS = {constants.CATEGORY_DIGIT: "1", constants.CATEGORY_SPACE: " "}
@@ -87,3 +87,14 @@ def test_a_megabyte_takes_seconds(line: str) -> None:
     started = time.process_time()
     scan(io.BytesIO(text), symptom_table())
     assert time.process_time() - started < 10 * MAX_SECONDS
+
+
+def test_a_long_word_is_cut_into_parts_that_contain_every_literal() -> None:
+    parts = {
+        word for pattern in patterns().values() for each in required_literals(pattern) for word in WORD.findall(each)
+    }
+    assert max(map(len, parts)) <= LONGEST_PART
+    for part in parts:
+        for before in (0, 200, 250, 1000):
+            assert part in vocabulary("x" * before + part + "y" * 5000)
+    assert len(vocabulary("cutlass_aaa_" * 100_000)) < 100_000
