@@ -71,7 +71,30 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
         if is_unreachable(attempt.output):
             return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(attempt.output)}")
     conflict = _conflict(solver.first_output)
-    return _without_conflicting(corrected, solver, conflict) or _result(corrected, "conflict", backend, conflict)
+    return (
+        _without_ranges(corrected, solver, backend, conflict)
+        or _without_conflicting(corrected, solver, conflict)
+        or _result(corrected, "conflict", backend, conflict)
+    )
+
+
+def _without_ranges(corrected: CorrectedSet, solver: _Solver, backend: str, conflict: str) -> SolvedSet | None:
+    """The set without the ranges of the guide that uv names in the conflict: a later step replaces those packages."""
+    ranges = [text for text in corrected.wanted if _has_range(text) and _is_named(text, conflict)]
+    if not ranges:
+        return None
+    requirements = tuple(Requirement(text).name if text in ranges else text for text in corrected.wanted)
+    attempt, note = solver.run(requirements, backend, dated=False)
+    if not attempt.versions or broken_rules(attempt.versions, corrected):
+        return None
+    solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
+    dropped = tuple(DroppedPackage(text, f"the range of the guide conflicts: {conflict}") for text in ranges)
+    solved = replace(solved, dropped=(*corrected.dropped, *dropped))
+    return _result(solved, "solved", backend, note, len(attempt.versions))
+
+
+def _has_range(text: str) -> bool:
+    return bool(Requirement(text).specifier) and "==" not in text
 
 
 def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str) -> SolvedSet | None:
@@ -137,7 +160,8 @@ class _Solver:
             for text in requirements:
                 self._write_source_only(folder, text)
             attempt = self._run(folder, requirements, options, (*links, name), day)
-        self.first_output = self.first_output or attempt.output
+        if not attempt.versions and not is_unreachable(attempt.output):
+            self.first_output = self.first_output or attempt.output
         return attempt
 
     def _write_source_only(self, folder: Path, text: str) -> None:

@@ -264,7 +264,9 @@ def _has_text(line: str) -> bool:
 
 
 def _first_command(lines: Sequence[str], number: int) -> str:
-    return f"`{lines[number - 1].strip()[:60]}`"
+    """The first line of a block that is no comment."""
+    texts = (text.strip() for text in lines[number - 1 : number + 9])
+    return f"`{next((text for text in texts if text and text[0] not in '#`~'), lines[number - 1].strip())[:60]}`"
 
 
 def _comments_in_blocks(blocks: Sequence[Block]) -> Iterator[list[Branch]]:

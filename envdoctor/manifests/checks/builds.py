@@ -58,13 +58,16 @@ def _flash_attn_version(install: InstallStep, requirement: InstallRequirement) -
 
 def _is_compiled(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
     """Whether the step compiles: a repository, a directory, or flash-attn without a release wheel for this torch."""
-    if requirement.url:
-        return True
+    return bool(requirement.url) or _has_wheel(context, install, requirement) is False
+
+
+def _has_wheel(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool | None:
+    """Whether a release of flash-attn has a wheel for the torch of the step; None if unknown, or for others."""
     torch = _torch(install)
-    if requirement.name != "flash-attn" or not torch or not torch.version:
-        return False
+    if requirement.url or requirement.name != "flash-attn" or not torch or not torch.version:
+        return None
     version = _flash_attn_version(install, requirement)
-    return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform) is False
+    return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform)
 
 
 @rule("RUN040", kind="guide", severity="error", cause="build-isolation-no-torch", url=ISOLATION)
@@ -96,6 +99,8 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
     for install, requirement, line in _possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
+        if _has_wheel(context, install, requirement):  # its setup.py downloads it
+            missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
             yield Problem(
                 "warning" if set(missing) <= {"psutil", "ninja"} else "error",

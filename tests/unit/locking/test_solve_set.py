@@ -92,6 +92,19 @@ def test_a_version_that_the_guide_does_not_pin_may_change(sources: Sources) -> N
     assert "numpy==2.2.6" in solved.corrected.requirements
 
 
+def test_a_range_of_the_guide_that_its_pins_contradict_is_dropped_with_the_reason(sources: Sources) -> None:
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12", requirements=("numpy==2.5.5", "numba==0.61.2"),
+        wanted=("numpy>=2.4", "numba==0.61.2"),
+    )  # fmt: skip
+    solved = solve_set(corrected, sources)
+    assert solved.state == "solved"
+    assert set(solved.corrected.requirements) == {"numpy==2.2.6", "numba==0.61.2"}
+    (dropped,) = solved.corrected.dropped
+    assert dropped.name == "numpy>=2.4"
+    assert "numba==0.61.2 depends on numpy" in dropped.reason
+
+
 def image_set(*commands: str) -> CorrectedSet:
     lines = "\n".join(f"RUN {command}" for command in commands)
     return set_of(f"# H100\n```dockerfile\nFROM nvcr.io/nvidia/pytorch:25.08-py3\n{lines}\n```\n")
