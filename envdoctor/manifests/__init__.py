@@ -33,8 +33,8 @@ from envdoctor.manifests.corrected_pins import (
     environment_rank,
     main_environment,
 )
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
-from envdoctor.manifests.interpreter import EnvironmentState
 from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack

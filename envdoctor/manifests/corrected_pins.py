@@ -23,7 +23,8 @@ from envdoctor.manifests.corrections import (
     evaluate_version_rules,
     version_rules,
 )
-from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -193,9 +194,12 @@ def _corrected_pins(
     return pins + _setuptools_pin(environment), dropped
 
 
-def environment_rank(environment: CorrectedEnvironment | None) -> tuple[bool, int]:
-    """The sort key of the environment that matters most: with torch, then with many packages."""
-    return ("torch" in environment.state.packages, len(environment.packages)) if environment else (False, 0)
+def environment_rank(environment: CorrectedEnvironment | None) -> tuple[bool, bool, int]:
+    """The sort key of the environment that matters most: a final one, with torch, then with many packages."""
+    if environment is None:
+        return False, False, 0
+    state = environment.state
+    return not state.is_superseded, "torch" in state.packages, len(environment.packages)
 
 
 def main_environment(context: GuideContext) -> CorrectedEnvironment | None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
-from envdoctor.manifests.interpreter import EnvironmentState
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.records import build_stack
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget

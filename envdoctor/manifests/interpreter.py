@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
-from envdoctor.knowledge.guides import cuda_on_pypi, guide_tables
-from envdoctor.knowledge.images import image_contents
-from envdoctor.knowledge.published import find_release, releases_in_range
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import (
+    Action,
     Download,
     Install,
     InstallSystemPackages,
     LoadModules,
+    Run,
     SelectEnvironment,
     SetVariables,
     Uninstall,
     UseImage,
     torch_source,
 )
+from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
@@ -30,26 +33,7 @@ from envdoctor.resolution.torch_sources import cuda_name, torch_cuda
 _CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
 _COMPANIONS = ("torchvision", "torchaudio")
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
-IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
-
-
-class EnvironmentState(NamedTuple):
-    """An environment after a step of the guide."""
-
-    name: str = ""
-    tool: str = ""  # uv, venv, conda, image; empty: the system's Python
-    python: str = ""
-    python_line: int = 0
-    seeded: bool = True  # contains pip and setuptools
-    image: str = ""
-    image_line: int = 0
-    in_dockerfile: bool = False  # an image build has no access to the driver
-    system: str = ""
-    glibc: str = ""
-    toolkit: str = ""  # CUDA toolkit with nvcc: "12.8"; "?" if its version is unknown; empty: none
-    image_cuda: str = ""  # CUDA version in the name of the image
-    packages: dict[str, ResolvedPackage] = {}
-    requested: dict[str, ResolvedPackage] = {}  # packages that the guide names, also if a later step removed them
+_MAX_SUPERSEDED = 4
 
 
 class InstallStep(NamedTuple):
@@ -64,7 +48,10 @@ class InstallStep(NamedTuple):
 
 
 class GuideTrace(NamedTuple):
-    """The result of interpreting a guide. `final_states` holds its environments in order of first use."""
+    """The result of interpreting a guide.
+
+    `final_states` holds its environments in order of first use, after the superseded ones that its programs use.
+    """
 
     platform: str
     driver: str
@@ -92,6 +79,7 @@ class GuideInterpreter:
         self.variables: dict[str, str] = {}
         self.system_packages: set[str] = set()
         self.installs: list[InstallStep] = []
+        self.used: list[tuple[str, EnvironmentState]] = []  # the environments in which programs run
 
     def run(self) -> GuideTrace:
         """Apply all actions."""
@@ -110,16 +98,27 @@ class GuideInterpreter:
                 self._detect_toolkit(
                     " ".join(value for name, value in action.values if "CUDA" in name or name == "PATH")
                 )
-            elif isinstance(action, LoadModules):
-                self._detect_toolkit(" ".join(action.names))
             elif isinstance(action, InstallSystemPackages):
                 self._install_system_packages(action)
-            elif isinstance(action, Download) and action.file.endswith(".run"):
-                self._detect_toolkit(action.file)
+            elif isinstance(action, Run) and not action.code:
+                self.used.append((self.current, self._state))
+            else:
+                self._detect_toolkit(_toolkit_text(action))
         final_states = tuple(
             state for key, state in self.states.items() if state.packages and key not in self.base_stages
         )
-        return GuideTrace(self.platform, self.driver, self.today, tuple(self.installs), final_states)
+        used = tuple(self._superseded_states())
+        return GuideTrace(self.platform, self.driver, self.today, tuple(self.installs), used + final_states)
+
+    def _superseded_states(self) -> Iterator[EnvironmentState]:
+        """The environments in which programs run, and of which a later step replaces or removes packages."""
+        seen: list[dict[str, ResolvedPackage]] = []
+        for key, state in self.used:
+            last = self.states[key].packages
+            replaced = [name for name, package in state.packages.items() if last.get(name) is not package]
+            if replaced and state.packages not in seen and len(seen) < _MAX_SUPERSEDED:
+                seen.append(state.packages)
+                yield state._replace(is_superseded=True)
 
     @property
     def _state(self) -> EnvironmentState:
@@ -284,6 +283,13 @@ class GuideInterpreter:
         return package._replace(cuda=cuda, origin=str(source), version=version)
 
 
+def _toolkit_text(action: Action) -> str:
+    """The part of an action that can name a CUDA toolkit: modules, or the file of an installer."""
+    if isinstance(action, LoadModules):
+        return " ".join(action.names)
+    return action.file if isinstance(action, Download) and action.file.endswith(".run") else ""
+
+
 def _merge_requested(
     before: dict[str, ResolvedPackage], mentioned: dict[str, ResolvedPackage]
 ) -> dict[str, ResolvedPackage]:
@@ -310,48 +316,6 @@ def _newly_named(
                 specifier=requirement.specifier,
             )
     return packages
-
-
-def image_state(action: UseImage) -> EnvironmentState:
-    """The initial state of a container, as far as the name and tag of its image determine it."""
-    image = f"{action.name}:{action.tag}"
-    contents = image_contents(action.name, action.tag)
-    system = contents.system
-    state = EnvironmentState(image, "image", image=image, image_line=action.line, in_dockerfile=action.in_dockerfile)
-    # Images on systems with an older Python contain another Python, whose version is not known.
-    python = system.python if system and satisfies(system.python, ">=3.10") else ""
-    if python or contents.python:
-        state = state._replace(python=contents.python or python, python_line=action.line)
-    if system:
-        state = state._replace(system=system.name, glibc=system.glibc)
-    match = re.search(r"cuda-?(\d{2})\.(\d)", image)
-    cuda = f"{match[1]}.{match[2]}" if match else ".".join(contents.cuda.split(".")[:2])
-    packages = {
-        name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
-        for name, version in contents.versions.items()
-    }
-    packages |= _engine_requirements(packages, state)
-    has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
-    toolkit = cuda or "?" if has_nvcc else ""
-    return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
-
-
-def _engine_requirements(packages: dict[str, ResolvedPackage], state: EnvironmentState) -> dict[str, ResolvedPackage]:
-    """The requirements of the inference engine in an image, as of the day of its release."""
-    engine = next((packages[name] for name in ("vllm", "sglang") if name in packages), None)
-    release = find_release(engine.name, engine.version) if engine else None
-    if not engine or not release:
-        return {}
-    target = ResolverTarget(python=state.python, exclude_newer=release.date)
-    resolver = Resolver(target, packages, upgrade=False, with_dependencies=True)
-    requirement = InstallRequirement(engine.name, f"=={engine.version}", line=engine.line)
-    found = resolver.resolve([requirement]).packages
-    cuda = cuda_on_pypi(found["torch"].version, "x86_64") if "torch" in found else ""
-    return {
-        name: package._replace(origin=IMAGE_ORIGIN, cuda=cuda if name == "torch" else "")
-        for name, package in found.items()
-        if name not in packages
-    }
 
 
 def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:

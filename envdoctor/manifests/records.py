@@ -22,7 +22,8 @@ from envdoctor.core.records import (
     unreadable,
 )
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, GuideTrace
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)

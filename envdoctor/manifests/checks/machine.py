@@ -14,7 +14,7 @@ from envdoctor.manifests.actions import InstallSystemPackages, UseImage, torch_s
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.interpreter import image_state
+from envdoctor.manifests.environment_state import image_state
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build
 from envdoctor.rules.registry import Problem, rule

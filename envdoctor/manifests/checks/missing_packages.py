@@ -59,7 +59,7 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
 
     A package that only the text promises is a note.
     """
-    if not _is_complete(context):
+    if not is_complete(context):
         return
     installed = _installed_names(context)
     reported: set[str] = set()
@@ -96,7 +96,7 @@ def _problem(context: GuideContext, use: PackageUse, line: Line, status: str, te
     )
 
 
-def _is_complete(context: GuideContext) -> bool:
+def is_complete(context: GuideContext) -> bool:
     """Whether the packages are known: no step installs a project, a file or a script that the guide does not show."""
     installs = context.trace.installs
     if not installs or any(_INSTALLS_UNKNOWN.search(command.text) for command in context.guide.commands):

@@ -12,6 +12,7 @@ from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.missing_packages import is_complete
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.options import parse_options
@@ -19,7 +20,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
-_TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|[0-9a-f]{40})\b")
+_TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|(?<=WANDB_API_KEY=)[0-9a-f]{40})\b")
 _REPOSITORIES = frozenset({
     "transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention", "unsloth", "kernels", "triton",
     "liger-kernel", "bitsandbytes", "datasets", "deepspeed",
@@ -118,8 +119,9 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
         new = re.sub(r"huggingface-cli (login|whoami)", r"hf auth \1", text)
         new = new.replace("huggingface-cli", "hf").partition(" --token")[0]
         yield Problem(
-            "error" if hub else "warning",
-            "huggingface-cli was removed in huggingface-hub 1.x" + (f"; the guide installs {hub}" if hub else ""),
+            "error" if hub and is_complete(context) else "warning",
+            "huggingface-cli was removed in huggingface-hub 1.x"
+            + (f"; the guide would install {hub}" if hub else ""),
             (
                 guide_evidence(context, "command", _TOKEN.sub("(token)", text), line),
                 table_evidence("huggingface-cli", "removed in 1.x", HUB_CLI, "2026-11-21"),
@@ -144,7 +146,8 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
         options = parse_options(tuple(words), with_value=frozenset({"--token"}))
         token = options.last("--token")
         is_literal = bool(token) and not token.startswith(("$", "<", "{", "%"))
-        if not is_literal and not any(_TOKEN.search(word) for word in words):
+        is_key = command.words[:2] == ("wandb", "login") and re.fullmatch(r"[0-9a-f]{40}", command.words[-1])
+        if not is_literal and not is_key and not any(_TOKEN.search(word) for word in words):
             continue
         line = line_of(context, command.line, "token" if is_literal else "hf_")
         yield Problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -17,11 +18,12 @@ from envdoctor.knowledge.published import (
     releases_in_range,
 )
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part, satisfies
-from envdoctor.manifests.actions import torch_source
+from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
-from envdoctor.manifests.interpreter import IMAGE_ORIGIN, EnvironmentState, InstallStep
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Bound, ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -196,9 +198,12 @@ def _incompatible_release(
     messages = "; ".join(dict.fromkeys(violation.problem.message for violation in violations))
     pin = f"{package.name}=={version}" if version else ""
     worst = violations[0]
+    project = _project_install(context) if package.is_dependency else None
+    is_error = project is None and any(violation.problem.status == "error" for violation in violations)
+    unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
     return Problem(
-        "error" if any(violation.problem.status == "error" for violation in violations) else "warning",
-        f"{requirement} resolves today to {resolved}: {messages}",
+        "error" if is_error else "warning",
+        f"{requirement} resolves today to {resolved}{unless}: {messages}",
         (
             guide_evidence(context, package.name, package.reason, line),
             table_evidence(package.name, resolved, PYPI, date_read(package.name)),
@@ -210,6 +215,16 @@ def _incompatible_release(
         cause=worst.rule.cause,
         url=worst.rule.url,
     )
+
+
+def _project_install(context: GuideContext) -> Install | None:
+    """A step that installs a project or a file whose requirements the guide does not show."""
+    for install in context.trace.installs:
+        urls = [requirement.url for requirement in install.action.requirements]
+        is_file = not install.action.requirements and re.search(r" -r\b| --requirement", install.action.command)
+        if is_file or any(re.match(r"\.{0,2}/?(?:\[|$)|\.{1,2}/", url) for url in urls if url):
+            return install.action
+    return None
 
 
 def _rule_evidence(violation: Violation) -> Evidence:

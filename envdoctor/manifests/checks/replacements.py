@@ -12,7 +12,8 @@ from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, p
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.interpreter import IMAGE_ORIGIN, InstallStep
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import aarch64_build, cuda_builds

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from envdoctor.core.records import Evidence, Finding, Stack
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.inputs.records import Document
-from envdoctor.manifests.interpreter import IMAGE_ORIGIN
 
 ID = "RUN090"
 # Packages whose versions decide whether a stack works. Others differ between manifests on purpose.

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
-from envdoctor.manifests.interpreter import EnvironmentState, GuideTrace
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda

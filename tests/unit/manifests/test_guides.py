@@ -223,3 +223,28 @@ def test_audit_starts_no_process_and_writes_no_file(tmp_path: Path) -> None:
 def test_audits_are_as_recorded() -> None:
     for name in [*CORRECT, *OUTDATED]:
         assert_as_recorded(f"guides/{name.removesuffix('.md')}", {"audit": audit_sample(name)})
+
+
+def test_an_environment_is_judged_before_a_later_step_replaces_its_packages() -> None:
+    text = (
+        "```bash\npip install vllm==0.10.2\nvllm serve x\n```\n\n## Data\n\n```bash\npip install vllm==0.33.0\n```\n"
+    )
+    found = [f for f in audit_guide(text, name="g.md", today=TODAY).findings if f.id == "RUN003"]
+    assert [f.line for f in found] == [2]
+    assert "vLLM 0.10.2 does not work with transformers" in found[0].message
+    without_program = text.replace("vllm serve x\n", "")
+    assert "RUN003" not in {f.id for f in audit_guide(without_program, name="g.md", today=TODAY).findings}
+
+
+def test_a_dependency_that_a_project_may_limit_is_no_error() -> None:
+    (found,) = audit_guide("```bash\npip install vllm==0.10.2\npip install -e '.[dev]'\n```\n", name="g.md").findings
+    assert (found.id, found.status) == ("RUN003", "warning")
+    assert "unless `pip install -e .[dev]` of line 3 limits it" in found.message
+
+
+def test_a_commit_is_no_token() -> None:
+    commit = "221d388cc5a836fa189305785ed7e887cea8b510"
+    for line in (f"git checkout {commit}", f"pip install git+https://github.com/huggingface/trl@{commit}"):
+        assert "RUN062" not in {f.id for f in audit_guide(f"```bash\n{line}\n```\n", name="g.md").findings}
+    for line in (f"export WANDB_API_KEY={commit}", f"wandb login {commit}", "hf auth login --token hf_x"):
+        assert "RUN062" in {f.id for f in audit_guide(f"```bash\n{line}\n```\n", name="g.md").findings}, line

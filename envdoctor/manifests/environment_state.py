@@ -1,0 +1,78 @@
+"""The state of an environment in a guide, and the initial state of a container."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.images import image_contents
+from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import UseImage
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
+
+IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
+
+
+class EnvironmentState(NamedTuple):
+    """An environment after a step of the guide."""
+
+    name: str = ""
+    tool: str = ""  # uv, venv, conda, image; empty: the system's Python
+    python: str = ""
+    python_line: int = 0
+    seeded: bool = True  # contains pip and setuptools
+    image: str = ""
+    image_line: int = 0
+    in_dockerfile: bool = False  # an image build has no access to the driver
+    system: str = ""
+    glibc: str = ""
+    toolkit: str = ""  # CUDA toolkit with nvcc: "12.8"; "?" if its version is unknown; empty: none
+    image_cuda: str = ""  # CUDA version in the name of the image
+    packages: dict[str, ResolvedPackage] = {}
+    requested: dict[str, ResolvedPackage] = {}  # packages that the guide names, also if a later step removed them
+    is_superseded: bool = False  # a later step replaces packages after a program has used them
+
+
+def image_state(action: UseImage) -> EnvironmentState:
+    """The initial state of a container, as far as the name and tag of its image determine it."""
+    image = f"{action.name}:{action.tag}"
+    contents = image_contents(action.name, action.tag)
+    system = contents.system
+    state = EnvironmentState(image, "image", image=image, image_line=action.line, in_dockerfile=action.in_dockerfile)
+    # Images on systems with an older Python contain another Python, whose version is not known.
+    python = system.python if system and satisfies(system.python, ">=3.10") else ""
+    if python or contents.python:
+        state = state._replace(python=contents.python or python, python_line=action.line)
+    if system:
+        state = state._replace(system=system.name, glibc=system.glibc)
+    match = re.search(r"cuda-?(\d{2})\.(\d)", image)
+    cuda = f"{match[1]}.{match[2]}" if match else ".".join(contents.cuda.split(".")[:2])
+    packages = {
+        name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
+        for name, version in contents.versions.items()
+    }
+    packages |= _engine_requirements(packages, state)
+    has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
+    toolkit = cuda or "?" if has_nvcc else ""
+    return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
+
+
+def _engine_requirements(packages: dict[str, ResolvedPackage], state: EnvironmentState) -> dict[str, ResolvedPackage]:
+    """The requirements of the inference engine in an image, as of the day of its release."""
+    engine = next((packages[name] for name in ("vllm", "sglang") if name in packages), None)
+    release = find_release(engine.name, engine.version) if engine else None
+    if not engine or not release:
+        return {}
+    target = ResolverTarget(python=state.python, exclude_newer=release.date)
+    resolver = Resolver(target, packages, upgrade=False, with_dependencies=True)
+    requirement = InstallRequirement(engine.name, f"=={engine.version}", line=engine.line)
+    found = resolver.resolve([requirement]).packages
+    cuda = cuda_on_pypi(found["torch"].version, "x86_64") if "torch" in found else ""
+    return {
+        name: package._replace(origin=IMAGE_ORIGIN, cuda=cuda if name == "torch" else "")
+        for name, package in found.items()
+        if name not in packages
+    }
