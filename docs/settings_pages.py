@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,19 @@ def settings_page(file: str, title: str) -> str:
         f"Generated from `train/{file}`. Change a setting with `envdoctor train RECIPE --set KEY=VALUE`.",
         "",
     ]
-    for group, rows in table.items():
-        lines += [f"## {group}", "", "| setting | default | values | meaning |", "|---|---|---|---|"]
+    of_library = file == "settings.toml"  # verl's options are mapped from words of this trainer
+    if of_library:
         lines += [
-            f"| `{name}` | {_value(row.get('default'))} | {_allowed(row)} | {cell(row['help'])} |"
+            "The second column has the library whose word a setting is, in its newest release. A name works with",
+            "every supported release. The others are this trainer's own: the libraries have no word for them.",
+            "",
+        ]
+    for group, rows in table.items():
+        of, rule = (" of |", "---|") if of_library else ("", "")
+        lines += [f"## {group}", "", f"| setting |{of} default | values | meaning |", f"|---|{rule}---|---|---|"]
+        lines += [
+            f"| `{name}` |{f' {_library(name)} |' * of_library} {_value(row.get('default'))} | {_allowed(row)} | "
+            f"{cell(row['help'])} |"
             for name, row in rows.items()
         ]
         lines.append("")
@@ -32,9 +42,31 @@ def settings_page(file: str, title: str) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+PEFT = ("r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters")
+LOADING = ("model", "revision", "trust_remote_code", "dtype", "attn_implementation", "device_map")
+
+
+@functools.cache
+def _fields() -> dict[str, Any]:
+    fields: dict[str, Any] = tomllib.loads((ROOT / "train/trl_fields.toml").read_text(encoding="utf-8"))["fields"]
+    return fields
+
+
+def _library(name: str) -> str:
+    """The library that has the name; empty for one of this trainer."""
+    fields = _fields()
+    if name in PEFT:
+        return "PEFT"
+    if name.startswith(("load_in_", "bnb_")):
+        return "bitsandbytes"
+    if name in fields:
+        return "TRL" if fields[name]["package"] == "trl" else "transformers"
+    return "transformers" if name in LOADING else ""
+
+
 def _field_sections() -> list[str]:
     """The fields of TRL and transformers that pass as they are, and those that cannot be set."""
-    fields = tomllib.loads((ROOT / "train/trl_fields.toml").read_text(encoding="utf-8"))["fields"]
+    fields = _fields()
     refused = tomllib.loads((ROOT / "train/trl_field_rules.toml").read_text(encoding="utf-8"))["refused"]
     renamed = tomllib.loads((ROOT / "train/renamed_settings.toml").read_text(encoding="utf-8"))
     own = {setting.name for setting in read_settings("grpo")} | renamed.keys()

@@ -101,7 +101,7 @@ def test_an_interrupted_run_in_the_verified_environment_can_be_resumed(quickstar
     assert list((quickstart.home / "stopped/checkpoints").glob("checkpoint-*/complete.json"))
     done = len(metrics.read_text().splitlines()) - 1
     run = quickstart.home / "stopped/run.json"
-    run.write_text(run.read_text().replace('"max_steps": 2000', f'"steps": {done + 2}'))
+    run.write_text(run.read_text().replace('"max_steps": 2000', f'"max_steps": {done + 2}'))
     resume = ["train", "sort", "--run", "stopped", "--resume", "latest", "--format", "json"]
     again = envdoctor(*resume, home=quickstart.home)
     assert again.returncode == 0, again.stderr

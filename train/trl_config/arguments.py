@@ -72,8 +72,13 @@ def make_grpo_arguments(
     if settings["gradient_checkpointing"]:
         # The re-entrant kind computes no gradient through frozen weights (LoRA).
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    _add_passed_fields(arguments, settings, installed, notes)
+    _add_passed_fields(arguments, settings, installed)
     arguments |= fsdp_fields(settings, installed.versions, device=at.device, ranks=at.ranks)
+    notes += [
+        f"{name}: {'transformers' if name == 'warmup_steps' else 'TRL'} of this environment names it {older}"
+        for name, older in rules()["older_names"].items()
+        if older in arguments
+    ]
     missing = sorted(name for name in arguments if not installed.has(name))
     if missing:
         raise BadInput(
@@ -84,9 +89,7 @@ def make_grpo_arguments(
     return arguments, notes
 
 
-def _add_passed_fields(
-    arguments: dict[str, Any], settings: Mapping[str, Any], installed: InstalledVersions, notes: list[str]
-) -> None:
+def _add_passed_fields(arguments: dict[str, Any], settings: Mapping[str, Any], installed: InstalledVersions) -> None:
     """Add the user's fields that have no setting of their own. Objects complete those of the trainer."""
     for name in passed_fields(settings):
         older = rules()["older_names"].get(name, "")
@@ -94,8 +97,6 @@ def _add_passed_fields(
         if not installed.has(field):
             package = fields()[name].package
             raise missing_field(name, str(installed.versions.get(package) or installed.trl))
-        if field != name:
-            notes.append(f"{name}: TRL {installed.trl} names it {field}")
         value, own = settings[name], arguments.get(field)
         arguments[field] = own | value if isinstance(own, dict) and isinstance(value, dict) else value
 
