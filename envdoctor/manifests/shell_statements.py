@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BAD_EXAMPLE = re.compile(r"(?i)❌|✗|\b(?:wrong|bad|falsch|incorrect|do not run|don't run|do not do|don't do)\b|错误")
 _TESTS = frozenset({"[", "[[", "test", "command", "which", "type", "hash", "grep", "true", "false", "nvidia-smi"})
 _MAX_COMMANDS = 4000
+_MAX_STATEMENTS = 100_000  # a function that calls itself twice has no other end
 _MAX_DEPTH = 60
 _MAX_ITERATIONS = 50
 
@@ -52,10 +53,12 @@ class StatementReader:
         self.words = WordReader(state)
         self.commands: list[Command] = []
         self.depth = 0
+        self.statements = 0
 
     def read(self, node: Node) -> None:
         """Read a statement; also the statements in a part that the grammar rejects."""
-        if len(self.commands) >= _MAX_COMMANDS or self.depth >= _MAX_DEPTH:
+        self.statements += 1
+        if len(self.commands) >= _MAX_COMMANDS or self.depth >= _MAX_DEPTH or self.statements >= _MAX_STATEMENTS:
             return
         self.depth += 1
         self._readers.get(node.type, StatementReader._children)(self, node)

@@ -19,6 +19,7 @@ from envdoctor.manifests.shell_records import is_known
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
 _OTHER_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_MAX_JOBS = 50
 _SETUP = re.compile(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
@@ -37,10 +38,11 @@ def read_workflow(text: str, name: str, files: Files) -> Document:
     steps = root.get("runs").get("steps")
     runs = dict(jobs.items()) or ({"": root.get("runs")} if steps.values() else {})
     guides = []
-    for key, job in runs.items():
+    for key, job in list(runs.items())[:_MAX_JOBS]:
         pieces = [*_variables(root.get("env")), *_job_pieces(job)]
         guides += guides_of_code(pieces, text, name, files, branch=f"job {key}" if len(runs) > 1 else "")
-    return Document("workflow", tuple(guides), unread=unread_parts(guides, files))
+    more = (f"{len(runs) - _MAX_JOBS} further jobs: more than {_MAX_JOBS}",) if len(runs) > _MAX_JOBS else ()
+    return Document("workflow", tuple(guides), unread=(*unread_parts(guides, files), *more))
 
 
 def _job_pieces(job: YamlNode) -> Iterator[Piece]:
