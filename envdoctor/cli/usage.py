@@ -122,7 +122,8 @@ def setting_of(command: str, option: str) -> str:
     """The setting of the trainer that has the name of an unknown option; empty if there is none."""
     if command not in ("train", "plan"):
         return ""
-    from envdoctor.training.recipes import read_settings
+    from envdoctor.training.recipes import read_field_names, read_settings
 
     name = option.strip("-").replace("-", "_")
-    return next((each.name for each in read_settings() if name in (each.name, each.name.removesuffix("s"))), "")
+    known = (*(setting.name for setting in read_settings()), *read_field_names())
+    return next((each for each in known if name in (each, each.removesuffix("s"))), "")

@@ -140,6 +140,12 @@ def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
     )
 
 
+def read_field_names() -> tuple[str, ...]:
+    """Return the names of TRL's and transformers' fields, which are settings of the bundled trainer."""
+    path = bundled_directory("train") / "trl_fields.toml"
+    return tuple(decode_toml(path, expected="the fields of TRL", hint=HINT)["fields"])
+
+
 def _choices(entry: Mapping[str, Any]) -> tuple[str, ...]:
     is_switch = entry.get("type") == "bool" or isinstance(entry.get("default"), bool)
     return ("true", "false") if is_switch else tuple(entry.get("choices", ()))

@@ -345,3 +345,9 @@ def test_the_settings_of_a_recipe_have_values_and_sources(tmp_path: Path) -> Non
     assert re.search(r"^max_steps +200 +recipe sort ", text, re.MULTILINE)
     assert "adam_beta1, adam_beta2" in text
     assert envdoctor("train", "--settings", home=tmp_path).stdout.startswith("setting ")
+
+
+def test_an_option_with_the_name_of_a_field_is_a_setting(tmp_path: Path) -> None:
+    for option, name in (("--top-k", "top_k"), ("--learning-rate", "learning_rate")):
+        done = envdoctor("train", "sort", option, "5", home=tmp_path)
+        assert (done.returncode, f"unknown option '{option}'; {name} is a setting" in done.stderr) == (2, True)
