@@ -17,10 +17,10 @@ from checks.fsdp import MINIMUM_VERSIONS, fsdp_fields
 from memory.config import parse_config
 from packaging.version import Version
 from plan import plan
-from settings import BadInput
+from settings import BadInput, read_recipe, resolve_settings
 from support.paths import TESTS, TRAIN
 from support.stacks import TINY, defaults, run_code
-from support.trainer_runs import finish, start_ranks
+from support.trainer_runs import finish, start, start_ranks, write_run
 
 GIB = 1 << 30
 PAGED = "use_transformers_continuous_batching"
@@ -281,3 +281,20 @@ def test_unsupported_combinations_are_refused_before_the_start(tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["message"] == "fsdp = full_shard with use_vllm = true"
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("engine", ["DEEPSPEED", "MEGATRON_LM", "FSDP"])
+def test_an_engine_of_accelerates_launcher_is_refused(stack_python: Path, tmp_path: Path, engine: str) -> None:
+    run = write_run(tmp_path / "run", "sort", max_steps=1)
+    status, output = finish(start(stack_python, run, "--dry-run", **{f"ACCELERATE_USE_{engine}": "true"}))
+    assert status == 2, output
+    assert f"ACCELERATE_USE_{engine} is set: accelerate's launcher is configured for" in output
+    assert "--set fsdp=full_shard" in output
+
+
+def test_deepspeed_is_refused_with_its_counterpart() -> None:
+    with pytest.raises(BadInput, match=r"zero3\.json cannot be set: DeepSpeed is not supported") as caught:
+        resolve_settings(read_recipe("sort"), {"deepspeed": "zero3.json"})
+    assert "FSDP2 shards weights, gradients and optimizer states, as ZeRO-3 does" in caught.value.message
+    assert caught.value.hint == "--set fsdp=full_shard"

@@ -10,6 +10,11 @@ import torch
 from patches.fsdp_generate import sharded_modules
 from settings import BadInput
 
+LAUNCHER_ENGINES = {
+    "FSDP": "ACCELERATE_USE_FSDP",
+    "DeepSpeed": "ACCELERATE_USE_DEEPSPEED",
+    "Megatron-LM": "ACCELERATE_USE_MEGATRON_LM",
+}
 SHARDED_WEIGHTS = "pytorch_model_fsdp_0"  # accelerate's directory of sharded weights in a checkpoint
 
 
@@ -45,12 +50,14 @@ def gather_state_dict(model: Any) -> dict[str, Any] | None:
 
 def check_environment(settings: dict[str, Any], checkpoint: Path | None) -> None:
     """Compare the setting with the launcher's environment and with the format of the checkpoint."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
-        raise BadInput(
-            "ACCELERATE_USE_FSDP is set: accelerate's launcher is configured for FSDP",
-            expected="FSDP by the setting fsdp alone",
-            hint="start it with envdoctor train, or unset ACCELERATE_USE_FSDP, and --set fsdp=full_shard",
-        )
+    for engine, name in LAUNCHER_ENGINES.items():
+        if os.environ.get(name, "").lower() in ("1", "true"):
+            raise BadInput(
+                f"{name} is set: accelerate's launcher is configured for {engine}",
+                expected="sharding by the setting fsdp alone: FSDP2 shards weights, gradients and optimizer states, "
+                "as ZeRO-3 does",
+                hint=f"start it with envdoctor train, or unset {name}, and --set fsdp=full_shard",
+            )
     if checkpoint is None:
         return
     written = "full_shard" if (checkpoint / SHARDED_WEIGHTS).exists() else ""
