@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 from support.stacks import TINY, run_code
 from support.trainer_runs import finish, start
 
@@ -48,6 +49,8 @@ def test_evaluation_stops_at_the_end_tokens_of_the_training(python: Path, tmp_pa
     assert status == 0, output
     trained = [line for line in (run / "events.jsonl").read_text().splitlines() if '"event": "step"' in line]
     reward = json.loads(trained[0])["metrics"]["reward"]
-    before = json.loads((run / "result.json").read_text())["before"]
-    assert reward > 0.8
+    result = json.loads((run / "result.json").read_text())
+    before = result["before"]
+    # Up to 1.14 TRL's own sampling with transformers stops at the tokenizer's end token alone.
+    assert (reward > 0.8) is (Version(result["versions"]["trl"]) >= Version("1.15"))
     assert before["sampled_reward_ended"] == pytest.approx(reward, abs=0.15)
