@@ -36,6 +36,7 @@ SECONDS = 40.0  # for one command, on a busy machine
 MEMORY_BYTES, FILE_BYTES = 4 << 30, 512 << 20
 SECRET = "hf_" + "a1B2c3D4" * 4
 PASSWORD = "pa55-word-of-mine"
+PRLIMIT = shutil.which("prlimit") or "prlimit"
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -75,7 +76,7 @@ class Ground:
     def run(self, *arguments: str | Path, stdin: bytes = b"", accept: str = "0123", **variables: str) -> Outcome:
         """Run a command within the limits and record what is wrong with its outcome."""
         words = tuple(map(str, arguments))
-        limits = ["prlimit", f"--as={MEMORY_BYTES}", f"--fsize={FILE_BYTES}", "--core=0"]
+        limits = [PRLIMIT, f"--as={MEMORY_BYTES}", f"--fsize={FILE_BYTES}", "--core=0"]
         stub = {"PATH": f"{os.environ['PATH']}:{self.folder / 'stub'}", "PIP_NO_INDEX": "1", "UV_OFFLINE": "1"}
         started = time.monotonic()
         try:

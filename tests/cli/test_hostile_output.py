@@ -118,5 +118,8 @@ def test_a_job_file_has_no_line_of_a_path(tmp_path: Path) -> None:
         done = envdoctor("train", "sort", "--run", run, *options, home=tmp_path)
         assert done.returncode == 2
         assert "has control characters" in done.stderr
+    for option in ("--container", "--module", "--partition", "--nodelist"):
+        done = envdoctor("train", "sort", "--run", "runs/y", *options, option, "x\npwn", home=tmp_path)
+        assert "has control characters" in done.stderr, option
     done = envdoctor("train", "sort", "--run", "runs/a b;c", *options, home=tmp_path)
     assert "#SBATCH --job-name='a b;c'" in done.stdout, done.stdout + done.stderr

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from envdoctor.core.command_line import quoted
+from envdoctor.core.command_line import CONTROL, quoted
 from envdoctor.core.errors import BadInput
 from envdoctor.training.launchers import commands
 from envdoctor.training.launchers.environment import SAVE_SECONDS, SHUTDOWN, plan_reporters
@@ -243,6 +243,9 @@ def parse_option(text: str) -> tuple[str, str | None]:
 
 def validate_job(job: JobOptions) -> None:
     """Raise BadInput for option values that would break the job file."""
+    for text in (*job.options, *job.modules, job.container, job.partition, job.account, job.nodelist, job.time):
+        if CONTROL.search(text):
+            raise BadInput(f"{text!a} has control characters", expected="options of one line", hint="man sbatch")
     for option in job.options:
         parse_option(option)
     if job.time and not TIME.fullmatch(job.time):
