@@ -137,10 +137,12 @@ def _open_text(text: str) -> BinaryIO:
             hint="envdoctor explain train.log",
         )
     is_path = "\n" not in text and len(text) < 1024 and exists(text)
-    if is_path and is_folder(Path(text)):
+    is_directory = is_path and is_folder(Path(text))
+    if is_directory:
         text = str(_log_of_directory(Path(text)))
     # A missing log is an error. Its name is not explained as an error text.
     is_log_name = "\n" not in text and " " not in text and Path(text).suffix in LOG_SUFFIXES
     if is_path or is_log_name:
-        return open_input(Path(text), expected="a file with an error text or log", hint="envdoctor explain -")
+        expected = "a file with an error text or log"
+        return open_input(Path(text), expected=expected, hint="envdoctor explain -", pipes=not is_directory)
     return io.BytesIO(text.encode("utf-8", "replace"))

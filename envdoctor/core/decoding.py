@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match, write_error
-from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, read_file
+from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, open_file, read_file
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -34,9 +34,11 @@ def read_text(
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})", expected=expected, hint=hint) from error
 
 
-def open_input(path: Path, *, expected: str, hint: str) -> BinaryIO:
-    """Open a file or pipe that the user named. Raises BadInput for others: reading /dev/zero never ends."""
+def open_input(path: Path, *, expected: str, hint: str, pipes: bool = True) -> BinaryIO:
+    """Open a file, or a pipe that the user named. Raises BadInput for others: reading /dev/zero never ends."""
     try:
+        if not pipes:
+            return open_file(path)
         mode = path.stat().st_mode
         if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not path.samefile("/dev/tty")):
             raise BadInput(f"{path} is a device", expected=expected, hint=hint)

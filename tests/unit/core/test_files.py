@@ -91,9 +91,13 @@ def test_commands_end_at_once_with_unsuitable_files(kind: str, tmp_path: Path) -
         "recipe.toml": ("train", "./recipe.toml", "--dry-run"),
         "wheels/envdoctor-wheelhouse.json": ("install", "cpu", "--from", "wheels", "--dry-run"),
         "pyproject.toml": ("check", "--machine", "cpu-2core"),
+        "run/train.log": ("explain", "run"),
     }
     (tmp_path / "wheels").mkdir()
+    (tmp_path / "run").mkdir()
     for name, command in files.items():
+        if (kind, name) == ("sparse", "run/train.log"):
+            continue  # a log of any length is read to its end
         UNSUITABLE[kind](tmp_path / name)  # type: ignore[operator]
         done = envdoctor(*command, home=tmp_path)
         assert done.returncode in (0, 1, 2), (name, done.stderr)
