@@ -133,7 +133,7 @@ class Resolver:
             bound = Bound(requirement.specifier, "", requirement.line, requirement.text)
             bounds.setdefault(requirement.name, []).append(bound)
         pins_first = sorted(requirements, key=lambda requirement: not requirement.pin)
-        queue = [requirement.name for requirement in pins_first]
+        queue = list(dict.fromkeys(requirement.name for requirement in pins_first))
         reasons = {
             requirement.name: _Reason(
                 requirement.line, requirement.text, bool(requirement.pin), requirement.specifier
