@@ -82,8 +82,8 @@ def audit_file(target: str, machine: Machine | None, fix: str = "") -> FileAudit
         reject_fix("a lock file", fix)
         return _audit_profile_lock(text, target, machine)
     architecture = (machine.system.architecture.value if machine else "") or "x86_64"
-    files = Files(path.parent)
-    document = read_input(text, path.name, files, {"arm64": "aarch64"}.get(architecture, architecture))
+    platform = {"arm64": "aarch64"}.get(architecture, architecture)
+    document = read_input(text, path.name, Files(path.parent, platform), platform)
     coverage = coverage_of(document)
     if document.paths:
         return _audit_commands(text, target, machine, fix, document)
@@ -134,7 +134,8 @@ def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, d
     solved = solve_audit(audit) if fix else ()
 
     def audit_again(corrected: str) -> GuideAudit:
-        return _audit_document(read_input(corrected, path.name, Files(path.parent)), machine)
+        platform = document.paths[0].stated_machine.architecture
+        return _audit_document(read_input(corrected, path.name, Files(path.parent, platform)), machine)
 
     written, notes = (
         write_corrections(

@@ -45,8 +45,8 @@ class BlockReader:
     def __init__(self, pieces: Sequence[Block | Action], choice: int = 0, files: Files | None = None) -> None:
         self.pieces = pieces
         blocks = [piece for piece in pieces if isinstance(piece, Block)]
-        self.shell = ShellState(choice)
         self.files = files or Files()
+        self.shell = ShellState(choice, self.files.platform)
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:

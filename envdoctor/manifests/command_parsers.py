@@ -271,7 +271,10 @@ def _docker(command: Command, files: Files) -> Iterator[Action]:
     program = options.arguments[1:]
     if verb == "run" and program:
         start = command.words.index(program[0])
-        yield from parse_actions(command._replace(words=command.words[start:]), files, 1)
+        inner = command._replace(words=command.words[start:])
+        yield from parse_actions(inner, files, 1)
+        if len(program) > 1:  # the program ends, unlike an interactive shell, and the script goes on outside
+            yield SelectEnvironment(command.line, "", "leave", "", new=False)
 
 
 def _apptainer(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001

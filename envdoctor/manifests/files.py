@@ -12,11 +12,13 @@ class Files:
     """The files that the commands of one input can read.
 
     Files of the text are found by their name alone, because a guide abbreviates paths. `folder` is the directory of a
-    manifest on disk; a Dockerfile in a subdirectory names files of the directory above.
+    manifest on disk; a Dockerfile in a subdirectory names files of the directory above. `platform` is the CPU
+    architecture on which the commands run.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, platform: str = "") -> None:
         self.folder = folder
+        self.platform = platform
         self.texts: dict[str, tuple[Line, ...]] = {}
         self.missing: dict[str, int] = {}  # path -> line of the command
         self.included: list[str] = []  # paths that were read from disk
@@ -41,7 +43,7 @@ class Files:
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""
-        nested = Files(self.folder and (self.folder / PurePosixPath(path)).parent)
+        nested = Files(self.folder and (self.folder / PurePosixPath(path)).parent, self.platform)
         nested.texts, nested.missing, nested.included = self.texts, self.missing, self.included
         return nested
 

@@ -73,7 +73,7 @@ class GuideInterpreter:
         glibc = (machine.system.glibc.value if machine else "") or ""
         self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc)}
         self.current = ""  # key of the active environment
-        self.outside_dockerfile = ""  # key of the environment to return to at the end of a Dockerfile
+        self.outside_image = ""  # key of the environment to return to at the end of a Dockerfile or of a container
         self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
         self.base_stages: set[str] = set()  # keys of the stages from which a later one starts
         self.variables: dict[str, str] = {}
@@ -152,7 +152,7 @@ class GuideInterpreter:
         """Activate a new or an existing environment. A new one inherits system and toolkit of the active one."""
         key = f"{action.tool if action.tool == 'conda' else 'venv'}:{action.name.removeprefix('./')}"
         if action.tool == "leave":
-            self.current = self.outside_dockerfile
+            self.current = self.outside_image
             return
         base = self._state
         if action.new:
@@ -187,8 +187,8 @@ class GuideInterpreter:
     def _use_image(self, action: UseImage) -> None:
         if not action.is_entered:
             return
-        if action.in_dockerfile and not self._state.in_dockerfile:
-            self.outside_dockerfile = self.current
+        if not self.current.startswith(("image:", "stage:")):
+            self.outside_image = self.current
         if action.in_dockerfile and not action.tag and action.name in self.stages:
             base = self.states[self.stages[action.name]]
             self.base_stages.add(self.stages[action.name])

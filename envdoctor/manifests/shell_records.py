@@ -43,16 +43,18 @@ class ShellState:
     """Known variables, arrays and functions. They are available to later texts of the same guide.
 
     `choice` is the number of the branch that is read of each `if`, `case` and `||`. `choices` is the largest number
-    of branches seen. `arguments` are the known positional parameters of a function call.
+    of branches seen. `arguments` are the known positional parameters of a function call. `platform` is the value of
+    `$(uname -m)`, if it is known.
     """
 
-    def __init__(self, choice: int = 0) -> None:
+    def __init__(self, choice: int = 0, platform: str = "") -> None:
         self.variables: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
         self.functions: dict[str, tuple[Node, ShellText]] = {}
         self.arguments: list[str] = []
         self.choice = choice
         self.choices = 1
+        self.platform = platform
 
 
 class ShellText(NamedTuple):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
+_ARCHITECTURE = re.compile(r"(?:\$\(|`)\s*(?:uname\s+-[mpi]|arch)\s*(?:\)|`)")
 _MAX_WORD_LENGTH = 20_000
 _MAX_FIELDS = 2000
 _MAX_DEPTH = 40
@@ -47,6 +48,11 @@ class WordReader:
     def _raw_string(self, node: Node, depth: int) -> list[str]:  # noqa: ARG002
         return [node_text(node).removeprefix("$").strip("'")]
 
+    def _substitution(self, node: Node, depth: int) -> list[str]:  # noqa: ARG002
+        """The output of a command is unknown, except that of `uname -m`."""
+        text = node_text(node)
+        return [self.state.platform if self.state.platform and _ARCHITECTURE.fullmatch(text) else text]
+
     def _concatenation(self, node: Node, depth: int) -> list[str]:
         return _join_fields([self._fields(child, depth) for child in node.children])
 
@@ -62,7 +68,7 @@ class WordReader:
             elif child.type == "string_content":
                 parts.append([_ESCAPE_IN_QUOTES.sub(lambda m: m[1].strip("\n"), node_text(child))])
             elif child.type != '"':
-                parts.append([node_text(child)])
+                parts.append(self._fields(child, depth))
         return _join_fields(parts) or [""]
 
     def _expansion(self, node: Node, depth: int) -> list[str]:
@@ -125,6 +131,7 @@ class WordReader:
         "command_name": _concatenation,
         "simple_expansion": _expansion,
         "expansion": _expansion,
+        "command_substitution": _substitution,
     }
 
 

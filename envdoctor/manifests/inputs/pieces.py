@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 
@@ -30,7 +31,10 @@ def guides_of_code(pieces: Sequence[Piece], text: str, name: str, files: Files, 
     blocks = [piece for piece in pieces if isinstance(piece, Block)]
     while len(guides) < min(choices, _MAX_BRANCHES):
         reader = BlockReader(pieces, len(guides), files)
-        guides.append(guide_of_blocks(blocks, text, name, reader))
+        guide = guide_of_blocks(blocks, text, name, reader)
+        if files.platform and re.search(r"\buname -[mpi]\b|\$\(arch\)", text):  # the text names several machines
+            guide = guide._replace(stated_machine=guide.stated_machine._replace(architecture=files.platform))
+        guides.append(guide)
         choices = reader.shell.choices
     if len(guides) == 1:
         return [guides[0]._replace(branches=(Branch(branch, 0, 0),) if branch else ())]

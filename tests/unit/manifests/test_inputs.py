@@ -162,3 +162,24 @@ def test_a_lock_is_judged_for_each_target(tmp_path: Path) -> None:
     findings = [f for f in findings if f.cause == "transformers-too-new"]
     assert {f.message.partition(":")[0] for f in findings} == {"linux x86_64, Python 3.13"}
     assert findings[0].remedies[0].commands[0].startswith("uv add ")
+
+
+def test_a_script_that_asks_for_the_machine_is_judged_for_one(tmp_path: Path) -> None:
+    text = (
+        'case "$(uname -m)" in\n  aarch64) B=cu129 ;;\n  *) B=cu128 ;;\nesac\n'
+        "pip install torch==2.8.0 --index-url https://download.pytorch.org/whl/$B\n"
+    )
+    _, findings = audit(tmp_path, "a.sh", text)
+    assert findings == []
+    arm = run(AuditRequest(targets=(str(tmp_path / "a.sh"),), machine="gh200-480gb")).data
+    assert not [f for f in arm.findings if f.status == "error"]
+
+
+def test_a_container_ends_with_its_command(tmp_path: Path) -> None:
+    text = (
+        "pip install torch==2.8.0 vllm==0.10.2 transformers==4.57.1\n"
+        'docker run nvcr.io/nvidia/pytorch:25.08-py3 bash -c "pip list"\n'
+        "pip install trl==0.23.1\n"
+    )
+    _, findings = audit(tmp_path, "a.sh", text)
+    assert [(f.line, f.message) for f in findings if f.status == "error"] == []
