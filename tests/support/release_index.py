@@ -217,6 +217,7 @@ def _pinned() -> dict[str, dict[str, None]]:
                 requirement = parse_requirement(line)
                 if requirement and re.fullmatch(r"==[\w.]+", requirement.specifier):
                     versions.setdefault(requirement.name, {})[requirement.specifier[2:]] = None
+    versions.setdefault("nvidia-cudnn-cu13", {})["9.13.0.50"] = None  # of torch 2.9 for CUDA 13, not from PyPI
     for torch in releases_of("torch"):
         for line in filter(COMPARED_LIBRARY.match, libraries_of_torch(torch, "")):
             name, _, version = line.partition("==")
