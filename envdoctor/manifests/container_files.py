@@ -27,23 +27,22 @@ class Instruction(NamedTuple):
 
 def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
     """The instructions of a Dockerfile: `RUN pip install torch && \\` and its continuation lines are one."""
-    instructions: list[Instruction] = []
+    instructions: list[tuple[str, list[Line]]] = []
     continues = False
     marker = ""  # end of an open heredoc
     for number, text in lines:
         start = None if continues or marker else _INSTRUCTION.fullmatch(text)
         if start:
-            instructions.append(Instruction(start[1].upper(), ((number, start[2]),)))
+            instructions.append((start[1].upper(), [(number, start[2])]))
         elif instructions and (continues or marker or not text.lstrip().startswith("#")):
-            last = instructions[-1]
-            instructions[-1] = last._replace(lines=(*last.lines, (number, text)))
+            instructions[-1][1].append((number, text))
         stripped = text.strip()
         if marker:
             marker = "" if stripped == marker else marker
         elif (heredoc := _HEREDOC.search(text)) and instructions and "<<<" not in text:
             marker = heredoc[2]
         continues = stripped.endswith("\\") or (continues and (not stripped or stripped.startswith("#")))
-    return instructions
+    return [Instruction(keyword, tuple(found)) for keyword, found in instructions]
 
 
 def script_of(instruction: Instruction) -> tuple[Line, ...]:
