@@ -51,7 +51,10 @@ MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
 # A warning that reports a failure.
-FAILURE = r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+FAILURE = (
+    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+    r"|devices to be zero"
+)
 TEXT_PREFIX = "TEXT-"
 CAUSE_PREFIX = f"^(?:{TEXT_PREFIX}|{FINDING_PREFIX})"  # of findings that are not the result of a rule
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}

@@ -281,6 +281,8 @@ class Stack(Record, frozen=True, kw_only=True):
     cuda_available: Fact[bool]  # from a report; absent if torch was not imported
     uses: Fact[tuple[str, ...]]  # libraries that a report shows without a version: "vllm"
     libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # highest GLIBCXX_
+    # Packages that the install commands of a report name, with their pinned version or "".
+    requested: Fact[dict[str, str]] = Fact(state="unreadable", source="none", note="not read")
 
 
 class MissingFact(Record, frozen=True):

@@ -17,15 +17,15 @@ from envdoctor.reports.command_output import (
     parse_disk_and_memory,
     parse_issue_form,
     parse_nvcc,
-    parse_python_output,
     parse_system_commands,
     parse_ulimit,
 )
 from envdoctor.reports.container_images import parse_container_images
+from envdoctor.reports.driver_state import parse_driver_state
 from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
 from envdoctor.reports.handwritten import parse_handwritten
-from envdoctor.reports.installs import parse_installs
+from envdoctor.reports.installs import parse_install_commands, parse_installs
 from envdoctor.reports.log_messages import find_libraries_in_use, parse_log_messages
 from envdoctor.reports.nvidia_smi import parse_kernel_log, parse_nvidia_smi_errors, parse_nvidia_smi_table
 from envdoctor.reports.nvidia_smi_listing import parse_nvidia_smi_csv, parse_nvidia_smi_listing
@@ -37,13 +37,16 @@ from envdoctor.reports.other_tools import (
     parse_lspci,
 )
 from envdoctor.reports.package_lists import (
+    list_kind,
     parse_package_lists,
     parse_pip_show,
     parse_tagged_packages,
     parse_version_pairs,
 )
 from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
+from envdoctor.reports.python_output import parse_python_output
 from envdoctor.reports.section import Line, Section
+from envdoctor.reports.sentences import parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
@@ -56,7 +59,10 @@ from envdoctor.reports.unfold import unfold_lines
 __all__ = ["Report", "has_no_facts", "parse_report"]
 
 # Sections of these kinds do not make a text a report: they occur in any log.
-WEAK_KINDS = frozenset({"log lines", "signs of a container", "notes", "package versions", "container image"})
+WEAK_KINDS = frozenset({
+    "log lines", "signs of a container", "notes", "package versions", "container image", "sentences",
+    "install commands",
+})  # fmt: skip
 REPORT_COMMANDS = (
     "nvidia-smi", "pip list", "pip freeze", "pip show", "pip3 ", "uv pip", "conda list", "nvcc", "uname",
     "collect_env", "accelerate env", "transformers-cli env", "transformers env", "trl env", "ds_report", "check_env",
@@ -145,6 +151,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_nvidia_smi_csv(lines),
         parse_nvidia_smi_errors(lines),
         parse_kernel_log(lines),
+        parse_driver_state(lines),
         parse_topology(lines),
         parse_python_output(lines),
         parse_nvcc(lines),
@@ -172,7 +179,11 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_version_pairs(lines),
         parse_issue_form(lines),
         parse_container_images(lines),
+        parse_install_commands(lines),
     ]
+    consumed = set().union(*(section.consumed for section in sections if section))
+    consumed -= {line.number for line in lines if list_kind(line.text)}  # `pip list on Windows 11 with an RTX 3080:`
+    sections.append(parse_sentences(lines, consumed))
     return [
         section
         for section in sections
@@ -183,7 +194,9 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
 def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
     """Libraries in use. vLLM's collect_env shows that vLLM is in use even if its version line is missing."""
     of_reports = {LIBRARY_OF_REPORT[section.kind] for section in sections if section.kind in LIBRARY_OF_REPORT}
-    return tuple(sorted({*find_libraries_in_use(log), *of_reports}))
+    facts = (section.facts.get("stack.requested") for section in sections)
+    requested = {name for fact in facts if fact for name in fact.value or ()}
+    return tuple(sorted({*find_libraries_in_use(log), *of_reports, *requested}))
 
 
 def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section], omitted: set[int]) -> str:

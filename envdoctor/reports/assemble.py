@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from msgspec.structs import replace
 
 from envdoctor.core.records import (
     CudaToolkit,
@@ -21,6 +24,9 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
+from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM
+from envdoctor.knowledge.versions import major_minor
+from envdoctor.reports.container_images import WITHOUT_GPUS
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.section import Section, dotted_version, first_group
 
@@ -39,7 +45,11 @@ class MergedFacts:
         for state in ("known", "absent", "unreadable"):
             of_state = [fact for fact in candidates if fact.state == state]
             if of_state:
-                return _most_exact(of_state) if path == "stack.python_version" else of_state[0]
+                if path == "stack.python_version":
+                    return _most_exact(of_state)
+                if path == "system.container":  # how it was started says more than a prompt
+                    return next((fact for fact in of_state if fact.note == WITHOUT_GPUS), of_state[0])
+                return of_state[0]
         return NOT_IN_REPORT
 
     def record(self, prefix: str, names: tuple[str, ...]) -> dict[str, Fact[Any]]:
@@ -80,6 +90,7 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> 
         for name, distribution in section.distributions.items():
             distributions.setdefault(name, distribution)
     torch = build_torch(facts, distributions.get("torch"))
+    torch = _with_build_of_pypi(torch, facts, sections)
     if torch.value and torch.value.version.value and "torch" not in distributions:
         distributions["torch"] = Distribution(name="torch", version=torch.value.version.value)
     return Stack(
@@ -95,6 +106,7 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> 
         extensions=NOT_IN_REPORT,
         cuda_available=facts.fact("stack.cuda_available"),
         uses=known(uses, "report") if uses else NOT_IN_REPORT,
+        requested=facts.fact("stack.requested"),
     )
 
 
@@ -120,7 +132,7 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
     if version.state != "known" and listed:
         version = known(listed.version, "report: package list")
     build = {name: facts.fact(f"stack.torch.{name}") for name in ("cuda", "hip", "architectures")}
-    if version.state != "known" and not any(fact.state == "known" for fact in build.values()):
+    if version.state != "known" and all(fact.state == "unreadable" for fact in build.values()):
         return NOT_IN_REPORT
     local = (version.value or "").partition("+")[2]
     for name, fact in _parse_local_version(local, version.source).items():
@@ -130,6 +142,28 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
         TorchBuild(version=version, cxx11_abi=NOT_IN_REPORT, **build),
         version.source if version.state == "known" else "report",
     )
+
+
+def _with_build_of_pypi(torch: Fact[TorchBuild], facts: MergedFacts, sections: list[Section]) -> Fact[TorchBuild]:
+    """A torch without local version in a list of pip is PyPI's, which has no CUDA for Windows, and had none for Arm.
+
+    Those of conda, of NVIDIA and of PyTorch's index are known by other facts or by a local version.
+    """
+    build = torch.value
+    version = (build.version.value or "") if build else ""
+    listed = any("torch" in section.distributions and "pip" in section.kind for section in sections)
+    unknown = build is not None and build.cuda.state == build.hip.state == "unreadable"
+    if not build or not listed or not unknown or not re.fullmatch(r"[\d.]+", version):
+        return torch
+    if facts.fact("stack.kind").value == "conda" or facts.fact("stack.cuda_available").value is True:
+        return torch
+    system = str(facts.fact("system.os").value or "").lower()
+    arm = facts.fact("system.architecture").value in ("aarch64", "arm64")
+    on_arm = arm and "mac" not in system and major_minor(version) <= LAST_CPU_BUILD_FOR_ARM
+    if not on_arm and not (system.startswith("windows") and facts.fact("system.wsl").value is None):
+        return torch
+    note = f"the wheel of torch {version} on PyPI for {'aarch64' if on_arm else 'Windows'} has no CUDA"
+    return replace(torch, value=replace(build, cuda=absent(build.version.source, note)))
 
 
 def _parse_local_version(local: str, source: str) -> dict[str, Fact[str]]:

@@ -1,14 +1,14 @@
-"""Parsers for the output of nvcc, gcc, uname, os-release, ldd, free, df, ulimit and Python one-liners."""
+"""Parsers for the output of nvcc, gcc, uname, os-release, ldd, free, df and ulimit, and for fields of issue forms."""
 
 from __future__ import annotations
 
 import re
 
 from envdoctor.core.records import Filesystem
-from envdoctor.reports.collect_env import record_python_version, record_wsl
+from envdoctor.reports.collect_env import record_wsl
 from envdoctor.reports.gpus import record_gpu_names
 from envdoctor.reports.preprocess import extract_command
-from envdoctor.reports.section import Line, Section, first_group, is_version, parse_number, parse_size
+from envdoctor.reports.section import Line, Section, first_group, parse_number, parse_size
 
 
 def parse_nvcc(lines: list[Line]) -> Section | None:
@@ -178,82 +178,6 @@ def parse_disk_and_memory(lines: list[Line]) -> Section | None:
         section.consumed.add(line.number)
     section.set_fact("storage.places", filesystems or None)
     return section if section.facts else None
-
-
-EXPRESSIONS = re.compile(
-    r"torch\.__version__|torch\.version\.cuda|torch\.cuda\.is_available\(\)|torch\.cuda\.get_device_name\("
-    r"|torch\.cuda\.get_device_capability\(|torch\.cuda\.get_arch_list\(\)|(?:vllm|transformers|trl|triton|numpy|flash_attn"
-    r"|peft|accelerate|bitsandbytes|datasets|xformers|torchvision|torchaudio)\.__version__|sys\.version"
-)
-
-
-def parse_python_output(lines: list[Line]) -> Section | None:
-    """Parse Python expressions and the values printed below them, and `python --version`.
-
-    ```
-    >>> import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())
-    2.4.0+cu121 12.1 True
-    ```
-    """
-    section = Section("python")
-    expressions: list[str] = []
-    for line in lines:
-        text = line.text
-        present = any(marker in text for marker in ("torch.", "__version__", "sys.version"))
-        in_line = EXPRESSIONS.findall(text) if present else []
-        if in_line and ("print" in text or ">>>" in text or len(in_line) == 1) and "Error" not in text:
-            expressions += in_line
-            section.consumed.add(line.number)
-        elif expressions:
-            expressions = _assign_values(section, expressions, line)
-        elif match := re.match(r"Python (\d\.\d{1,2}\.\d{1,2})(?: ::.*)?$", text):
-            section.set_fact("stack.python_version", match[1])
-            section.consumed.add(line.number)
-        elif match := re.match(r"Python (\d\.\d{1,2}\.\d{1,2} .{0,4}\(.{4,80}\) ?\[.{3,40}\].*)$", text):
-            record_python_version(section, match[1])
-            section.consumed.add(line.number)
-    return section if section.facts or section.distributions or section.gpus else None
-
-
-def _assign_values(section: Section, expressions: list[str], line: Line) -> list[str]:
-    """Assign the values on a line to the pending expressions. Returns the expressions that remain."""
-    text = line.text
-    has_spaces = ("get_device_name", "get_device_capability", "get_arch")
-    words = [text] if any(name in expressions[0] for name in has_spaces) else text.split()
-    if len(words) > len(expressions) or not words:
-        return []
-    recorded = [
-        _record_value(section, expression, word.strip("'\",()"))
-        for expression, word in zip(expressions, words, strict=False)
-    ]
-    if not any(recorded):
-        return []
-    section.consumed.add(line.number)
-    return expressions[len(words) :]
-
-
-def _record_value(section: Section, expression: str, word: str) -> bool:
-    name, _, attribute = expression.partition(".")
-    if attribute == "__version__" and is_version(word):
-        if name == "torch":
-            section.set_fact("stack.torch.version", word)
-        else:
-            section.add_distribution(name, word)
-    elif attribute == "version.cuda" and re.fullmatch(r"\d{1,2}\.\d{1,2}", word):
-        section.set_fact("stack.torch.cuda", word)
-    elif attribute == "version.cuda" and word == "None":
-        section.set_absent("stack.torch.cuda", "a build without CUDA (torch.version.cuda is None)")
-    elif "is_available" in attribute and word in ("True", "False"):
-        section.set_fact("stack.cuda_available", word == "True")
-    elif "get_device_name" in attribute and 3 < len(word) < 60:
-        section.set_gpu_fact(0, "name", word)
-    elif "get_device_capability" in attribute and (match := re.fullmatch(r"(\d{1,2}), (\d)", word)):
-        section.set_gpu_fact(0, "compute_capability", f"{match[1]}.{match[2]}")
-    elif "get_arch_list" in attribute and (architectures := re.findall(r"(?:sm|compute)_\d{2,3}[af]?", word)):
-        section.set_fact("stack.torch.architectures", tuple(architectures))
-    else:
-        return False
-    return True
 
 
 def parse_issue_form(lines: list[Line]) -> Section | None:

@@ -21,6 +21,17 @@ FIELDS = ("image", "docker image", "container image", "base image", "from", "con
 KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 
 
+# The start of a container, and how it requests GPUs.
+START = re.compile(
+    r"\b(?:docker|podman|nerdctl) (?:container )?run\b|^services:|^(?:apptainer|singularity) (?:exec|run|shell)\b"
+)
+GPU_REQUEST = re.compile(
+    r"--gpus\b|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia|runtime: \"?nvidia"
+    r"|^gpus:|capabilities: ?\[.*gpu|--rocm|hooks|^device_requests"
+)
+WITHOUT_GPUS = "started without a request for GPUs"
+
+
 def parse_container_images(lines: list[Line]) -> Section | None:
     """Parse image names, which contain versions of torch, CUDA, Python, vLLM and the operating system.
 
@@ -32,6 +43,8 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     All facts are those of the container. Private images are not read, since their tags have any meaning.
     """
     section = Section("container image")
+    if _starts_without_gpus(lines):
+        section.set_fact("system.container", "docker", WITHOUT_GPUS)
     is_private = True
     for line in lines:
         text = line.text
@@ -46,6 +59,12 @@ def parse_container_images(lines: list[Line]) -> Section | None:
             if any(recorded) and in_field:
                 section.consumed.add(line.number)
     return section if section.facts or section.distributions else None
+
+
+def _starts_without_gpus(lines: list[Line]) -> bool:
+    """Whether the text starts a container, by a command or a compose file, and never requests GPUs."""
+    starts = [line for line in lines if START.search(line.text) and not line.text.endswith(SMOKE_TESTS)]
+    return bool(starts) and not any(GPU_REQUEST.search(line.text) for line in lines)
 
 
 def _record_shm(section: Section, size: int) -> None:

@@ -10,6 +10,7 @@ from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section
 
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
+REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
     "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",
@@ -40,7 +41,7 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)
-        pairs = leading or [(match[1], match[2].rstrip('",'))]
+        pairs = leading or [(match[1], REMARK.sub("", match[2]).rstrip('",'))]
         relevant = [(name, value) for name, value in pairs if is_relevant(name)]
         for name, value in relevant:
             section.environment.setdefault(name, redact_variable(name, value.strip("\"'")))

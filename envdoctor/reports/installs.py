@@ -1,11 +1,13 @@
-"""Parser for the output of installations: `Successfully installed torch-2.7.0`, ` + torch==2.7.1+cu128`."""
+"""Parsers for install commands and for what they print: `Successfully installed torch-2.7.0`, ` + torch==2.7.1`."""
 
 from __future__ import annotations
 
 import re
 
+from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM
 from envdoctor.knowledge.versions import major_minor
-from envdoctor.reports.section import Line, Section, first_group, is_version
+from envdoctor.reports.package_lists import KNOWN_PACKAGES
+from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
 
 INSTALLED = re.compile(r"\bSuccessfully installed ((?:\S+-\d\S*\s*){1,600})")
 NAME_AND_VERSION = re.compile(r"([A-Za-z0-9][\w.-]*?)-(\d[\w.+!]*)$")
@@ -21,7 +23,6 @@ REPLACED = re.compile(
 )
 WINDOWS_PATH = re.compile(r"(?:PS )?[A-Za-z]:\\[\w .()\\-]{0,120}>|\b[a-z]:\\\S{1,200}\\site-packages", re.IGNORECASE)
 TORCH_WHEEL = re.compile(r"\btorch-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-(\w{0,30}(win_amd64|x86_64|aarch64))\.whl")
-LAST_CPU_BUILD_FOR_ARM = (2, 10)  # of PyPI; pypi.org/project/torch, sizes of the files
 
 
 def parse_installs(lines: list[Line]) -> Section | None:
@@ -84,3 +85,90 @@ def _record_cpu_build(section: Section, lines: list[Line], replaced: str) -> Non
     section.set_absent(
         "stack.torch.cuda", f"the wheel of torch {torch.version} on PyPI for {name} has no CUDA{before}"
     )
+
+
+COMMAND = re.compile(r"(?<![\w/.-])(?:uv pip|pip[\d.]{0,4}|uv) (?:install|add)\b([^|&;`#\n]{0,400})")
+OPTIONS_WITH_VALUE = frozenset({
+    "-r", "-c", "-f", "-i", "-t", "-p", "--index-url", "--extra-index-url", "--index", "--find-links", "--python",
+    "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",
+})  # fmt: skip
+REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.]{0,2}$")
+TORCH_INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu(\d{3})|cpu)\b")
+# pip takes a source archive if no wheel fits the platform and the Python.
+SOURCE_ARCHIVE = re.compile(
+    r"(?:Using cached|Downloading|Collecting|Building wheels? for collected packages:) (?:\S*/)?"
+    r"([A-Za-z][\w.]*?(?:-[A-Za-z][\w.]*?)*)-(\d[\w.+]*?)\.(?:tar\.gz|zip)\b"
+)
+
+
+# A sentence about a package that is to be installed: `flash-attn: not installed, I want 2.8.3`.
+WISH = re.compile(
+    r"(?i)\u60f3\u88c5|\b(?:want|wants|trying|try|tried|plan|attempt\w*) to (?:install|build|compile)"
+    r"|not (?:yet )?installed,? \w"
+)
+WANTED = re.compile(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]*))?")
+WANTED_VERSION = re.compile(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
+
+
+def parse_install_commands(lines: list[Line]) -> Section | None:
+    """Parse the packages that install commands name, and the build of torch that their index has.
+
+    ```
+    $ pip install torch==2.9.1 --index-url https://download.pytorch.org/whl/cu130
+      Using cached vllm-0.6.4.post1.tar.gz (3.1 MB)
+    ```
+    """
+    section = Section("install commands")
+    requested: dict[str, str] = {}
+    several: set[str] = set()  # packages requested in several versions: one of them was an attempt
+    builds: set[str] = set()
+    for line in lines:
+        pairs = []
+        for command in COMMAND.finditer(line.text):
+            pairs += (named := list(_requirements(command[1])))
+            build = TORCH_INDEX.search(command[1])
+            if build and any(name == "torch" for name, _ in named):
+                builds.add(build[1])
+        if WISH.search(line.text):
+            pairs += _wanted_packages(line.text)
+        if match := SOURCE_ARCHIVE.search(line.text):
+            pairs.append((distribution_name(match[1]), match[2]))
+        for name, version in pairs:
+            if name in KNOWN_PACKAGES:
+                several |= {name} if version and requested.get(name, version) not in ("", version) else set()
+                requested[name] = version or requested.get(name, "")
+    requested = {name: "" if name in several else version for name, version in requested.items()}
+    section.set_fact("stack.requested", requested or None)
+    _record_torch_build(section, builds, requested.get("torch", ""))
+    return section if section.facts else None
+
+
+def _requirements(arguments: str) -> list[tuple[str, str]]:
+    found = []
+    words = iter(arguments.split())
+    for word in words:
+        if word in OPTIONS_WITH_VALUE:
+            next(words, "")
+        elif match := REQUIREMENT.match(word):
+            found.append((distribution_name(match[1]), match[2] or ""))
+    return found
+
+
+def _wanted_packages(text: str) -> list[tuple[str, str]]:
+    named = [(distribution_name(match[1]), match[2] or "") for match in WANTED.finditer(text)]
+    named = [(name, version) for name, version in named if name in KNOWN_PACKAGES]
+    version = WANTED_VERSION.search(text)
+    return [(named[0][0], version[1])] if version and len(named) == 1 and not named[0][1] else named
+
+
+def _record_torch_build(section: Section, builds: set[str], version: str) -> None:
+    """The build of the only index of PyTorch that the commands name."""
+    if len(builds) != 1:
+        return
+    build = builds.pop()
+    note = f"installed from PyTorch's index {build}"
+    if build == "cpu":
+        section.set_absent("stack.torch.cuda", f"a build without CUDA ({note})")
+    else:
+        section.set_fact("stack.torch.cuda", dotted_version(build.removeprefix("cu")), note)
+    section.set_fact("stack.torch.version", version, note)

@@ -14,6 +14,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     package_variables,
     packages,
     python,
+    requested_packages,
     resources,
     shared_libraries,
     system_libraries,

@@ -24,6 +24,7 @@ from envdoctor.rules.requirements import specifiers_for, version_evidence, versi
 from envdoctor.rules.torch_install import (
     bitsandbytes_release,
     companion_release,
+    is_windows,
     loads_cuda,
     rebuild,
     reinstall,
@@ -309,6 +310,31 @@ def _bitsandbytes_cuda(stack: Stack, version: str) -> tuple[tuple[str, ...], tup
     released = "" if is_local_build(version) else public_part(version)
     row = next((row for row in bitsandbytes_libraries() if released in row.versions), None)
     return (row.x86_64 if row else ()), ("libraries of the wheel", row.source if row else "", "table")
+
+
+@rule("BNB006", kind="environment", severity="error", cause="bnb-no-cuda-binary")
+def bitsandbytes_has_no_library_for_windows(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """bitsandbytes below 0.43 has no native library for Windows.
+
+    Its wheel fits all platforms, but contains libraries for Linux only.
+
+    Fix: install bitsandbytes 0.43 or newer.
+
+    References:
+    https://github.com/bitsandbytes-foundation/bitsandbytes/releases/tag/0.43.0
+    """
+    version = versions_of(stack).get("bitsandbytes", "")
+    on_windows = is_windows(machine) and not machine.system.wsl.value
+    if on_windows and not is_local_build(version) and satisfies(version, "<0.43"):
+        newest = bitsandbytes_release(machine, stack, versions_of(stack).get("torch", ""), torch_cuda(stack))
+        wanted = f"=={newest}" if newest else ">=0.43"
+        yield Problem(
+            "error",
+            f"bitsandbytes {version} has no native library for Windows",
+            (*version_evidence(stack, "bitsandbytes"), evidence("system.os", machine.system.os)),
+            f"Install bitsandbytes {wanted.lstrip('>=')} or newer.",
+            steps(f"uv pip install 'bitsandbytes{wanted}'"),
+        )
 
 
 @rule("BNB002", kind="environment", severity=("warning", "info"), cause="bnb-no-cuda-binary")

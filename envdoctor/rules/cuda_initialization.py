@@ -94,6 +94,33 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     )
 
 
+@rule("DRV015", kind="environment", severity="error", cause="container-no-gpu")
+def container_requests_no_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """torch finds no GPU, and the command or compose file that starts the container requests none.
+
+    Without the request a container sees neither GPU nor driver, although both work on the host.
+
+    Fix: `docker run --gpus all`, a reservation of devices in the compose file, or `apptainer exec --nv`.
+
+    References:
+    https://docs.docker.com/compose/how-tos/gpu-support/
+    https://docs.docker.com/engine/containers/gpu/
+    """
+    container = machine.system.container
+    torch = stack.torch.value
+    is_cpu_build = torch is not None and torch.cuda.state == "absent"
+    if "without a request for GPUs" not in container.note or stack.cuda_available.value is not False or is_cpu_build:
+        return
+    if not _finds_no_driver(machine, stack):  # DRV008
+        yield Problem(
+            "error",
+            "torch finds no GPU in a container that was started without a request for GPUs",
+            (evidence("system.container", container), evidence("cuda_available", stack.cuda_available)),
+            "Start the container with GPUs. If that fails, configure the container toolkit on the host.",
+            start_container_with_gpus(container_of(machine)),
+        )
+
+
 @rule(
     "DRV009",
     kind="environment",

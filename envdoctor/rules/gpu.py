@@ -102,7 +102,7 @@ def row_remapping_is_pending_or_failed(machine: Machine) -> Iterator[Problem]:
             )
 
 
-@rule("GPU004", kind="machine", severity="warning", cause="mig-or-compute-mode")
+@rule("GPU004", kind="machine", severity=("warning", "info"), cause="mig-or-compute-mode")
 def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
     """MIG divides the GPU into instances. CUDA uses at most one instance, and none if none has been created.
 
@@ -118,8 +118,9 @@ def mig_is_enabled(machine: Machine) -> Iterator[Problem]:
     for gpu in gpus_of(machine):
         if gpu.mig.value:
             shown = f" ({gpu.mig.note})" if gpu.mig.note else ""
+            usable = is_reported(machine.gpus) and gpu.mig.note.startswith("instances")
             yield Problem(
-                "warning",
+                "info" if usable else "warning",
                 f"{_label(gpu)}: MIG is enabled{shown}, a process can use one instance at most",
                 (_shown(gpu, "mig"),),
                 "Set CUDA_VISIBLE_DEVICES to the UUID of one instance, or disable MIG, which removes its instances, "

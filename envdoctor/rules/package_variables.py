@@ -208,6 +208,7 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
         return
     releases = {part: _cuda_of(part, machine) for part in parts}
     older = [part for part, found in releases.items() if found and found[0] == cuda[0] and found < cuda]
+    older += [part for part in parts if _is_older_cudnn(part, stack)]
     unknown = [part for part, found in releases.items() if not found and not part.startswith("/usr/local/cuda")]
     parts = older or unknown
     if not parts:
@@ -220,6 +221,15 @@ def library_path_shadows_torchs_cuda(machine: Machine, stack: Stack) -> Iterator
         "Remove it; torch's wheels load their own libraries.",
         steps(set_path("LD_LIBRARY_PATH", value, parts)),
     )
+
+
+def _is_older_cudnn(part: str, stack: Stack) -> bool:
+    """Whether a directory is named after a cuDNN of the same major version as the installed one, but older."""
+    match = re.search(r"cudnn[-_/]?v?(\d\.\d{1,2})", part)
+    named = parse_major_minor(match[1]) if match else None
+    versions = [each.version for name, each in (stack.distributions.value or {}).items() if "nvidia-cudnn-cu" in name]
+    installed = parse_major_minor(versions[0]) if versions else None
+    return named is not None and installed is not None and named[0] == installed[0] and named < installed
 
 
 @rule("ENV010", kind="machine", severity="info", cause="hub-offline")

@@ -248,7 +248,8 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         machine.system.kernel.value or ""
     )
     nvidia_build = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
-    harms = old or not nvidia_build or bool(library)
+    named_only = "tegra" not in (machine.system.kernel.value or "")  # a sentence names the device
+    harms = old or bool(library) or not (nvidia_build or named_only)
     yield Problem(
         "warning" if harms else "info",
         "this is a Jetson" + (" with JetPack 5 (CUDA 11.4)" if old else "")

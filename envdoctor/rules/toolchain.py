@@ -20,6 +20,7 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.host_remedies import install_packages, install_toolkit
 from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_build import is_without_cuda
 
 # Libraries that compile CUDA code on the machine: at run time, or at installation from source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
@@ -111,7 +112,7 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
     nvcc, compiler = machine.cuda.nvcc_version, machine.cuda.compiler
     nvcc_release, gcc = parse_major_minor(nvcc.value), gcc_major(compiler.value or "")
     row = toolkit(nvcc_release) if nvcc_release else None
-    if not row or not gcc or gcc <= row.gcc or not _uses_nvcc(stack):
+    if not row or not gcc or gcc <= row.gcc or not _uses_nvcc(stack) or _is_nvcc_of_ubuntu(machine):
         return
     yield Problem(
         _severity(stack),
@@ -195,7 +196,17 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
 
 def _uses_nvcc(stack: Stack) -> bool:
     """Whether nvcc is used: wheels do not call it, but a pasted report may be about a build."""
+    if is_without_cuda(stack) and not first_in_use(stack, *FROM_SOURCE):
+        return False
     return is_from_report(stack) or bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE))
+
+
+def _is_nvcc_of_ubuntu(machine: Machine) -> bool:
+    """Whether nvcc is the one of Ubuntu's package, a script that selects the gcc on which the package depends.
+
+    packages.ubuntu.com/noble/nvidia-cuda-toolkit: 12.0.140 depends on g++-12. 2026-11-25.
+    """
+    return machine.cuda.nvcc_version.value == "12.0.140" and "Ubuntu 24.04" in (machine.system.os.value or "")
 
 
 def _severity(stack: Stack) -> Status:

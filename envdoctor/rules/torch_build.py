@@ -101,7 +101,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))
     if gpus or driver:
         reason = f"this machine has {gpu_labels(gpus) if gpus else f'an NVIDIA driver ({driver})'}"
-        status = "error"
+        status = "warning" if _is_chosen_cpu_build(machine, stack) else "error"
     elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not first_in_use(stack, "vllm"):
         reason = f"this machine has a CUDA toolkit ({machine.cuda.nvcc_version.value})"
         status = "warning"
@@ -123,6 +123,13 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         f"Reinstall torch with CUDA: {advice}." if advice else without[0],
         steps(*advice.steps) if advice else without[1] or steps("nvidia-smi"),
     )
+
+
+def _is_chosen_cpu_build(machine: Machine, stack: Stack) -> bool:
+    """Whether a report has the build `+cpu` for Linux and x86_64, which only PyTorch's CPU index has."""
+    linux = bool(machine.system.wsl.value) or not is_windows(machine)
+    linux = linux and platform_of(machine) == "x86_64"
+    return is_reported(machine.gpus) and linux and "+cpu" in torch_version(stack)
 
 
 @rule("TORCH004", kind="environment", severity=("error", "warning", "info"), cause="driver-too-old")

@@ -22,6 +22,9 @@ def _variable(machine: Machine, name: str) -> str | None:
     return (require_value("environment", machine.environment) or {}).get(name)
 
 
+COUNTING_REPORTS = ("nvidia-smi", "collect_env (", "dcgmi", "lspci", "topo", "GPU list")  # they list all GPUs
+
+
 def _shown(name: str, value: str | None) -> Evidence:
     return Evidence(name, value or "(empty)", "environment")
 
@@ -40,7 +43,8 @@ def visible_devices_hide_every_gpu(machine: Machine) -> Iterator[Problem]:
     if value is None or not gpus:
         return
     first = value.split(",")[0].strip()
-    is_counted = "handwritten" not in machine.gpus.source  # `GPU: RTX A6000` of a list does not state their number
+    # `GPU: RTX A6000` of a list or a sentence does not state their number, nor does a name that torch prints.
+    is_counted = not is_reported(machine.gpus) or any(kind in machine.gpus.source for kind in COUNTING_REPORTS)
     past = is_counted and first.isdigit() and int(first) >= len(gpus)
     if first in ("", "-1") or past:
         yield Problem(

@@ -78,7 +78,7 @@ def make_stack(
     uses: tuple[str, ...] = (), packages: dict[str, str] | None = None, source: str = "report",
     architectures: tuple[str, ...] | None = None, extensions: tuple[Extension, ...] | None = None,
     hip: str | None = None, shadowed: tuple[Distribution, ...] | None = None, headers: bool | None = None,
-    distributions: tuple[Distribution, ...] = (), cuda_unread: bool = False,
+    distributions: tuple[Distribution, ...] = (), cuda_unread: bool = False, requested: dict[str, str] | None = None,
 ) -> Stack:  # fmt: skip
     """An environment of a report, or of files with another `source`."""
     fact = lambda value: UNREPORTED if value is None else known(value, source)  # noqa: E731
@@ -96,7 +96,7 @@ def make_stack(
         distributions=known(listed, source), shadowed=fact(shadowed),
         torch=known(build, source) if torch else absent(source),
         extensions=fact(extensions),
-        cuda_available=reported(available), uses=known(uses, source),
+        cuda_available=reported(available), uses=known(uses, source), requested=fact(requested),
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def test_rocm_builds_are_replaced_only_for_nvidia_gpus() -> None:
     rocm = make_stack("2.5.1+rocm6.2", hip="6.2", available=False)
     machines = (make_machine(["AMD Instinct MI300X"]), make_machine(None, nvcc="12.4.131"))
     assert [each for machine in machines for each in evaluate(machine, rocm) if each.id == "TORCH003"] == []
-    assert torch_finding([RTX5090], "570.124.04", "2.8.0+cpu", available=False)[2].id == "TORCH003"
+    assert torch_finding([RTX5090], "570.124.04", "2.8.0", available=False)[2].id == "TORCH003"
 
 
 @each_case(

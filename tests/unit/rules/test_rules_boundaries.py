@@ -24,6 +24,7 @@ from support.report_stack import (
 )
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Stack, known, unreadable
+from envdoctor.reports.container_images import WITHOUT_GPUS
 from envdoctor.rules import evaluate
 
 H100, H200, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla V100-SXM2-32GB"
@@ -140,9 +141,26 @@ def builds() -> Iterator[Case]:
     yield Case(
         "TORCH003",
         "error",
-        (make_machine(on), torch_stack("2.8.0+cpu", available=False)),
-        (make_machine(None), torch_stack("2.8.0+cpu", available=False)),
+        (make_machine(on), torch_stack("2.8.0", available=False)),
+        (make_machine(None), torch_stack("2.8.0", available=False)),
     )
+    chosen = torch_stack("2.8.0+cpu", available=False)  # only PyTorch's CPU index has it for Linux
+    yield Case("TORCH003", "warning", (make_machine(on), chosen), (make_machine(None), chosen))
+    wanted = make_stack(None, python="3.12", available=None, requested={"vllm": "0.8.2"})
+    yield Case("PKG017", "error", (make_machine(on, arch="aarch64"), wanted), (make_machine(on), wanted))
+    torch = make_stack(None, python="3.12", available=None, requested={"torch": "2.8.0"})
+    yield Case("PKG018", "error", (make_machine(on, glibc="2.17"), torch), (make_machine(on), torch))
+    newer = make_stack(None, python="3.14", available=None, requested={"vllm": "0.10.2"})
+    older = make_stack(None, python="3.12", available=None, requested={"vllm": "0.10.2"})
+    yield Case("PKG019", "error", (make_machine(on), newer), (make_machine(on), older))
+    without, with_wheel = (torch_stack(each, requested={"flash-attn": "2.8.3"}) for each in ("2.10.0", "2.8.0"))
+    yield Case("FA004", "warning", (make_machine(on), without), (make_machine(on), with_wheel))
+    quantized = torch_stack("2.4.1+cu121", packages={"bitsandbytes": "0.41.1"})
+    yield Case("BNB006", "error", (make_machine(on, os="Windows 11"), quantized), (make_machine(on), quantized))
+    started = msgspec.structs.replace(make_machine(on).system, container=known("docker", "report", WITHOUT_GPUS))
+    unread = make_stack(None, available=False, cuda_unread=True, uses=("vllm",))
+    in_container = make_machine(on, system=started)
+    yield Case("DRV015", "error", (in_container, unread), (make_machine(on, container="docker"), unread))
     sees = make_machine([H100], driver="550.90.07")
     yield Case(
         "TORCH005",

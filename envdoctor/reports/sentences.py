@@ -1,0 +1,177 @@
+"""Parser for facts in sentences: `fresh install on my laptop (Windows 11, RTX 5060, driver 576.52)`.
+
+It has the lowest precedence. A fact counts only if all sentences that name it agree: a text that names two GPUs or
+two releases of torch compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.reports.gpus import compute_capability
+from envdoctor.reports.handwritten_gpus import MAX_GPUS
+from envdoctor.reports.package_lists import KNOWN_PACKAGES
+from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
+
+MAX_LINE = 600
+# A clause about another machine, another time, or what would be needed.
+NOT_CURRENT = re.compile(
+    r"""(?xi)(?<!-)[<>~]=?\s?\d | \d\S*\ ?(?:->|\u2192) | \b(?:
+    require[sd]? | need(?:s|ed)? | minimum | at\ least | or\ (?:older|newer|later|higher|above) | older | newer | than
+    | previous(?:ly)? | before | earlier | formerly | worked | used\ to | downgrad\w+ | upgrad\w+ | updat(?:e|ing)
+    | instead | tried | try(?:ing)? | want | will | would | could | should | support(?:s|ed|ing|\ for)? | compatible
+    | official\w* | latest | if | when | not | never | no | cannot | can't | doesn't | without | another | other
+    | second | colleague | friend | yesterday | release\ (?:notes|page) | documentation | docs | readme | guide | says
+    | wheels?\ (?:for|of) | (?:built|compiled)\ (?:for|with|against|using) | made\ for | planned | similar
+    | same\ (?:error|problem|issue) | fixed\ (?:in|by|with) | (?:apt(?:-get)?|pip\d?|conda)\ install | uv\ add
+    | works\ (?:on|with|in) | does\ it | do\ i | is\ it | (?:which|that)\ (?:has|is) | cached | collecting
+    | downloading | fail(?:s|ed|ing)?\ (?:to\ )?(?:build|install|building) | you\ have | platform_machine)\b"""
+)
+IGNORED = re.compile(r"https?://\S+|\S+\.(?:whl|tar\.gz|zip|py|so)\S*|\S*[/\\]\S+[/\\]\S*")
+IGNORED_LINE = re.compile(
+    r"""(?x)(?:File\ "|Traceback|Container\ image) | \w+(?:Error|Exception|Warning)\b | \bWARNING\b | \bERROR\b
+    | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ """
+)
+CLAUSE = re.compile(r"(?<=[.;!?])\s+|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b")
+END = r"(?![\w.]*\d)"  # no more digits follow
+RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}})?(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+[\w.]+)?){END}"
+GPU = re.compile(
+    r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
+    ((?:nvidia\ )?(?:
+    (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
+    | (?:nvidia\ )?a[2-6]000 | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4} | titan\ (?:rtx|xp?|v)
+    | (?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100|p100|p40|p4
+      |k80|m40|m60)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
+    | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
+    (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
+)
+# A number alone is a GPU after one of these words: `my 4090`, `a 5070 Ti`.
+BARE_GPU = re.compile(
+    r"""(?xi)\b(?:my|an?|the|this|dual|two|single|on|new|\d{1,2}\ ?x)\s+
+    ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?)
+    (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d))(?![\w.]*\d)"""
+)
+NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
+PACKAGE = re.compile(rf"(?i)(?<![\w./-])([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:)\s?|\s+v?|@){RELEASE}")
+DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
+MINOR = r"(\d{1,2}\.\d{1,2})"
+VERB = r"(?:(?:is|gives|returns|prints|still)\W+){0,2}"
+PATTERNS = tuple(
+    (path, re.compile(pattern))
+    for path, pattern in (
+        ("driver.version", rf"(?i)\bdrivers?(?: version)?(?: is| was)?[ :=]+v?{DRIVER}{END}"),
+        ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
+        ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
+        (
+            "stack.python_version",
+            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|=|:))? ?v?(3\.\d{{1,2}}(?:\.\d{{1,2}})?){END}",
+        ),
+        (
+            "cuda.nvcc_version",
+            rf"(?i)\b(?:nvcc|cuda[ -]?toolkit)(?: version)?(?: is)?(?: release)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
+        ),
+        ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
+        ("stack.cuda_available", rf"(?i)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
+        ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
+        ("system.architecture", r"\b(x86_64|aarch64|arm64)\b"),
+    )
+)
+SYSTEM = re.compile(
+    r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11) | macos(?:\ \d{2}(?:\.\d)?)?
+    | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
+      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?)(?![\w.]*\d)"""
+)
+
+
+def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
+    """Parse facts in the sentences of the lines that no other parser consumed."""
+    section = Section("sentences")
+    found: dict[str, set[str]] = {}
+    gpus: dict[str, int] = {}
+    for clause in _clauses(lines, consumed):
+        for path, value in _values(clause):
+            found.setdefault(path, set()).add(value)
+        for name, count in _gpu_names(clause):
+            gpus[name] = max(gpus.get(name, 0), count)
+    _record_gpus(section, gpus)
+    for path, values in found.items():
+        if agreed := _agreed(values):
+            _record(section, path, agreed)
+    return section if section.facts or section.gpus or section.distributions else None
+
+
+def _values(clause: str) -> Iterator[tuple[str, str]]:
+    """The facts of a clause but its GPUs, by path; packages as `package NAME`."""
+    for path, pattern in PATTERNS:
+        yield from ((path, match[1].lower()) for match in pattern.finditer(clause))
+    yield from (("system.os", name) for name in _system_names(clause))
+    if re.search(r"(?i)torch", clause):
+        yield from (("stack.torch.cuda", dotted_version(digits)) for digits in re.findall(r"\bcu(\d{3})\b", clause))
+    for match in PACKAGE.finditer(clause):
+        name = distribution_name(match[1])
+        if name in KNOWN_PACKAGES and is_version(match[2]):
+            yield f"package {name}", match[2]
+
+
+def _clauses(lines: list[Line], consumed: set[int]) -> Iterator[str]:
+    for line in lines:
+        if line.number in consumed or len(line.text) > MAX_LINE or IGNORED_LINE.search(line.text):
+            continue
+        for clause in CLAUSE.split(IGNORED.sub(" ", line.text)):
+            if clause and not NOT_CURRENT.search(clause):
+                yield clause
+
+
+def _agreed(values: set[str]) -> str:
+    """The longest of values that continue each other, such as 3.12 and 3.12.3; empty if they differ."""
+    longest = max(values, key=len, default="")
+    return longest if all(longest.startswith(value) for value in values) else ""
+
+
+def _system_names(clause: str) -> Iterator[str]:
+    for match in SYSTEM.finditer(clause):
+        yield re.sub(r"(?i)^win(?:dows)? ?(1[01])", r"windows \1", match[1].lower())
+    if re.search(r"\bWSL ?2?\b", clause):
+        yield "wsl"
+
+
+def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
+    for match in GPU.finditer(clause):
+        name = re.sub(r"(?i)^nvidia ", "", match[3]).replace("-", " ").strip()
+        count = int(match[1] or match[4] or match[5] or NUMBERS.get((match[2] or "").lower(), 1))
+        yield re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])", " ", name), min(max(count, 1), MAX_GPUS)
+    for match in BARE_GPU.finditer(clause):
+        yield f"{'RTX' if match[1] >= '2' else 'GTX'} {match[1]}", 1
+
+
+def _record_gpus(section: Section, gpus: dict[str, int]) -> None:
+    """Record the GPUs if all names mean one model: `RTX 4090` and `4090`, `H100` and `H100 80GB`."""
+    longest = max(gpus, key=len, default="")
+    capability = compute_capability(longest) if longest else None
+    if not capability or any(name.lower() not in longest.lower() for name in gpus):
+        return
+    for index in range(max(gpus.values())):
+        section.set_gpu_fact(index, "name", longest, "from a sentence")
+
+
+def _record(section: Section, path: str, value: str) -> None:
+    note = "from a sentence"
+    kind, _, name = path.partition(" ")
+    if kind == "package":
+        section.add_distribution(name, value)
+        if name == "torch":
+            section.set_fact("stack.torch.version", value, note)
+            section.set_fact("stack.torch.cuda", dotted_version(first_group(r"\+cu(\d{3})", value)) or None, note)
+    elif path == "stack.cuda_available":
+        section.set_fact(path, value == "true", note)
+    elif path == "stack.torch.cuda" and value == "none":
+        section.set_absent(path, "a build without CUDA (torch.version.cuda is None)")
+    elif path == "system.os" and value == "wsl":
+        section.set_fact("system.wsl", "WSL", note)
+    elif path == "system.os":
+        section.set_fact(path, re.sub(r"(?i)macos", "macOS", value.title()), note)
+        if value.startswith(("windows", "macos")):
+            section.set_absent("system.wsl", "not Linux")
+    else:
+        section.set_fact(path, value, note)

@@ -1,0 +1,192 @@
+"""Rules on the packages that the install commands of a report name, but that are not in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.knowledge.published import PublishedRelease, find_release, published_releases
+from envdoctor.knowledge.pythons import supported_pythons
+from envdoctor.knowledge.releases import torch_pairings
+from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
+from envdoctor.rules.facts import torch_version
+from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.torch_install import is_windows, platform_of, python_option
+
+PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.14")  # the first one with a wheel is recommended
+NEWER_SYSTEM = "docker run --rm -it --gpus all nvidia/cuda:12.8.1-base-ubuntu24.04"
+
+
+@rule("PKG017", kind="environment", severity="error", cause="platform-no-wheel")
+def requested_package_has_no_wheel_for_the_platform(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A package that an install command of the report names has no wheel for this processor architecture.
+
+    pip then takes the source archive, whose build fails without a CUDA toolkit, or an old release. The rule reads a
+    table of the wheels on PyPI.
+
+    Fix: use a release with a wheel, or a container that contains the package.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    https://docs.vllm.ai/en/latest/getting_started/installation/
+    """
+    lacking = _first_without_wheel(machine, stack)
+    if lacking and lacking.dimension == "platform":
+        platform = platform_of(machine)
+        yield Problem(
+            "error",
+            f"{lacking.label} has no wheel for {platform}",
+            (evidence("system.architecture", machine.system.architecture),),
+            *_newer(stack, lacking.name, platform),
+        )
+
+
+@rule("PKG018", kind="environment", severity="error", cause="glibc-too-old")
+def requested_package_needs_a_newer_glibc(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The wheel of a package that an install command of the report names needs a newer glibc than the system's.
+
+    pip then takes the source archive, or an old release. The rule reads a table of the wheels on PyPI.
+
+    Fix: use a newer distribution or a container. Do not replace glibc manually: this breaks the system.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    """
+    lacking = _first_without_wheel(machine, stack)
+    if lacking and lacking.dimension == "glibc":
+        needed = lacking.releases[0].glibc.get(platform_of(machine), "")
+        yield Problem(
+            "error",
+            f"the wheel of {lacking.label} needs glibc {needed} or newer, not {machine.system.glibc.value}",
+            (evidence("system.glibc", machine.system.glibc),),
+            "Use a container with a newer system, or a newer distribution.",
+            steps(NEWER_SYSTEM),
+        )
+
+
+@rule("PKG019", kind="environment", severity="error", cause="python-unsupported")
+def requested_package_has_no_wheel_for_this_python(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """A package that an install command of the report names has no wheel for this Python.
+
+    pip then finds no release, takes an old one, or builds the source archive. The rule reads a table of the wheels on
+    PyPI and their Requires-Python.
+
+    Fix: create an environment with a Python for which there are wheels.
+
+    References:
+    https://github.com/pytorch/pytorch/blob/main/RELEASE.md#release-compatibility-matrix
+    """
+    lacking = _first_without_wheel(machine, stack)
+    if lacking and lacking.dimension == "python":
+        platform, glibc = platform_of(machine), machine.system.glibc.value or ""
+        fitting = next(each for each in PYTHONS if _has_wheel(lacking.name, lacking.releases, platform, glibc, each))
+        yield Problem(
+            "error",
+            f"{lacking.label} has no wheel for Python {minor_of(stack.python_version.value or '')}",
+            (evidence("python_version", stack.python_version),),
+            f"Use Python {fitting}.",
+            steps(f"uv venv --python {fitting} .venv-{fitting}"),
+        )
+
+
+class _Lacking(NamedTuple):
+    """A requested package, its releases in question, and what they have no wheel for."""
+
+    name: str
+    releases: tuple[PublishedRelease, ...]
+    dimension: str  # platform, glibc or python
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.releases[0].version}" if len(self.releases) == 1 else self.name
+
+
+def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
+    """The first requested package without a wheel here; the reason is usually the same for the others."""
+    system = (machine.system.os.value or "").lower()
+    if (is_windows(machine) and not machine.system.wsl.value) or "mac" in system:
+        return None  # PY005
+    for name, version in (stack.requested.value or {}).items():
+        found = find_release(name, version) if version else None
+        releases = (found,) if found else () if version else published_releases(name)
+        wheels = tuple(each for each in releases if each.kind == "wheels" and not is_prerelease(each.version))
+        if wheels and name not in (stack.distributions.value or {}):
+            dimension = _missing_dimension(machine, stack, name, wheels)
+            if dimension:
+                return _Lacking(name, wheels, dimension)
+    return None
+
+
+def _missing_dimension(machine: Machine, stack: Stack, name: str, releases: tuple[PublishedRelease, ...]) -> str:
+    """The first of platform, glibc and Python for which none of the releases has a wheel; empty if there is one."""
+    platform, glibc = platform_of(machine), machine.system.glibc.value or ""
+    python = minor_of(stack.python_version.value or "")
+    if machine.system.architecture.value and not any(each.has_wheel(platform) for each in releases):
+        return "platform"
+    if glibc and not any(each.has_wheel(platform, glibc=glibc) for each in releases):
+        return "glibc"
+    if python and not _has_wheel(name, releases, platform, glibc, python):
+        usable = any(_has_wheel(name, releases, platform, glibc, each) for each in PYTHONS)
+        return "python" if usable else ""
+    return ""
+
+
+def _has_wheel(name: str, releases: tuple[PublishedRelease, ...], platform: str, glibc: str, python: str) -> bool:
+    return any(
+        each.has_wheel(platform, python, glibc)
+        and satisfies(f"{python}.9", supported_pythons(name, each.version)) is not False
+        for each in releases
+    )
+
+
+def _newer(stack: Stack, name: str, platform: str) -> tuple[str, tuple[Remedy, ...]]:
+    """The oldest of the newer releases with a wheel for the platform."""
+    usable = [
+        each for each in published_releases(name)
+        if each.has_wheel(platform) and not is_prerelease(each.version) and not each.yanked
+    ]  # fmt: skip
+    if not usable:
+        return "Use a container that contains it.", steps("uv python list")
+    first = usable[-1].version
+    return (
+        f"Install {name} {first} or newer, which has a wheel, or use a container that contains it.",
+        steps(f"uv pip install{python_option(stack)} '{name}>={first}'"),
+    )
+
+
+@rule("FA004", kind="environment", severity="warning", cause="flash-attn-no-wheel")
+def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """flash-attn is to be installed, but the release has no wheel for the installed torch, or for Windows.
+
+    Its setup script downloads a wheel from the release page if one fits torch, CUDA, Python and the C++ ABI.
+    Otherwise it compiles for hours, and needs nvcc and about 5 GB of memory per job.
+
+    Fix: use torch's own attention (`attn_implementation="sdpa"`), a torch for which the release has wheels, or
+    compile with few jobs.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention/releases
+    """
+    requested = stack.requested.value or {}
+    torch = torch_version(stack)
+    if "flash-attn" not in requested or "flash-attn" in (stack.distributions.value or {}):
+        return
+    newest = next((each.version for each in published_releases("flash-attn") if not is_prerelease(each.version)), "")
+    version = requested["flash-attn"] or newest
+    row = next(
+        (row for row in torch_pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None
+    )
+    on_windows = is_windows(machine) and not machine.system.wsl.value
+    lacks_torch = row and torch and not is_prerelease(torch) and satisfies(public_part(torch), row.torch) is False
+    if not on_windows and not lacks_torch:
+        return
+    wheels = f"for torch{row.torch} only, and torch {torch} is installed" if row and lacks_torch else "for Linux only"
+    yield Problem(
+        "warning",
+        f"flash-attn {version} has release wheels {wheels}: pip compiles it",
+        (Evidence("requested", f"flash-attn {requested['flash-attn']}".strip(), stack.requested.source),),
+        "Use sdpa instead, a torch for which the release has wheels, or compile it with few jobs.",
+        either("export MAX_JOBS=2", "uv pip install kernels"),
+    )

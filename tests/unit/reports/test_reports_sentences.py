@@ -1,0 +1,224 @@
+"""Facts in sentences, in the output of Python commands, in install commands, and in what Linux prints of a driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.cases import each_case
+
+from envdoctor.commands.check import diagnose_report
+from envdoctor.core.records import Fact
+from envdoctor.reports import Report, parse_report
+
+
+def fact(report: Report, path: str) -> Any:
+    """A value by its path in the report, `machine.driver.version`; its state if there is no value."""
+    found: Any = report
+    for name in path.split("."):
+        found = getattr(found.value if isinstance(found, Fact) else found, name)
+        if isinstance(found, Fact) and found.value is None:
+            return found.state
+    return found.value
+
+
+def gpu_names(text: str) -> list[str | None]:
+    return [gpu.name.value for gpu in parse_report(text).machine.gpus.value or ()]
+
+
+def causes(text: str) -> set[str]:
+    return {each.cause for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")}
+
+
+@each_case(
+    ("text", "path", "value"),
+    [
+        ("a new laptop (win 11, RTX 5060, driver 576.52)", "machine.driver.version", "576.52"),
+        ("a new laptop (win 11, RTX 5060, driver 576.52)", "machine.system.os", "Windows 11"),
+        ("I am on WSL with a 4090", "machine.system.wsl", "WSL"),
+        ("Debian 12 with the 550.163.01 driver", "machine.driver.version", "550.163.01"),
+        ("Rocky Linux 9, glibc 2.34, Python 3.11.9", "machine.system.glibc", "2.34"),
+        ("python --version -> 3.14.0", "stack.python_version", "3.14.0"),
+        ("torch.version.cuda is None here", "stack.torch.cuda", "absent"),
+        ("torch 2.4 it is, and torch.cuda.is_available() returns False", "stack.cuda_available", False),
+        ("PyTorch 2.8.0 (cu128)", "stack.torch.cuda", "12.8"),
+        ("I use torch 2.4.0+cu121 and vllm 0.6.3", "stack.torch.version", "2.4.0+cu121"),
+        ("nvcc is release 11.8", "machine.cuda.nvcc_version", "11.8"),
+    ],
+)
+def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
+    report = parse_report(text)
+    assert fact(report, path) == value
+    assert report.kinds == ()
+    assert report.errors == text  # the sentence may be the symptom as well
+
+
+@each_case(
+    ("text", "path"),
+    [
+        ("it worked with driver 535.54.03", "machine.driver.version"),
+        ("The package needs Python 3.12 or newer.", "stack.python_version"),
+        ("driver 550.54 on one node, driver 570.26 on the other node", "machine.driver.version"),
+        ("Should I try torch 2.5.0?", "stack.torch.version"),
+        ("torch 2.0.1 -> 2.2.2", "stack.torch.version"),
+        ("torch 2.4.0 failed, torch 2.5.1 fails as well", "stack.torch.version"),
+        ("ImportError: torch 2.4.0 is not compatible", "stack.torch.version"),
+    ],
+)
+def test_other_times_and_several_values_are_no_facts(text: str, path: str) -> None:
+    assert fact(parse_report(text), path) == "unreadable"
+
+
+@each_case(
+    ("text", "names"),
+    [
+        ("two RTX 3090 in one box", ["RTX 3090", "RTX 3090"]),
+        ("8x H100 SXM on bare metal", ["H100 SXM"] * 8),
+        ("my 5070 Ti laptop", ["RTX 5070 Ti"]),
+        ("4x A5000 box, the RTX A5000 have 24 GB", ["RTX A5000"] * 4),
+        ("a Tesla P40", ["Tesla P40"]),
+        ("on my 4090 it is fast, on the 5090 it fails", []),
+        ("the 4090 samples are in a file", []),
+        ("DGX Spark with CUDA 13", ["DGX Spark"]),
+        ("it worked on a 3090", []),
+    ],
+)
+def test_gpus_of_a_sentence(text: str, names: list[str]) -> None:
+    assert gpu_names(text) == names
+
+
+@each_case(
+    ("text", "path", "value"),
+    [
+        (
+            (
+                'C:\\ai> python -c "import torch; print(torch.__version__, torch.cuda.get_device_name(0), '
+                'torch.cuda.is_available())"\n2.5.1+cu121 NVIDIA GeForce RTX 5060 Laptop GPU True'
+            ),
+            "stack.torch.version",
+            "2.5.1+cu121",
+        ),
+        (
+            (
+                "$ python -c \"import torch; print(f'torch {torch.__version__} cuda={torch.version.cuda}')\"\n"
+                "torch 2.6.0 cuda=12.4"
+            ),
+            "stack.torch.cuda",
+            "12.4",
+        ),
+        (">>> torch.version.cuda\n>>> torch.cuda.is_available()\nFalse", "stack.torch.cuda", "absent"),
+        (
+            "python3 -c 'import torch; print(torch.__version__, torch.cuda.device_count())'\n2.4.1+cu121 0",
+            "stack.cuda_available",
+            False,
+        ),
+        (">>> print('CUDA', torch.cuda.is_available())\nCUDA False", "stack.cuda_available", False),
+    ],
+)
+def test_printed_value(text: str, path: str, value: Any) -> None:
+    assert fact(parse_report(text), path) == value
+
+
+def test_the_name_of_a_printed_gpu_is_read_between_other_values() -> None:
+    command = (
+        '$ python -c "import torch; print(torch.__version__, torch.cuda.get_device_name(0), torch.version.cuda)"'
+    )
+    assert gpu_names(f"{command}\n2.5.1+cu121 NVIDIA GeForce RTX 5060 Laptop GPU 12.1") == [
+        "NVIDIA GeForce RTX 5060 Laptop GPU"
+    ]
+
+
+@each_case(
+    ("text", "requested"),
+    [
+        ("$ pip install torch==2.6.0 vllm==0.8.2", {"torch": "2.6.0", "vllm": "0.8.2"}),
+        ("uv pip install -U 'vllm[flashinfer]==0.10.2' --torch-backend=auto", {"vllm": "0.10.2"}),
+        ("  Using cached vllm-0.6.4.post1.tar.gz (3.1 MB)", {"vllm": "0.6.4.post1"}),
+        ("pip install vllm==0.8.0\npip install vllm==0.9.0", {"vllm": ""}),
+        ("flash-attn: not installed, I want to build 2.8.3", {"flash-attn": "2.8.3"}),
+        ("pip install -r requirements.txt", None),
+    ],
+)
+def test_requested_packages(text: str, requested: dict[str, str] | None) -> None:
+    assert parse_report(text).stack.requested.value == requested
+
+
+def test_the_index_of_an_install_command_names_the_build_of_torch() -> None:
+    command = "pip3 install torch torchvision --index-url https://download.pytorch.org/whl/"
+    assert fact(parse_report(command + "cu130"), "stack.torch.cuda") == "13.0"
+    assert fact(parse_report(command + "cpu"), "stack.torch.cuda") == "absent"
+    assert fact(parse_report(f"{command}cpu\n{command}cu130"), "stack.torch") == "unreadable"  # one was an attempt
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        (
+            (
+                "ii  libnvidia-compute-535:amd64  535.183.01-0ubuntu0.22.04.1  amd64  NVIDIA libcompute\n"
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024"
+            ),
+            "nvml-driver-library-mismatch",
+        ),
+        ("$ lsmod | grep nvidia\n$ uname -r\n6.8.0-79-generic", "driver-not-loaded"),
+        ("nvidia/550.144.03, 6.8.0-78-generic, x86_64: installed\n6.8.0-79-generic", "driver-not-loaded"),
+        ("\tKernel driver in use: nouveau\n\tKernel modules: nvidiafb, nouveau", "driver-not-loaded"),
+    ],
+)
+def test_state_of_the_driver(text: str, cause: str) -> None:
+    assert cause in causes(text)
+
+
+@each_case(
+    "text",
+    [
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\nlibcuda.so.535.183.01",
+        "$ lsmod | grep nvidia\nnvidia_uvm           2076672  0\nnvidia              61767680  2 nvidia_uvm",
+        "nvidia/550.144.03, 6.8.0-79-generic, x86_64: installed\n6.8.0-79-generic",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n/usr/local/cuda/compat/libcuda.so.575.57.08",
+    ],
+)
+def test_a_loaded_driver_is_not_reported(text: str) -> None:
+    assert causes(text) == set()
+
+
+START = "services:\n  llm:\n    image: vllm/vllm-openai:v0.9.2\n"
+PRINTED = '$ python3 -c "import torch; print(torch.cuda.is_available())"\nFalse\n'
+
+
+@each_case(
+    ("text", "is_reported"),
+    [
+        (START + PRINTED, True),
+        ("docker run --rm -it vllm/vllm-openai:v0.9.2 bash\n" + PRINTED, True),
+        (START + "    runtime: nvidia\n" + PRINTED, False),
+        (START + PRINTED.replace("False", "True"), False),
+        ("docker run --rm --gpus all -it vllm/vllm-openai:v0.9.2 bash\n" + PRINTED, False),
+    ],
+)
+def test_a_container_without_a_request_for_gpus(text: str, is_reported: bool) -> None:
+    assert ("DRV015" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
+
+
+@each_case(
+    ("text", "cuda"),
+    [
+        ("$ uname -m\naarch64\n$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "absent"),
+        ("PS C:\\x> pip list\nnumpy  2.1.3\ntorch  2.5.1\nWindows 11, RTX 3060", "absent"),
+        ("$ uname -m\naarch64\n$ pip freeze\nnumpy==2.1.3\ntorch==2.11.0\n", "unreadable"),
+        ("$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "unreadable"),
+        ("aarch64, torch.cuda.is_available() is True\n$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "unreadable"),
+    ],
+)
+def test_pypi_has_no_cuda_build_for_the_platform(text: str, cuda: str) -> None:
+    assert fact(parse_report(text), "stack.torch.cuda") == cuda
+
+
+def test_a_number_of_visible_devices_is_compared_only_with_a_complete_list() -> None:
+    printed = ">>> torch.cuda.get_device_name(0)\n'NVIDIA A40'\nCUDA_VISIBLE_DEVICES=1"
+    listed = "GPU 0: NVIDIA A40 (UUID: GPU-11111111-aaaa-bbbb-cccc-222222222222)\nCUDA_VISIBLE_DEVICES=1"
+    assert ("cuda-device-selection" in causes(printed), "cuda-device-selection" in causes(listed)) == (False, True)
+
+
+def test_a_remark_after_a_variable_is_no_part_of_it() -> None:
+    report = parse_report("CUDA_VISIBLE_DEVICES=-1     (system wide)")
+    assert report.machine.environment.value == {"CUDA_VISIBLE_DEVICES": "-1"}
