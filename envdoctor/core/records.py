@@ -283,6 +283,7 @@ class Stack(Record, frozen=True, kw_only=True):
     libstdcxx: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # highest GLIBCXX_
     # Packages that the install commands of a report name, with their pinned version or "".
     requested: Fact[dict[str, str]] = Fact(state="unreadable", source="none", note="not read")
+    dtype: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # of the command of a report
 
 
 class MissingFact(Record, frozen=True):

@@ -18,6 +18,7 @@ class TorchRelease(TableRow, frozen=True, kw_only=True):
     torch: str  # "2.9"
     latest: str  # "2.9.1"
     python: tuple[str, str] | None = None  # oldest and newest Python with wheels
+    pypi: str = ""  # CUDA version of PyPI's wheel for Linux on x86_64
 
 
 class KnownBuild(TableRow, frozen=True, kw_only=True):

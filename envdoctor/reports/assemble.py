@@ -24,10 +24,11 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
-from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM
-from envdoctor.knowledge.versions import major_minor
+from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM, torch_releases
+from envdoctor.knowledge.versions import major_minor, minor_of
 from envdoctor.reports.container_images import WITHOUT_GPUS
 from envdoctor.reports.gpus import compute_capability
+from envdoctor.reports.other_tools import NO_PCI_GPU
 from envdoctor.reports.section import Section, dotted_version, first_group
 
 NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
@@ -107,6 +108,7 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> 
         cuda_available=facts.fact("stack.cuda_available"),
         uses=known(uses, "report") if uses else NOT_IN_REPORT,
         requested=facts.fact("stack.requested"),
+        dtype=facts.fact("stack.dtype"),
     )
 
 
@@ -145,25 +147,41 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
 
 
 def _with_build_of_pypi(torch: Fact[TorchBuild], facts: MergedFacts, sections: list[Section]) -> Fact[TorchBuild]:
-    """A torch without local version in a list of pip is PyPI's, which has no CUDA for Windows, and had none for Arm.
+    """A torch without local version in a list of pip is PyPI's, whose CUDA version is known by release and platform.
 
     Those of conda, of NVIDIA and of PyTorch's index are known by other facts or by a local version.
     """
     build = torch.value
     version = (build.version.value or "") if build else ""
-    listed = any("torch" in section.distributions and "pip" in section.kind for section in sections)
+    lists = [section for section in sections if "torch" in section.distributions and "pip" in section.kind]
     unknown = build is not None and build.cuda.state == build.hip.state == "unreadable"
-    if not build or not listed or not unknown or not re.fullmatch(r"[\d.]+", version):
+    if not build or not lists or not unknown or not re.fullmatch(r"[\d.]+", version):
         return torch
-    if facts.fact("stack.kind").value == "conda" or facts.fact("stack.cuda_available").value is True:
+    if facts.fact("stack.kind").value == "conda":
         return torch
+    cuda = _cuda_of_pypi(version, facts, lists)
+    return replace(torch, value=replace(build, cuda=cuda)) if cuda else torch
+
+
+def _cuda_of_pypi(version: str, facts: MergedFacts, lists: list[Section]) -> Fact[str] | None:
+    """The CUDA version of PyPI's wheel: none for Windows, and for Arm up to torch 2.10."""
+    source = lists[0].source
     system = str(facts.fact("system.os").value or "").lower()
+    wsl = facts.fact("system.wsl").value is not None
     arm = facts.fact("system.architecture").value in ("aarch64", "arm64")
-    on_arm = arm and "mac" not in system and major_minor(version) <= LAST_CPU_BUILD_FOR_ARM
-    if not on_arm and not (system.startswith("windows") and facts.fact("system.wsl").value is None):
-        return torch
-    note = f"the wheel of torch {version} on PyPI for {'aarch64' if on_arm else 'Windows'} has no CUDA"
-    return replace(torch, value=replace(build, cuda=absent(build.version.source, note)))
+    works = facts.fact("stack.cuda_available").value is True
+    if system.startswith(("mac", "darwin")):
+        return None
+    if system.startswith("windows") and not wsl:
+        return None if works else absent(source, f"the wheel of torch {version} on PyPI for Windows has no CUDA")
+    if arm:
+        is_cpu = major_minor(version) <= LAST_CPU_BUILD_FOR_ARM and not works
+        return absent(source, f"the wheel of torch {version} on PyPI for aarch64 has no CUDA") if is_cpu else None
+    runtime = next((each.distributions[name].version for each in lists for name in each.distributions
+                    if name.startswith("nvidia-cuda-runtime")), "")  # fmt: skip
+    release = torch_releases().get(minor_of(version))
+    cuda = minor_of(runtime) if runtime else release.pypi if release else ""
+    return known(cuda, source, f"the wheel of torch {version} on PyPI") if cuda else None
 
 
 def _parse_local_version(local: str, source: str) -> dict[str, Fact[str]]:
@@ -193,6 +211,8 @@ def build_gpus(facts: MergedFacts) -> Fact[tuple[Gpu, ...]]:
         elsewhere = f"; elsewhere in the paste: {_summarize_gpus(gpu_lists[0])}" if gpu_lists else ""
         return absent(no_cuda.source, no_cuda.note + elsewhere)
     if not gpu_lists:
+        if no_device := next((fact for fact in list_facts if fact.note == NO_PCI_GPU), None):
+            return no_device
         if lost:
             return known((_lost_gpu(0, lost),), lost.source, lost.note)
         return error or next(iter(sorted(list_facts, key=lambda fact: fact.state)), NOT_IN_REPORT)

@@ -23,7 +23,8 @@ KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 
 # The start of a container, and how it requests GPUs.
 START = re.compile(
-    r"\b(?:docker|podman|nerdctl) (?:container )?run\b|^services:|^(?:apptainer|singularity) (?:exec|run|shell)\b"
+    r"\b(?:docker|podman|nerdctl) (?:container )?run\b|^services:"
+    r"|^kind: (?:Pod|Deployment|Job|StatefulSet)$|^(?:apptainer|singularity) (?:exec|run|shell)\b"
 )
 GPU_REQUEST = re.compile(
     r"--gpus\b|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia|runtime: \"?nvidia"
@@ -58,7 +59,17 @@ def parse_container_images(lines: list[Line]) -> Section | None:
             recorded = [_record_image(section, match[1], match[2]) for match in IMAGE.finditer(text)]
             if any(recorded) and in_field:
                 section.consumed.add(line.number)
+    sentences = [line.text for line in lines if not line.text.endswith(SMOKE_TESTS)]
+    named = {match[0]: match for text in sentences for match in IMAGE.finditer(text) if _is_known(match[1])}
+    if not section.distributions and "stack.torch.version" not in section.facts and len(named) == 1:
+        match = next(iter(named.values()))  # a sentence names the only image of the text
+        _record_image(section, match[1], match[2])
     return section if section.facts or section.distributions else None
+
+
+def _is_known(name: str) -> bool:
+    repository = public_repository(name)
+    return repository in (*TAGS, *VERL) or repository.startswith(KNOWN_PUBLISHERS)
 
 
 def _starts_without_gpus(lines: list[Line]) -> bool:
@@ -75,9 +86,9 @@ def _record_shm(section: Section, size: int) -> None:
 
 def _record_image(section: Section, name: str, tag: str) -> bool:
     """Record the facts of one image. Returns False if its publisher is not known."""
-    repository = public_repository(name)
-    if repository not in (*TAGS, *VERL) and not repository.startswith(KNOWN_PUBLISHERS):
+    if not _is_known(name):
         return False
+    repository = public_repository(name)
     note = f"of the image {name}:{tag}"[:90]
     if repository.startswith("rocm/"):
         section.set_absent("gpus", f"no NVIDIA GPU, but ROCm (image {name}:{tag}"[:90] + ")")

@@ -110,6 +110,13 @@ WANTED = re.compile(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]
 WANTED_VERSION = re.compile(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
 
 
+# The data type that a command or a configuration selects.
+DTYPE = re.compile(
+    r"(?<!kv-cache-)(?<!quant_)\bdtype[ =:]+[\"']?(?:torch\.)?\w|--(?:bf16|fp16)\b|\b(?:bf16|fp16)[ =:]+[Tt]rue"
+)
+BFLOAT16 = re.compile(r"\bdtype[ =:]+[\"']?(?:torch\.)?(?:bfloat16|bf16)\b|--bf16\b(?! [Ff]alse)|\bbf16[ =:]+[Tt]rue")
+
+
 def parse_install_commands(lines: list[Line]) -> Section | None:
     """Parse the packages that install commands name, and the build of torch that their index has.
 
@@ -139,8 +146,27 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
                 requested[name] = version or requested.get(name, "")
     requested = {name: "" if name in several else version for name, version in requested.items()}
     section.set_fact("stack.requested", requested or None)
+    if all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):
+        section.set_fact("stack.dtype", "bfloat16" if any(BFLOAT16.search(line.text) for line in lines) else None)
+    section.set_fact("stack.torch.version", requested.get("torch"), "from an install command")
+    _record_wheels(section, lines)
     _record_torch_build(section, builds, requested.get("torch", ""))
-    return section if section.facts else None
+    return section if section.facts or section.distributions else None
+
+
+WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")
+
+
+def _record_wheels(section: Section, lines: list[Line]) -> None:
+    """Wheels that the text names, `flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl`."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for line in lines:
+        for match in WHEEL.finditer(line.text.replace("%2B", "+")):
+            found.setdefault(distribution_name(match[1]), set()).add((match[2], match[0]))
+    for name, wheels in found.items():
+        version, wheel = next(iter(wheels))
+        if len(wheels) == 1 and name in KNOWN_PACKAGES and is_version(version):
+            section.add_distribution(name, version, wheel)
 
 
 def _requirements(arguments: str) -> list[tuple[str, str]]:
@@ -163,7 +189,7 @@ def _wanted_packages(text: str) -> list[tuple[str, str]]:
 
 def _record_torch_build(section: Section, builds: set[str], version: str) -> None:
     """The build of the only index of PyTorch that the commands name."""
-    if len(builds) != 1:
+    if len(builds) != 1:  # one of several was an attempt
         return
     build = builds.pop()
     note = f"installed from PyTorch's index {build}"

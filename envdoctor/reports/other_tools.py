@@ -134,15 +134,24 @@ def parse_device_lists(lines: list[Line]) -> Section | None:
     return section if section.gpus else None
 
 
+OTHER_DISPLAY = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller")
+NO_PCI_GPU = "lspci lists no NVIDIA GPU"
+
+
 def parse_lspci(lines: list[Line]) -> Section | None:
     """Parse `01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)`."""
     section = Section("lspci")
+    others = 0  # display controllers of other vendors below the command
     for line in lines:
+        others += bool(OTHER_DISPLAY.match(line.text)) and "NVIDIA" not in line.text
         match = PCI_DEVICE.match(line.text) if "NVIDIA Corporation" in line.text else None
         if match and is_gpu_name(match[1]):
             section.set_gpu_fact(len(section.gpus), "name", clean_name(match[1]))
             section.consumed.add(line.number)
-    return section if section.gpus else None
+    text = "\n".join(line.text for line in lines)
+    if others and "NVIDIA Corporation" not in text and re.search(r"\blspci\b", text):
+        section.set_absent("gpus", NO_PCI_GPU)
+    return section if section.gpus or section.facts else None
 
 
 def parse_comfyui_log(lines: list[Line]) -> Section | None:

@@ -213,7 +213,9 @@ def parse_pip_show(lines: list[Line]) -> Section | None:
     section = Section("pip show")
     name, name_line = "", 0
     for line in lines:
-        if line.key == "name" and re.fullmatch(r"[A-Za-z0-9][\w.-]{0,80}", line.value):
+        if command := SHOW_COMMAND.search(line.text):  # its output may be filtered: `pip show torch | grep Version`
+            name, name_line = command[1], line.number
+        elif line.key == "name" and re.fullmatch(r"[A-Za-z0-9][\w.-]{0,80}", line.value):
             name, name_line = line.value, line.number
         elif name and line.key == "version" and line.number - name_line < 4:
             if section.add_distribution(name, line.value.split(" ")[0]):
@@ -229,6 +231,7 @@ def parse_pip_show(lines: list[Line]) -> Section | None:
     return section if section.distributions else None
 
 
+SHOW_COMMAND = re.compile(r"\bpip\d? show ([A-Za-z][\w.-]{1,60})(?=\s*(?:$|\||2>|\)))")
 SHOW_KEYS = frozenset({
     "summary", "home-page", "author", "author-email", "license", "location", "requires", "required-by",
     "editable project location", "license-expression",

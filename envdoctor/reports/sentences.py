@@ -40,9 +40,10 @@ GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
-    | (?:nvidia\ )?a[2-6]000 | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4} | titan\ (?:rtx|xp?|v)
-    | (?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100|p100|p40|p4
-      |k80|m40|m60)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
+    | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
+    | (?:tesla\ )?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
+      |p100|p40|p4|k80|m40|m60)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
+    | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4}
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
 )
@@ -60,7 +61,7 @@ VERB = r"(?:(?:is|gives|returns|prints|still)\W+){0,2}"
 PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
-        ("driver.version", rf"(?i)\bdrivers?(?: version)?(?: is| was)?[ :=]+v?{DRIVER}{END}"),
+        ("driver.version", rf"(?i)\bdrivers?\b[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
         ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
         (
@@ -140,6 +141,7 @@ def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
     for match in GPU.finditer(clause):
         name = re.sub(r"(?i)^nvidia ", "", match[3]).replace("-", " ").strip()
         count = int(match[1] or match[4] or match[5] or NUMBERS.get((match[2] or "").lower(), 1))
+        name = "GB10" if name.lower() == "dgx spark" else name  # the name of its GPU
         yield re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])", " ", name), min(max(count, 1), MAX_GPUS)
     for match in BARE_GPU.finditer(clause):
         yield f"{'RTX' if match[1] >= '2' else 'GTX'} {match[1]}", 1

@@ -307,6 +307,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
     visible = (machine.environment.value or {}).get("CUDA_VISIBLE_DEVICES")
     return bool(
         machine.system.wsl.value
+        or "without a request for GPUs" in machine.system.container.note  # DRV015
         or len(switched) >= HGX_GPUS
         or _driver_is_too_old(machine, stack)
         or any(gpu.mig.value for gpu in gpus_of(machine))

