@@ -127,8 +127,8 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
 
 def _is_chosen_cpu_build(machine: Machine, stack: Stack) -> bool:
     """Whether a report has the build `+cpu` for Linux and x86_64, which only PyTorch's CPU index has."""
-    linux = bool(machine.system.wsl.value) or not is_windows(machine)
-    linux = linux and platform_of(machine) == "x86_64"
+    system = (machine.system.os.value or "windows").lower()  # PyPI's build for Windows has this name as well
+    linux = (bool(machine.system.wsl.value) or "windows" not in system) and platform_of(machine) == "x86_64"
     return is_reported(machine.gpus) and linux and "+cpu" in torch_version(stack)
 
 

@@ -67,7 +67,7 @@ def fact(report: Report, path: str) -> Any:
         ("wsl-form", "handwritten list", {
             "system.os": "Ubuntu 22.04", "system.kernel": "5.15.90.1-microsoft-standard-WSL2",
             "driver.version": "528.49",
-        }, ["GeForce RTX 3080 Ti"]),
+        }, ["GeForce RTX 3070"]),
         ("pip-already-satisfied", "pip install", {
             "stack.torch.version": "2.4.0+cu124", "stack.python_version": "3.10",
         }, []),
