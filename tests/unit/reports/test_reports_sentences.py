@@ -181,7 +181,7 @@ def test_a_loaded_driver_is_not_reported(text: str) -> None:
     assert causes(text) == set()
 
 
-START = "services:\n  llm:\n    image: vllm/vllm-openai:v0.9.2\n"
+START = "services:\n  llm:\n    image: registry.local/llm:1\n"
 PRINTED = '$ python3 -c "import torch; print(torch.cuda.is_available())"\nFalse\n'
 
 
@@ -189,14 +189,14 @@ PRINTED = '$ python3 -c "import torch; print(torch.cuda.is_available())"\nFalse\
     ("text", "is_reported"),
     [
         (START + PRINTED, True),
-        ("docker run --rm -it vllm/vllm-openai:v0.9.2 bash\n" + PRINTED, True),
+        ("docker run --rm -it registry.local/llm:1 bash\n" + PRINTED, True),
         (START + "    runtime: nvidia\n" + PRINTED, False),
         (START + PRINTED.replace("False", "True"), False),
-        ("docker run --rm --gpus all -it vllm/vllm-openai:v0.9.2 bash\n" + PRINTED, False),
+        ("docker run --rm --gpus all -it registry.local/llm:1 bash\n" + PRINTED, False),
     ],
 )
 def test_a_container_without_a_request_for_gpus(text: str, is_reported: bool) -> None:
-    assert ("container-no-gpu" in causes(text)) == is_reported
+    assert ("DRV015" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
 
 
 @each_case(
