@@ -82,7 +82,7 @@ class _Search:
     def paths(self) -> Iterator[str]:
         """The paths of the manifests, those of upper directories first."""
         count = 0
-        for folder, names, files in os.walk(self.target):
+        for folder, names, files in os.walk(self.target, onerror=self._report_error):
             depth = len(Path(folder).relative_to(self.target).parts)
             names[:] = sorted(name for name in names if self._is_searched(Path(folder, name), depth))
             self.entries += len(names) + len(files)
@@ -97,6 +97,16 @@ class _Search:
                     return
                 count += 1
                 yield str(Path(folder, name))
+
+    def _report_error(self, error: OSError) -> None:
+        """Refuse a directory that cannot be read; list one below it."""
+        if error.filename == self.target:
+            raise BadInput(
+                f"cannot read {self.target}: {error.strerror}",
+                expected="a readable directory",
+                hint="envdoctor audit requirements.txt",
+            ) from error
+        self.omitted.append(f"{error.filename}: {error.strerror}")
 
     def _is_searched(self, path: Path, depth: int) -> bool:
         if path.name in _SKIPPED_FOLDERS or path.is_symlink():

@@ -154,7 +154,7 @@ COMMANDS = (
 # The sections of `envdoctor --help` and their commands and groups of commands, in this order.
 HELP_SECTIONS = {
     "Start": ("quickstart",),
-    "Diagnose": ("check", "fix", "explain", "audit", "report", "archs", "abi", "rules"),
+    "Diagnose": ("check", "fix", "explain", "audit", "report", "archs", "abi", "rules", "gpus"),
     "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "export", "fetch"),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),

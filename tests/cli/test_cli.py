@@ -120,7 +120,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "unknown profile": (["install", "--profile", "gh20"], "'gh20'; did you mean 'gh200'?"),
     "unknown profile to show": (["profiles", "show", "cpus"], "did you mean 'cpu'?"),
     "unknown recipe": (["train", "srot"], "'srot'; did you mean 'sort'?"),
-    "unknown machine": (["check", "--machine", "gh200"], "unknown machine 'gh200'"),
+    "unknown machine": (["check", "--machine", "gh20"], "unknown machine or GPU 'gh20'"),
     "missing machine file": (["check", "--machine", "./none.json"], "cannot read none.json"),
     "not JSON": (["check", "--machine", "./text.json"], "is not JSON"),
     "JSON of another kind": (["check", "--machine", "./list.json"], "contains a JSON list"),

@@ -12,13 +12,13 @@ LETTER = "Hello, dear reader, this is a novel.\nIt was a dark night.\n"
 LOCK_HEAD = "# profile: mine\n# platform: x86_64-manylinux_2_31\n# python: 3.12\n# torch: 12.8\n# made: 2026-11-21\n"
 
 AUDITED = {
-    "requirements.txt": ("", "there is no requirement in requirements.txt"),
-    "comments.txt": ("\n# nothing yet\n--no-index\n", "there is no requirement in comments.txt (3 lines)"),
-    "letter.txt": (LETTER, "there is no requirement in letter.txt (2 lines)"),
-    "SETUP.md": ("", "there is no install step in SETUP.md"),
+    "requirements.txt": ("", "there is no requirement or install step in requirements.txt"),
+    "comments.txt": ("\n# nothing yet\n--no-index\n", "comments.txt has no known format (3 lines)"),
+    "letter.txt": (LETTER, "letter.txt has no known format (2 lines)"),
+    "SETUP.md": ("", "there is no requirement or install step in SETUP.md"),
     "prose.md": (
         "# Title\n\nNo command.\n\n```bash\necho hi\n```\n",
-        "there is no install step in prose.md (7 lines)",
+        "there is no requirement or install step in prose.md (7 lines)",
     ),
     "lock.txt": (LOCK_HEAD, "there is no package in lock.txt (5 lines)"),
 }

@@ -54,7 +54,7 @@ def test_pythonioencoding_is_not_passed_to_children(arguments: list[str], tmp_pa
 
 def test_other_characters_are_escaped(tmp_path: Path) -> None:
     done = shell(["check", "--machine", "мой"], "", tmp_path, PYTHONIOENCODING="ascii")
-    assert (done.returncode, b"unknown machine '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
+    assert (done.returncode, b"unknown machine or GPU '\\u043c\\u043e\\u0439'" in done.stderr) == (2, True)
 
 
 def test_sarif_names_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_every_format_reports_a_name_that_is_not_utf_8(form: str, tmp_path: Path
 
 def test_json_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     done = shell(["check", "--machine", "é", "--format", "json"], "", tmp_path, PYTHONIOENCODING="ascii")
-    assert json.loads(done.stdout)["error"]["message"] == "unknown machine 'é'"
+    assert json.loads(done.stdout)["error"]["message"] == "unknown machine or GPU 'é'"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -20,6 +20,7 @@ SCREENS = (
     "check --machine t4 --venv venv",
     "check --machine a100 --verbose",
     "check --venv missing",
+    "gpus",
     "explain DRV001",
     f"explain {ERROR}",
     "explain nothing-known",

@@ -90,9 +90,8 @@ def unknown_content(name: str, text: str) -> BadInput:
             expected=EXPECTED,
             hint=HINT,
         )
-    first = next((line.strip() for line in text.split("\n") if line.strip()), "")
-    shown = f": {first[:60]!r}" if first else ""
-    return BadInput(f"{name} has no known format{shown}", expected=EXPECTED, hint=HINT)
+    # Without a line of the file, which may be a link to a secret.
+    return BadInput(f"{name} has no known format ({len(text.splitlines())} lines)", expected=EXPECTED, hint=HINT)
 
 
 def _read_requirements(text: str, name: str, files: Files) -> Document:

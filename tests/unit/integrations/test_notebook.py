@@ -139,6 +139,7 @@ def test_the_state_of_the_kernel_does_not_change(outputs: Outputs) -> None:
     layers = {".".join(name.split(".")[:2]) for name in modules}
     assert {name for name in layers if name.startswith("envdoctor.")} == {
         "envdoctor.core", "envdoctor.integrations", "envdoctor.output", "envdoctor.pages", "envdoctor.commands",
+        "envdoctor.redact",
     }  # fmt: skip
     packages = {name.partition(".")[0] for name in modules} - {"envdoctor", "msgspec"} - TRACEBACK_PACKAGES
     assert packages <= set(sys.stdlib_module_names)

@@ -25,6 +25,8 @@ from support.sample_environments import (
 from envdoctor.binaries.coverage import TargetGpu, compute_coverage
 from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
 from envdoctor.commands.archs import ArchsReport, ScannedFile, UnreadableFile
+from envdoctor.commands.audit import AuditsResult
+from envdoctor.commands.audit_file import UnreadableFile as UnreadableManifest
 from envdoctor.core.records import KernelCode, ProbeResult, Verification
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
 from envdoctor.output.problems import KINDS, find_problems
@@ -235,7 +237,8 @@ def test_every_kind_occurs() -> None:
                        missing=(MissingDependency("version", "G", "", ""),)),
         ),
     )  # fmt: skip
-    assert {problem.kind for data in (*every, version) for problem in find_problems(data)} == set(KINDS)
+    unread = AuditsResult(audits=(), unreadable=(UnreadableManifest("a.lock", "is not TOML"),))
+    assert {problem.kind for data in (*every, version, unread) for problem in find_problems(data)} == set(KINDS)
 
 
 @pytest.fixture
