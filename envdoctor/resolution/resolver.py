@@ -129,7 +129,9 @@ class Resolver:
     ) -> dict[str, ResolvedPackage] | None:
         """One pass; None if it excluded a release and must be repeated."""
         bounds: dict[str, list[Bound]] = {}
-        for requirement in (*requirements, *constraints):
+        # A range that is stated again adds nothing, and a file can state it 50,000 times.
+        distinct = {(each.name, each.specifier): each for each in reversed((*requirements, *constraints))}
+        for requirement in reversed(distinct.values()):
             bound = Bound(requirement.specifier, "", requirement.line, requirement.text)
             bounds.setdefault(requirement.name, []).append(bound)
         pins_first = sorted(requirements, key=lambda requirement: not requirement.pin)
