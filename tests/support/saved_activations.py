@@ -1,8 +1,9 @@
 """Run by a stack's Python: bytes that autograd really saves, and parameters that transformers really makes.
 
-Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attention": ..., "checkpointing": ...,
-"lora": [...], "sequences": n, "length": n}, perhaps with "load_in_4bit": True or "int8", or "masked": false, or
-{"config": {...}, "count": true}; prints a JSON list of numbers, null where the CPU has not the GPU's kernel.
+Reads a JSON list on standard input, each {"config": {...}, "mode": ..., "attn_implementation": ...,
+"checkpointing": ..., "lora": [...], "sequences": n, "length": n}, perhaps with "load_in_4bit": True or "int8", or
+"masked": false, or {"config": {...}, "count": true}; prints a JSON list of numbers, null where the CPU has not the
+GPU's kernel.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def saved(case: dict[str, Any]) -> int | None:
 def _saved(case: dict[str, Any], sequences: int) -> int:
     """The bytes of activations that a forward pass of some sequences saves."""
     torch.manual_seed(0)
-    model = make(case["config"], case["attention"]).to(DTYPES[case["mode"]])
+    model = make(case["config"], case["attn_implementation"]).to(DTYPES[case["mode"]])
     if case.get("quantization"):
         model = quantized(model, case["quantization"])
     model.train()

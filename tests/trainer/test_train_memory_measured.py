@@ -128,10 +128,11 @@ def test_activations_match_autograd(stack_python: Path) -> None:
                 if measured is None:
                     continue
             lora = "" if not case["lora"] else "all" if case["lora"] == ["all-linear"] else "attention"
-            half = MicroBatch(case["sequences"] // 2, 0, case["length"], case["mode"], case["attention"],
+            half = MicroBatch(case["sequences"] // 2, 0, case["length"], case["mode"], case["attn_implementation"],
                         case["checkpointing"], lora, masked=case.get("masked", True))  # fmt: skip
             ratio = stored_activations(parse_config(case["config"]), half) / measured
-            print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} {case['attention']:6} "
+            print(f"{name_of(python):16} {case['config']['model_type']:8} {case['mode']:9} "
+                  f"{case['attn_implementation']:6} "
                   f"{'checkpointing' if case['checkpointing'] else '':14}{lora:10} {ratio:.3f}")  # fmt: skip
             assert ratio == pytest.approx(1, abs=0.1), (name_of(python), case)
     assert unmasked >= 2, "no stack has the SDPA kernel without a mask"
