@@ -157,10 +157,13 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
 WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")
 
 
+REFUSED_WHEEL = "is not a supported wheel on this platform"  # pip installed nothing
+
+
 def _record_wheels(section: Section, lines: list[Line]) -> None:
     """Wheels that the text names, `flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl`."""
     found: dict[str, set[tuple[str, str]]] = {}
-    for line in lines:
+    for line in (line for line in lines if REFUSED_WHEEL not in line.text):
         for match in WHEEL.finditer(line.text.replace("%2B", "+")):
             found.setdefault(distribution_name(match[1]), set()).add((match[2], match[0]))
     for name, wheels in found.items():
