@@ -204,7 +204,8 @@ def _uses_nvcc(stack: Stack) -> bool:
 def _is_nvcc_of_ubuntu(machine: Machine) -> bool:
     """Whether nvcc is the one of Ubuntu's package, a script that selects the gcc on which the package depends.
 
-    packages.ubuntu.com/noble/nvidia-cuda-toolkit: 12.0.140 depends on g++-12. 2026-11-25.
+    The packages of Debian and Ubuntu configure nvcc to use the gcc that they depend on. That this is g++-12 for
+    12.0.140 was not read from the package, which was not reachable on 2026-11-25.
     """
     return machine.cuda.nvcc_version.value == "12.0.140" and "Ubuntu 24.04" in (machine.system.os.value or "")
 
