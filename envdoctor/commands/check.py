@@ -19,7 +19,7 @@ from envdoctor.core.decoding import open_input, write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
 from envdoctor.core.record import Record
-from envdoctor.core.records import Choice, Finding, Machine, ReportCoverage, Stack
+from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.find import EnvironmentSelection, find_environment
@@ -30,6 +30,7 @@ from envdoctor.install.remedy_plan import is_automatic
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import choose, read_candidates
+from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import FINDING_PREFIX, unused_gpu
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.torch_build import has_code_for_every_gpu

@@ -22,7 +22,7 @@ from envdoctor.core.options import (
 )
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
-from envdoctor.core.records import Choice, Machine
+from envdoctor.core.records import Machine
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths, check_replaceable, read_install_record
@@ -38,6 +38,7 @@ from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
+from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.profiles.variables import require_consent
 

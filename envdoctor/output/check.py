@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from envdoctor.commands.check import CheckResult, RuleFilter
-from envdoctor.core.records import Choice, Finding, ReportCoverage
+from envdoctor.core.records import Finding, ReportCoverage
 from envdoctor.output.check_status import Status, status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.display import display
@@ -15,6 +15,7 @@ from envdoctor.output.findings import finding_lines
 from envdoctor.output.machine import machine_tables
 from envdoctor.output.text import Part, Text, command, count, indent
 from envdoctor.profiles import violation_texts
+from envdoctor.profiles.choice import Choice
 
 DECISIVE = ("driver", "GPU", "packages")  # a check without these facts gives no verdict
 UNREAD_SHOWN = 5  # lines of a report; --verbose shows all

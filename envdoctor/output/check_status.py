@@ -9,11 +9,12 @@ import msgspec
 
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.record import Record
-from envdoctor.core.records import Candidate, Choice, Condition, Fact, Gpu, Machine, Stack
+from envdoctor.core.records import Fact, Gpu, Machine, Stack
 from envdoctor.output.machine import gib
 from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
 from envdoctor.profiles import advice, violations
+from envdoctor.profiles.choice import Candidate, Choice, Condition
 from envdoctor.profiles.unused_gpu import FINDING_PREFIX, nearest_candidate, needs_gpu, unmet_conditions
 from envdoctor.rules import RULES
 from envdoctor.verify.status import VerificationStatus, describe_benchmark, describe_verification

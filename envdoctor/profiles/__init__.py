@@ -12,11 +12,12 @@ from typing import TypeVar
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from envdoctor.core.records import Candidate, Choice, Condition, Fact, Filesystem, Gpu, Machine
+from envdoctor.core.records import Fact, Filesystem, Gpu, Machine
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.torch_builds import known_build
+from envdoctor.profiles.choice import Candidate, Choice, Condition
 from envdoctor.profiles.files import (
     ListedProfile,
     list_profiles,

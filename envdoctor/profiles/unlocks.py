@@ -7,7 +7,7 @@ from typing import Literal
 
 from packaging.version import Version
 
-from envdoctor.core.records import Candidate, Condition, Unlock
+from envdoctor.profiles.choice import Candidate, Condition, Unlock
 
 DISK, GLIBC, DRIVER, DRIVER_OF_STACK = "disk", "glibc", "driver", "driver for this stack"
 Change = Literal["driver", "disk", "glibc"]

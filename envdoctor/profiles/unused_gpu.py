@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from envdoctor.core.records import Candidate, Choice, Condition, Evidence, Finding, Machine
+from envdoctor.core.records import Evidence, Finding, Machine
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.profiles.choice import Candidate, Choice, Condition
 
 GPUS = "GPUs"  # the condition of every profile that needs a GPU
 FINDING_PREFIX = "PROFILE-"

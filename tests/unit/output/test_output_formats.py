@@ -16,13 +16,14 @@ from envdoctor.commands.profiles import ProfileList
 from envdoctor.commands.resolve import ProfileResolution, ResolveResult
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.record import Record
-from envdoctor.core.records import Choice, Evidence, Finding, ProbeResult, Verification
+from envdoctor.core.records import Evidence, Finding, ProbeResult, Verification
 from envdoctor.core.remedies import steps
 from envdoctor.core.results import CommandResult
 from envdoctor.explain import Cause, Explanation
 from envdoctor.locking.lock import Lock
 from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.output.github import annotation, to_github
+from envdoctor.profiles.choice import Choice
 from envdoctor.rules import RULES, evaluate
 
 WORST = Finding(

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from envdoctor.commands.check import CheckRequest, run
-from envdoctor.core.records import Choice, Filesystem, Machine, known
+from envdoctor.core.records import Filesystem, Machine, known
 from envdoctor.machine.recorded import override, read_recorded
 from envdoctor.profiles import choose, read_profile, read_profiles
+from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import unused_gpu
 
 GIB = 1 << 30
