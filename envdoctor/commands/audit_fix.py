@@ -79,7 +79,8 @@ def write_corrections(
     """Write what uv solved. Returns the paths of the files, and notes on what they do not contain.
 
     A guide becomes a patch; other files are written as they are, with other versions. `file_text` extracts the file
-    from the guide that installs it. The corrected text is written only if it has fewer problems.
+    from the guide that installs it. The corrected text is written only if it has fewer problems, and never for a text
+    without problems.
     """
     usable = [each for each in solved if each.state != "conflict"]
     written: list[str] = []
@@ -95,8 +96,11 @@ def write_corrections(
             written.append(str(profile))
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
     corrected = write_back(guide, sets)
-    if usable and corrected.text != guide:
-        if _problems(audit_again(corrected.text)) < _problems(audit_again(guide)):
+    problems = _problems(audit_again(guide))
+    if not problems and len(usable) == len(solved):
+        notes.append(f"nothing to correct in {source.name}: it has no errors or warnings")
+    elif problems and corrected.text != guide:
+        if _problems(audit_again(corrected.text)) < problems:
             path = _write_text(source, file_text(guide), file_text(corrected.text), folder)
             written.append(str(path))
             notes += [f"{pin} has no place in {source.name}: add it" for pin in corrected.missing]

@@ -208,6 +208,16 @@ def test_fix_writes_the_format_that_it_read(name: str, tmp_path: Path, index: Re
     assert envdoctor("audit", f"again/{name}", home=tmp_path).returncode == 0
 
 
+@each_case("text", ["vllm==0.10.2\ntransformers==4.57.1\n", "vllm==0.10.2\ntransformers<5\n"])
+def test_fix_of_a_file_without_problems_corrects_nothing(
+    text: str, tmp_path_factory: pytest.TempPathFactory, index: ReleaseIndex
+) -> None:
+    data = fix(index, tmp_path_factory.mktemp("sound"), "requirements.txt", text)
+    assert data["findings"] == []
+    assert data["notes"] == ["nothing to correct in requirements.txt: it has no errors or warnings"]
+    assert not [name for name in data["written"] if ".fixed." in name]
+
+
 def test_fix_of_an_image_proposes_no_torch(tmp_path: Path, index: ReleaseIndex) -> None:
     image = "FROM nvcr.io/nvidia/pytorch:25.08-py3\nRUN pip install trl==0.23.1 transformers\n"
     (solved,) = fix(index, tmp_path, "Dockerfile", image)["sets"]
