@@ -120,10 +120,16 @@ def _requirement_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _is_requirements(text: str) -> bool:
-    """Whether all lines are requirements or options."""
+    """Whether all lines are requirements or options.
+
+    A version can be a placeholder, as in `vllm==VERSION`. The `=` of a setting is no operator of a requirement.
+    """
     lines = _requirement_lines(text)
     has_options = re.search(r"^\s*-(?:r|c|e|i|-requirement|-constraint|-index-url)\b", text, re.MULTILINE)
-    return bool(lines or has_options) and all(parse_install_requirement(line, number) for number, line in lines)
+    parsed = [parse_install_requirement(line, number) for number, line in lines]
+    if any(each is None or re.match(r"=(?!=)", each.specifier) for each in parsed):
+        return False
+    return bool(has_options) or any(each and (each.has_valid_specifier or "$" in each.specifier) for each in parsed)
 
 
 def _read_package_table(text: str, name: str, files: Files) -> Document:  # noqa: ARG001

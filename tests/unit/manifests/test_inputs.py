@@ -85,9 +85,14 @@ REJECTED = {
     "requirements.txt": ("torch==2.8.0\n!!! not a requirement\n", "requirements.txt, line 2: "),
     "pylock.toml": ('lock-version = "1.0"\npackages = [{name = "torch", version = "x y"}]\n', "pylock.toml: "),
     "prose.txt": ("This text installs nothing at all.\n", "has no known format"),
+    "settings.txt": ("colour = red\n", "has no known format"),
+    "mixed.txt": ("torch==2.8.0\ncolour = red\n", "has no known format"),
+    "comparison.txt": ("colour == red\n", "has no known format"),
+    ".env": ("COLOUR=red\n", "has no known format"),
     "main.c": ("int main(void) {\n  return 0;\n}\n", "has no known format"),
     "run.log": ("step 1\nTraceback (most recent call last):\n  x\nValueError: y\n", "is an error text or a log"),
     "web.txt": ("flask==3.0.0\ngunicorn\n", "nothing in "),
+    "pyproject.toml": ('[project]\nname = "web"\nversion = "1"\ndependencies = ["flask==3.0.0"]\n', "nothing in "),
     "empty.txt": ("# later\n", "there is no requirement or install step in empty.txt (1 lines)"),
     "base.Dockerfile": ("FROM example.org/base:1\nCOPY . /app\n", "nothing in "),
     "all.sh": ("pip install -r missing.txt\n", "missing.txt (line 1): not found"),
@@ -102,6 +107,14 @@ def test_unknown_and_undecided_content_is_an_error(name: str, tmp_path_factory: 
     assert message in raised.value.message
     assert raised.value.expected
     assert raised.value.hint
+
+
+def test_a_hook_skips_files_of_unknown_packages(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("flask==3.0.0\n")
+    (tmp_path / "pyproject.toml").write_text(REJECTED["pyproject.toml"][0])
+    targets = tuple(str(tmp_path / name) for name in ("requirements.txt", "pyproject.toml"))
+    done = run(AuditRequest(targets=targets, skip_empty=True))
+    assert (done.exit_code, done.data.audits, done.data.skipped) == (0, (), targets)
 
 
 def test_included_files_are_read_from_disk(tmp_path: Path) -> None:
