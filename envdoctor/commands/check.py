@@ -54,7 +54,7 @@ NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not d
 # A warning that reports a failure.
 FAILURE = (
     r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
-    r"|devices to be zero"
+    r"|devices to be zero|Invoking ptxas"
 )
 TEXT_PREFIX = "TEXT-"
 CAUSE_PREFIX = f"^(?:{TEXT_PREFIX}|{FINDING_PREFIX})"  # of findings that are not the result of a rule

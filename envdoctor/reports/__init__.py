@@ -46,7 +46,7 @@ from envdoctor.reports.package_lists import (
 from envdoctor.reports.preprocess import clean_text, extract_command, split_lines
 from envdoctor.reports.python_output import parse_python_output
 from envdoctor.reports.section import Line, Section
-from envdoctor.reports.sentences import parse_sentences
+from envdoctor.reports.sentences import find_failing_libraries, parse_sentences
 from envdoctor.reports.several import SingleReport, separate_reports
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
@@ -196,7 +196,7 @@ def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:
     of_reports = {LIBRARY_OF_REPORT[section.kind] for section in sections if section.kind in LIBRARY_OF_REPORT}
     facts = (section.facts.get("stack.requested") for section in sections)
     requested = {name for fact in facts if fact for name in fact.value or ()}
-    return tuple(sorted({*find_libraries_in_use(log), *of_reports, *requested}))
+    return tuple(sorted({*find_libraries_in_use(log), *find_failing_libraries(log), *of_reports, *requested}))
 
 
 def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section], omitted: set[int]) -> str:

@@ -85,6 +85,26 @@ SYSTEM = re.compile(
 )
 
 
+# A sentence or a title about a library that fails: `vllm does not start on my two P100s`.
+LIBRARY = r"(?P<library>vllm|sglang|flash[-_ ]?att(?:ention|n)(?:[-_ ]?2)?)"
+FAILS = (
+    r"(?:(?:does ?n[o']t|do ?n[o']t|do not|can ?not|can't|will not|won't|refuses to|fails to|never) (?:even )?"
+    r"(?:start|run|work|load|launch|boot|come up|initiali[sz]e)|(?:crash|fail)(?:s|ed|ing|es)\b"
+    r"|not (?:working|starting)|is (?:not working|broken))"
+)
+FAILING_LIBRARY = re.compile(
+    rf"(?i)(?<![\w./-]){LIBRARY}(?:\s(?:server|serve|engine|\d[\w.]*))?\s{FAILS}"
+    rf"|(?:cannot|can't|can not|unable to|fail(?:s|ed)? to) (?:run|start|use|launch|serve with)\s"
+    rf"{LIBRARY.replace('library', 'object')}(?![\w./-])"
+)
+
+
+def find_failing_libraries(text: str) -> tuple[str, ...]:
+    """The libraries that fail on the machine of the report, from sentences; their versions may be unknown."""
+    names = [match["library"] or match["object"] for match in FAILING_LIBRARY.finditer(text)]
+    return tuple(name.lower() if name.lower() in ("vllm", "sglang") else "flash-attn" for name in names)
+
+
 def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
     """Parse facts in the sentences of the lines that no other parser consumed."""
     section = Section("sentences")

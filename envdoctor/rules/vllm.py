@@ -88,6 +88,8 @@ def _releases_for(violations: list[Violation]) -> Iterator[tuple[str, str]]:
         yield from ((violation.requirer, release) for release in releases[:1])
 
 
+# The model runner refuses older GPUs: "SGLang only supports sm75 and above".
+LEAST_OF_SGLANG = (7, 5)
 # Read from vllm/_C.abi3.so of PyPI's wheels: no code for 12.0 in 0.9.0 and 0.9.1, 0.9.2 has it for some kernels
 # (github.com/vllm-project/vllm/issues/20748).
 FIRST_WITH_SM_120 = "0.9.2"
@@ -146,11 +148,12 @@ def _possible_releases(torch: str) -> tuple[str, ...]:
 
 @rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library")
 def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The GPU's compute capability is below the minimum of vLLM or FlashAttention; no build of them supports it.
+    """The GPU's compute capability is below the minimum of vLLM, SGLang or FlashAttention; no build supports it.
 
-    vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support Volta), FlashAttention 2
-    needs 8.0, FlashAttention 3 Hopper. vLLM selects another attention backend automatically; transformers with
-    `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs or newer`.
+    vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support Volta), SGLang 7.5,
+    FlashAttention 2 needs 8.0, FlashAttention 3 Hopper. vLLM selects another attention backend automatically;
+    transformers with `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs
+    or newer`. A report that states that one of them fails needs no version of it.
 
     Fix: use another engine (llama.cpp, exllamav2) or GPU; for attention use `sdpa`, or in vLLM TRITON_ATTN or
     XFORMERS.
@@ -162,13 +165,17 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     versions = versions_of(stack)
     below = [(gpu, capability) for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
     newest = max((capability for _, capability in below), default=(99, 0))
+    used_without_version = "flash-attn" not in versions and bool(first_in_use(stack, "flash-attn"))
+    flash_attn_2 = used_without_version or satisfies(versions.get("flash-attn", ""), ">=2")
+    if first_in_use(stack, "sglang") and newest < LEAST_OF_SGLANG:
+        yield _too_old(machine, stack, below[0][0], "SGLang", LEAST_OF_SGLANG, on_all_gpus=True)
     if first_in_use(stack, "vllm"):
         least = (7, 5) if satisfies(versions.get("vllm", "0"), ">=0.20") else LEAST_OF_VLLM
         for gpu, capability in below:
             if capability < least:
                 yield _too_old(machine, stack, gpu, "vLLM", least, on_all_gpus=newest < least)
                 break
-    if satisfies(versions.get("flash-attn", ""), ">=2") and newest < (8, 0):
+    if flash_attn_2 and newest < (8, 0):
         yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), on_all_gpus=False)
     if satisfies(versions.get("flash-attn-3", ""), ">0.0.0") and (newest < (8, 0) or newest[0] >= 10) and below:
         yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), on_all_gpus=False)
@@ -179,14 +186,15 @@ def _too_old(
 ) -> Problem:
     needs = f"{least[0]}.{least[1]}" if library != "FlashAttention 3" else "9.0 (Hopper)"
     fix = {
-        "vLLM": "Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no vLLM wheel supports it.",
+        name: f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {name} wheel supports it."
+        for name in ("vLLM", "SGLang")
     }.get(library, 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.')
     return Problem(
         "error" if on_all_gpus else "warning",
         f"{library} needs compute capability {needs}; {gpu_label(gpu)} has {gpu.compute_capability.value}",
         (
             Evidence(f"GPU {gpu.index}", gpu_label(gpu), machine.gpus.source),
-            *version_evidence(stack, "vllm", "flash-attn"),
+            *version_evidence(stack, "vllm", "sglang", "flash-attn"),
         ),
         fix,
         steps("nvidia-smi --query-gpu=index,name,compute_cap --format=csv"),
