@@ -30,6 +30,7 @@ from envdoctor.export import FORMS
 from envdoctor.integrations.tools import TOOLS, input_schema
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
+from envdoctor.manifests.rules import audit_rules
 from envdoctor.output.schema import NAMES as SCHEMA_NAMES
 from envdoctor.profiles import choose, read_profiles
 from envdoctor.rules import RULES, documentation
@@ -44,7 +45,7 @@ COMMON = {field.name for field in fields(CommonOptions)}  # parameters of every 
 
 def rules_page() -> str:
     """docs/rules.md: every rule and every cause."""
-    return documentation.rules_page()
+    return documentation.rules_page(audit_rules())
 
 
 def commands_page() -> str:

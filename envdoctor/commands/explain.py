@@ -6,9 +6,9 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from envdoctor.core.decoding import MAX_FILE_BYTES, open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
@@ -21,6 +21,9 @@ from envdoctor.environment.select import select_stack
 from envdoctor.explain import explain
 from envdoctor.explain.documentation import find_documentation
 from envdoctor.machine.select import select_machine
+
+if TYPE_CHECKING:
+    from envdoctor.rules.registry import Rule
 
 LOG_SUFFIXES = (".log", ".txt", ".out", ".err")
 # Files that name packages. Their text has no error; `audit` examines them.
@@ -54,7 +57,7 @@ class ExplainRequest(Record, frozen=True, kw_only=True):
 
 def run(request: ExplainRequest) -> CommandResult:
     """Explain an error text or log, or return the documentation of a rule or cause."""
-    if documentation := find_documentation(request.text):
+    if documentation := find_documentation(request.text, _audit_rules):
         return CommandResult(documentation)
     stack = select_stack(request.venv, request.python)
     # A named environment is on this machine, so its errors are judged with this machine's facts.
@@ -78,6 +81,12 @@ def run(request: ExplainRequest) -> CommandResult:
             hint=f"envdoctor check --from-report {shlex.quote(request.text)}",
         )
     return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
+
+
+def _audit_rules() -> Mapping[str, Rule]:
+    from envdoctor.manifests.rules import audit_rules  # takes time to import
+
+    return audit_rules()
 
 
 def _pin(machine: Machine, stack: Stack | None, findings: Sequence[Finding]) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
+from envdoctor.manifests.rules import audit_rules
 from envdoctor.rules import RULES
 
 
@@ -14,7 +15,7 @@ class RuleSummary(Record, frozen=True):
     title: str
     cause: str
     summary: str
-    stack: bool  # the rule needs an environment, not only the machine
+    stack: bool  # the rule needs an environment, not only the machine or a manifest
 
 
 class RuleList(Record, frozen=True):
@@ -42,7 +43,7 @@ def run(_request: RulesRequest) -> CommandResult:
                     summary=rule.documentation.split("\n\n")[0].replace("\n", " "),
                     stack=rule.needs_environment,
                 )
-                for rule in sorted(RULES.values(), key=lambda rule: rule.id)
+                for rule in sorted((RULES | audit_rules()).values(), key=lambda rule: rule.id)
             )
         )
     )

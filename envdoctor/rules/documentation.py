@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from envdoctor.core.remedies import command_lines, either
 from envdoctor.knowledge.causes import CauseText, causes
@@ -13,17 +14,28 @@ from envdoctor.rules.registry import Rule
 
 INTRODUCTION = """# Rules and causes
 
-The rules of `envdoctor check`, and the causes that `envdoctor check` and `envdoctor explain` report.
+The rules of `envdoctor check` and `envdoctor audit`, and the causes that `envdoctor check` and `envdoctor explain`
+report.
 This page is generated: `python docs/generate.py`. `envdoctor explain RULE-ID` and `envdoctor explain CAUSE`
 print the same texts.
 """
 
 
-def rules_page() -> str:
-    """The page in Markdown: the rules by family, then the causes."""
+_SUBJECTS = {
+    "machine": "machine",
+    "environment": "machine and environment",
+    "guide": "guides and manifests",
+    "directory": "the files of a directory",
+}
+
+
+def rules_page(audit_rules: Mapping[str, Rule]) -> str:
+    """The page in Markdown: the rules by family, those of `envdoctor audit`, then the causes."""
     parts = [INTRODUCTION, f"## Rules\n\n{len(RULES)} rules. A rule without a problem reports nothing.\n"]
     for family, rules in rule_families().items():
         parts += [f"### {family}\n", *(rule_section(rule) for rule in rules)]
+    parts.append(f"## Rules of audit\n\n{len(audit_rules)} rules of `envdoctor audit`.\n")
+    parts += map(rule_section, audit_rules.values())
     parts.append(f"## Causes\n\n{len(causes())} causes.\n")
     parts += [_cause_section(cause) for cause in causes().values()]
     return "\n".join(parts)
@@ -42,11 +54,11 @@ def rule_section(rule: Rule) -> str:
     text, urls = split_references(rule.documentation)
     if rule.url and rule.url not in urls:
         urls.insert(0, rule.url)
-    subjects = "machine and environment" if rule.needs_environment else "machine"
     references = "".join(f"- <{url}>\n" for url in urls)
     return (
         f"#### {rule.id} {rule.title}\n\n"
-        f"Cause: [`{rule.cause}`](#{rule.cause}). Severity: {', '.join(rule.severities)}. Checks: {subjects}.\n\n"
+        f"Cause: [`{rule.cause}`](#{rule.cause}). Severity: {', '.join(rule.severities)}. "
+        f"Checks: {_SUBJECTS[rule.kind]}.\n\n"
         f"{text}\n" + (f"\n{references}" if urls else "")
     )
 

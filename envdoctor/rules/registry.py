@@ -27,8 +27,9 @@ from envdoctor.core.records import (
 )
 from envdoctor.core.remedies import Remedy
 
-# The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide.
-Kind = Literal["machine", "environment", "guide"]
+# The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide or manifest; the
+# files of a directory.
+Kind = Literal["machine", "environment", "guide", "directory"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
 # Names and abbreviations in titles, whose spelling a function's name cannot have.
 SPELLINGS = (
@@ -43,7 +44,8 @@ LINE_LENGTH = 116  # characters of a line of documentation
 class Problem(Record, frozen=True):
     """One problem that a rule found, with its severity and its fix.
 
-    `line` is the line of a guide. `cause` and `url` replace those of the rule where they are given.
+    `line` is the line of a guide, and `file` a file of a directory. `cause` and `url` replace those of the rule where
+    they are given.
     """
 
     status: Status
@@ -54,9 +56,10 @@ class Problem(Record, frozen=True):
     line: int = 0
     cause: str = ""
     url: str = ""
+    file: str = ""
 
 
-Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack) or (guide), by the rule's kind
+Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack), (guide) or (documents), by its kind
 
 
 class Rule(Record, frozen=True):
@@ -108,6 +111,7 @@ class NotReadableError(Exception):
 
 RULES: dict[str, Rule] = {}  # of machines and environments
 GUIDE_RULES: dict[str, Rule] = {}
+DIRECTORY_RULES: dict[str, Rule] = {}
 
 
 def rule(
@@ -120,10 +124,10 @@ def rule(
     severities = (severity,) if isinstance(severity, str) else tuple(sorted(severity, key=SEVERITIES.index))
 
     def register(check: Check) -> Check:
-        if identifier in RULES or identifier in GUIDE_RULES:
+        if any(identifier in rules for rules in (RULES, GUIDE_RULES, DIRECTORY_RULES)):
             raise ValueError(f"rule {identifier} is registered twice")
         address = next(iter((check.__doc__ or "").partition("References:")[2].split()), "") if url is None else url
-        rules = GUIDE_RULES if kind == "guide" else RULES
+        rules = {"guide": GUIDE_RULES, "directory": DIRECTORY_RULES}.get(kind, RULES)
         rules[identifier] = Rule(identifier, kind, severities, cause, address, check)
         return check
 
@@ -206,4 +210,5 @@ def _finding(rule: Rule, problem: Problem) -> Finding:
         problem.remedies,
         problem.url or rule.url,
         problem.line,
+        problem.file,
     )

@@ -11,8 +11,8 @@ from envdoctor.knowledge.versions import major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.inputs.records import Document
+from envdoctor.rules.registry import DIRECTORY_RULES, Problem, rule, run_rule
 
-ID = "RUN090"
 # Packages whose versions decide whether a stack works. Others differ between manifests on purpose.
 _COMPARED = (
     "torch", "torchvision", "torchaudio", "triton", "vllm", "sglang", "transformers", "trl", "peft", "accelerate",
@@ -41,11 +41,32 @@ class _Statement(NamedTuple):
 
 def compare_documents(documents: Sequence[NamedDocument]) -> tuple[Finding, ...]:
     """The packages that two files of a directory name in versions that exclude each other."""
-    findings = [finding for name in _COMPARED for finding in _compare(name, documents)]
+    findings = [finding for each in DIRECTORY_RULES.values() for finding in run_rule(each, documents)]
     return tuple({finding.message: finding for finding in findings}.values())
 
 
-def _compare(name: str, documents: Sequence[NamedDocument]) -> Iterator[Finding]:
+@rule(
+    "RUN090",
+    kind="directory",
+    severity=("error", "warning"),
+    cause="dependency-pin-violated",
+    url="https://packaging.python.org/en/latest/specifications/version-specifiers/",
+)
+def files_contradict_each_other(documents: Sequence[NamedDocument]) -> Iterator[Problem]:
+    """Two files of a directory name versions of a package that exclude each other.
+
+    The lock of a project and its Dockerfile then create different environments, and the tests run with another stack
+    than the training. Two different pins are a warning. A pin outside the range of another file is an error. The rule
+    compares the packages that decide whether a stack works, such as torch, vllm and transformers. It does not compare
+    guides, notebooks, workflows, and files with several environments.
+
+    Use one version of the package in both files.
+    """
+    for name in _COMPARED:
+        yield from _compare(name, documents)
+
+
+def _compare(name: str, documents: Sequence[NamedDocument]) -> Iterator[Problem]:
     statements = [each for document in documents for each in _statements(document, name)]
     exact = [each for each in statements if each.version]
     for first, second in combinations(exact, 2):
@@ -80,13 +101,11 @@ def _requested(named: NamedDocument, name: str) -> Iterator[_Statement]:
                 yield _Statement(named.name, each.line, each.pin, "" if each.pin else each.specifier)
 
 
-def _difference(name: str, first: _Statement, second: _Statement) -> Finding:
-    """The finding is at the second file."""
+def _difference(name: str, first: _Statement, second: _Statement) -> Problem:
+    """The problem is at the second file."""
     stated = f"{name} {first.version}" if first.version else f"{name}{first.specifier}"
     is_minor = not first.version or major_minor(first.version) != major_minor(second.version)
-    return Finding(
-        ID,
-        "dependency-pin-violated",
+    return Problem(
         "error" if not first.version else "warning",
         f"{second.file} has {name} {second.version}, but {first.file} has {stated}",
         (_evidence(name, first), _evidence(name, second)),

@@ -8,6 +8,7 @@ from support.cases import each_case
 from support.guide_cases import ARM, FAULTS, INDEX, Fault, sh
 from support.recorded_results import assert_as_recorded
 
+from envdoctor.commands import explain
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.causes import causes
 from envdoctor.machine.recorded import read_recorded
@@ -39,6 +40,14 @@ def test_each_rule_has_a_fault_and_a_known_cause() -> None:
     assert {fault.id for fault in FAULTS} == set(GUIDE_RULES)
     assert {rule.cause for rule in GUIDE_RULES.values()} | {fault.cause for fault in FAULTS} <= set(causes())
     assert all(rule.check.__doc__ for rule in GUIDE_RULES.values())
+
+
+@each_case("identifier", [*GUIDE_RULES, "RUN090"])
+def test_each_rule_is_explained(identifier: str) -> None:
+    documentation = explain.run(explain.ExplainRequest(text=identifier)).data
+    assert (documentation.id, documentation.cause in causes()) == (identifier, True)
+    assert documentation.title
+    assert documentation.text
 
 
 def test_audits_are_as_recorded() -> None:
