@@ -29,11 +29,12 @@ def render_audit(result: AuditResult) -> list[Part]:
 
 
 def coverage_text(result: AuditResult) -> str:
-    """How much was read: `174 packages and 3 steps read`."""
+    """How much was read and can be judged: `174 packages and 3 steps read, 60 in the tables`."""
     coverage = result.coverage
     parts = [count(coverage.packages, "package")] if coverage.packages or not coverage.steps else []
     parts += [count(coverage.steps, "step")] if coverage.steps else []
-    return f"{' and '.join(parts)} read"
+    judged = f", {coverage.judged} in the tables" if coverage.judged < coverage.packages else ""
+    return f"{' and '.join(parts)} read{judged}"
 
 
 def _render_set(solved: FixedSet) -> list[Part]:

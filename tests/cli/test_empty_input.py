@@ -103,3 +103,9 @@ def test_a_profile_without_torch_has_no_torch_build(tmp_path: Path) -> None:
     installed = envdoctor("install", "--profile", "./mine.toml", "--venv", "venv", home=tmp_path, **sources)
     assert installed.returncode == 0, installed.stderr
     assert "torch is" not in installed.stdout
+
+
+def test_packages_outside_the_tables_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("requests==2.32.5\nflask==3.0.0\n")
+    done = envdoctor("audit", "requirements.txt", home=tmp_path)
+    assert "2 packages read, 1 in the tables" in done.stdout
