@@ -53,18 +53,16 @@ def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dic
 
 
 def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
-    for member, span in _members(hit.text, hit.groups.get("caller", "")):
-        number = NUMBER.match(versions.get(span.package, ""))  # 5.0.0.dev0 has the names of 5.0.0
+    for member, spans in _members(hit.text, hit.groups.get("caller", "")):
+        number = NUMBER.match(versions.get(spans[0].package, ""))  # 5.0.0.dev0 has the names of 5.0.0
         installed = number[0] if number else ""
-        if installed and span.can_be_in(installed):
+        if installed and any(span.can_be_in(installed) for span in spans):
             continue  # the reason is another one
-        if span.sometimes and not installed:
+        if spans[0].sometimes and not installed:
             continue  # an instance can lack it in every release
-        if span.last:
-            is_newer = not installed or not span.first or _reaches(installed, span.next)
-            return Verdict(member, span, is_newer=is_newer, installed=installed)
-        if span.first and not span.last:
-            return Verdict(member, span, is_newer=False, installed=installed)
+        ended = [span for span in spans if span.last and (not installed or _reaches(installed, span.next))]
+        span = ended[-1] if ended else spans[0]  # an undecided removal is more frequent than an old release
+        return Verdict(member, span, is_newer=bool(ended), installed=installed)
     return None
 
 
@@ -72,32 +70,32 @@ def _reaches(version: str, release: str) -> bool:
     return satisfies(version, f">={release}") is True
 
 
-def _members(text: str, caller: str) -> Iterator[tuple[str, Span]]:
+def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """The members that an error line names, with the releases that have them."""
     yield from _arguments(text, caller)
     for pattern in (ATTRIBUTE, TYPE_ATTRIBUTE):
         for match in pattern.finditer(text):
-            if span := find_member("attributes", match["owner"], match["member"]):
-                yield f"{match['owner']}.{match['member']}", span
+            if spans := find_member("attributes", match["owner"], match["member"]):
+                yield f"{match['owner']}.{match['member']}", spans
     for pattern in (NAME, MODULE):
         for match in pattern.finditer(text):
-            span = find_name(match["package"], match["member"])
-            if span and (span.last or not match["module"] or match["package"] not in NAMES_MOVE_IN):
-                yield f"{match['package']}.{match['member']}", span
+            spans = find_name(match["package"], match["member"])
+            if spans and (spans[-1].last or not match["module"] or match["package"] not in NAMES_MOVE_IN):
+                yield f"{match['package']}.{match['member']}", spans
 
 
-def _arguments(text: str, caller: str) -> Iterator[tuple[str, Span]]:
+def _arguments(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """`caller` is what the line before the error calls: Python 3.9 and msgspec do not name the class."""
     for match in ARGUMENT.finditer(text):
         method = match["method"] or ""
         is_class = method in ("", "__init__")
         owner = RECEIVES_KEYWORDS_OF.get(match["owner"], match["owner"])
         member = match["member"] if is_class else f"{method}.{match['member']}"
-        if span := find_member("arguments", owner, member):
-            yield f"{owner if is_class else f'{owner}.{method}'}({match['member']}=...)", span
+        if spans := find_member("arguments", owner, member):
+            yield f"{owner if is_class else f'{owner}.{method}'}({match['member']}=...)", spans
     for match in NO_OWNER.finditer(text):
-        spans = {owner: find_member("arguments", owner, match["member"]) for owner in (caller, STRUCT) if owner}
-        yield from ((f"{owner}({match['member']}=...)", span) for owner, span in spans.items() if span)
+        found = {owner: find_member("arguments", owner, match["member"]) for owner in (caller, STRUCT) if owner}
+        yield from ((f"{owner}({match['member']}=...)", spans) for owner, spans in found.items() if spans)
 
 
 def _symptom(verdict: Verdict) -> Symptom:

@@ -5,7 +5,8 @@
 DIRECTORY has one folder per release, named like the release, with the package's source (`0.15.2/trl/__init__.py`),
 from `git archive v0.15.2 trl` or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The source is parsed only.
 Only what differs between releases is written: `NAME FIRST..LAST`, without FIRST if the oldest release has it, and
-without LAST if the newest one has it. An attribute that only some instances have ends with `?`.
+without LAST if the newest one has it. A member that was removed and added again has a range for each period. An
+attribute that only some instances have ends with `?`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import datetime
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from envdoctor.knowledge.versions import version_key
@@ -206,21 +209,18 @@ def _raises(body: list[ast.stmt]) -> bool:
 
 
 def changes(releases: list[str], sets: list[set[str]], owners: list[set[str]]) -> Iterable[str]:
-    """The members that some releases with their owner lack: "GRPOConfig.top_p 0.17.0.."."""
+    """The members that some releases with their owner lack, with their periods: "GRPOConfig.top_p 0.17.0.."."""
     for name in sorted(set().union(*sets)):
         owner = name.partition(".")[0]
         known = [n for n in range(len(releases)) if owner == name or owner in owners[n]]
-        present = [n in known and name in sets[n] for n in range(len(releases))]
-        holders = [n for n in known if present[n]]
-        first, last = holders[0], holders[-1]
-        is_gap = any(not present[n] for n in known if first < n < last)
-        if is_gap or (first == known[0] and last == known[-1] and owner != name):
-            continue
-        if owner == name and first == 0 and last == len(releases) - 1:
-            continue
-        start = releases[first] if first > known[0] or (owner == name and first) else ""
-        end = releases[last] if last < known[-1] or (owner == name and last < len(releases) - 1) else ""
-        yield f"{name} {start}..{end}"
+        presence = ((n, name in sets[n]) for n in known)
+        groups = groupby(presence, key=itemgetter(1))
+        periods = [[n for n, _ in group] for is_present, group in groups if is_present]
+        if periods and periods != [known]:
+            starts = [releases[period[0]] if period[0] > known[0] else "" for period in periods]
+            ends = [releases[period[-1]] if period[-1] < known[-1] else "" for period in periods]
+            ranges = (f"{start}..{end}" for start, end in zip(starts, ends, strict=True))
+            yield f"{name} {' '.join(ranges)}"
 
 
 def attribute_changes(releases: list[str], read: list[Release], owners: list[set[str]]) -> Iterator[str]:

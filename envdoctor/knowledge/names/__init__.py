@@ -15,7 +15,7 @@ CALLERS = ("trl", "peft", "accelerate", "transformers")  # a class of the first 
 
 
 class Span(Record, frozen=True):
-    """The releases of a package that have a member.
+    """A period of releases of a package that have a member.
 
     The tables compare some releases. The oldest one has the member if `before` and `first` are empty, the newest one
     if `last` and `next` are. A release between `before` and `first`, or between `last` and `next`, can have it.
@@ -41,18 +41,20 @@ def packages() -> tuple[str, ...]:
 
 
 @cache
-def _spans(package: str, kind: Kind) -> dict[str, Span]:
+def _spans(package: str, kind: Kind) -> dict[str, tuple[Span, ...]]:
     table = read_table(f"names/{package}.toml")
     releases = table["releases"].split()
     following = dict(pairwise(releases))
     preceding = {later: earlier for earlier, later in following.items()}
-    found: dict[str, Span] = {}
+
+    def read_span(period: str, *, sometimes: bool) -> Span:
+        first, _, last = period.partition("..")
+        return Span(package, preceding.get(first, ""), first, last, following.get(last, ""), sometimes=sometimes)
+
+    found: dict[str, tuple[Span, ...]] = {}
     for line in table[kind].splitlines():
-        name, _, ends = line.partition(" ")
-        first, _, last = ends.removesuffix("?").partition("..")
-        found[name] = Span(
-            package, preceding.get(first, ""), first, last, following.get(last, ""), sometimes=ends.endswith("?")
-        )
+        name, *periods = line.removesuffix("?").split()
+        found[name] = tuple(read_span(each, sometimes=line.endswith("?")) for each in periods)
     return found
 
 
@@ -62,29 +64,32 @@ def _bases(package: str) -> dict[str, list[str]]:
     return {name: bases for name, *bases in (line.split() for line in lines)}
 
 
-def find_name(package: str, name: str) -> Span | None:
-    """The releases with a name; None if all or none of them have it."""
-    return _spans(package, "names").get(name) if package in packages() else None
+def find_name(package: str, name: str) -> tuple[Span, ...]:
+    """The releases with a name, oldest first; none if all or none of them have it.
+
+    A name that was removed and added again has a span for each period.
+    """
+    return _spans(package, "names").get(name, ()) if package in packages() else ()
 
 
-def find_member(kind: Kind, owner: str, member: str) -> Span | None:
+def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     """The releases in which a class or function has an argument or attribute, also that of a base class.
 
     `owner` is a class or a function, `member` an argument of its call, a `method.argument` or an attribute.
     """
     for package in packages():
-        if span := _find_in(package, kind, owner, member, ()):
-            return span
-    return None
+        if spans := _find_in(package, kind, owner, member, ()):
+            return spans
+    return ()
 
 
-def _find_in(package: str, kind: Kind, owner: str, member: str, seen: tuple[str, ...]) -> Span | None:
+def _find_in(package: str, kind: Kind, owner: str, member: str, seen: tuple[str, ...]) -> tuple[Span, ...]:
     if owner in seen:
-        return None
-    if span := _spans(package, kind).get(f"{owner}.{member}"):
-        return span
+        return ()
+    if spans := _spans(package, kind).get(f"{owner}.{member}"):
+        return spans
     for base in _bases(package).get(owner, ()):
         for other in (package, *CALLERS):
-            if span := _find_in(other, kind, base, member, (*seen, owner)):
-                return span
-    return None
+            if spans := _find_in(other, kind, base, member, (*seen, owner)):
+                return spans
+    return ()

@@ -73,6 +73,32 @@ def test_direction(text: str, versions: dict[str, str], causes: list[str]) -> No
     assert causes_of(text, versions) == causes
 
 
+# TRL 0.12.0 removed `tokenizer` from these trainers, 0.12.1 added it again as a deprecated argument.
+@each_case(
+    ("text", "versions", "causes"),
+    [
+        (keyword("CPOTrainer.__init__", "tokenizer"), {"trl": "0.12.0"}, ["library-too-new"]),
+        (keyword("CPOTrainer.__init__", "tokenizer"), {"trl": "0.12.1"}, []),
+        (keyword("CPOTrainer.__init__", "tokenizer"), {"trl": "0.16.0"}, ["library-too-new"]),
+        (keyword("CPOTrainer.__init__", "tokenizer"), {}, ["library-too-new"]),
+        (keyword("RLOOTrainer.__init__", "tokenizer"), {"trl": "0.12.0"}, ["library-too-new"]),
+        (keyword("KTOConfig.__init__", "loss_type"), {"trl": "0.8.6"}, ["library-too-old"]),
+        ("ImportError: cannot import name 'build_dataset' from 'trl'", {"trl": "0.12.0"}, ["library-too-new"]),
+    ],
+)
+def test_members_that_were_removed_and_added_again(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(text, versions) == causes
+
+
+def test_periods_of_a_member_are_generated() -> None:
+    """A member that a release between two others lacks has a range for each period."""
+    releases = ["1.0", "1.1", "1.2", "1.3"]
+    owners = [{"A", "f"}, {"A", "f"}, {"A"}, {"A", "f", "g"}]
+    members = [{"A.x", "A.y"}, {"A.x"}, {"A.y"}, {"A.x", "A.y"}]
+    assert list(library_names.changes(releases, members, owners)) == ["A.x ..1.1 1.3..", "A.y ..1.0 1.2.."]
+    assert list(library_names.changes(releases, owners, owners)) == ["f ..1.1 1.3..", "g 1.3.."]
+
+
 def test_the_line_before_names_the_class() -> None:
     text = b"""
     self.model = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(**engine_args))
@@ -93,14 +119,14 @@ def test_the_environment_decides() -> None:
 
 @pytest.mark.parametrize("package", packages())
 def test_every_table_is_read(package: str) -> None:
-    assert find_name(package, "no_such_name") is None
+    assert find_name(package, "no_such_name") == ()
 
 
 def test_spans_of_known_changes() -> None:
-    assert find_member("arguments", "Accelerator", "unwrap_model.keep_torch_compile") == Span(
-        "accelerate", "1.2.1", "1.3.0", "", ""
+    assert find_member("arguments", "Accelerator", "unwrap_model.keep_torch_compile") == (
+        Span("accelerate", "1.2.1", "1.3.0", "", ""),
     )
-    assert find_name("trl", "GRPOConfig") == Span("trl", "0.13.0", "0.14.0", "", "")
+    assert find_name("trl", "GRPOConfig") == (Span("trl", "0.13.0", "0.14.0", "", ""),)
 
 
 @each_case(
