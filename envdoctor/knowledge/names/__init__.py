@@ -72,6 +72,11 @@ def find_name(package: str, name: str) -> tuple[Span, ...]:
     return _spans(package, "names").get(name, ()) if package in packages() else ()
 
 
+def single_period(spans: tuple[Span, ...]) -> Span | None:
+    """The releases with a member that was added and removed at most once: a range of versions can describe them."""
+    return spans[0] if len(spans) == 1 else None
+
+
 def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     """The releases in which a class or function has an argument or attribute, also that of a base class.
 

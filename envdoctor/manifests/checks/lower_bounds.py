@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.names import Span, find_member, find_name, packages
+from envdoctor.knowledge.names import Span, find_member, find_name, packages, single_period
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
@@ -22,7 +22,7 @@ _IMPORT = re.compile(r"\s*from\s+(\w+)[\w.]*\s+import\s+([\w, ]+)")
 def _uses(context: GuideContext) -> Iterator[tuple[int, str, str, str, str]]:
     """What the code needs: line, package, the first release with it, the last one before, and its name."""
     for line, owner, name, value in arguments(context):
-        span = find_member("arguments", owner, name)
+        span = single_period(find_member("arguments", owner, name))
         if span and span.first:
             yield line, span.package, span.first, span.before, f"{owner}({name})"
         loss = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
@@ -41,7 +41,7 @@ def _imports(context: GuideContext) -> Iterator[tuple[int, str, str, Span]]:
             if not match or match[1] not in packages():
                 continue
             for name in match[2].replace(",", " ").split():
-                if span := find_name(match[1], name):
+                if span := single_period(find_name(match[1], name)):
                     yield number, match[1], name, span
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.names import find_member
+from envdoctor.knowledge.names import find_member, single_period
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import Argument, arguments
@@ -57,7 +57,7 @@ def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
 def _missing_member(context: GuideContext, argument: Argument) -> Problem | None:
     """An argument that other releases of the library have, but not the one that the guide installs."""
     line, owner, name, value = argument
-    span = find_member("arguments", owner, name)
+    span = single_period(find_member("arguments", owner, name))
     version = context.version(span.package) if span else ""
     if not span or not version or span.can_be_in(version):
         return None
