@@ -24,6 +24,10 @@ def causes_of(text: str, versions: dict[str, str]) -> list[str]:
     return [symptom.cause for symptom in name_error_symptoms([Hit("x", 1, text, {})], versions)]
 
 
+def removed_name(name: str) -> str:
+    return f"ImportError: cannot import name '{name}' from 'transformers.utils'"
+
+
 def keyword(owner: str, argument: str) -> str:
     return f"TypeError: {owner}() got an unexpected keyword argument '{argument}'"
 
@@ -84,6 +88,13 @@ def test_direction(text: str, versions: dict[str, str], causes: list[str]) -> No
         (keyword("RLOOTrainer.__init__", "tokenizer"), {"trl": "0.12.0"}, ["library-too-new"]),
         (keyword("KTOConfig.__init__", "loss_type"), {"trl": "0.8.6"}, ["library-too-old"]),
         ("ImportError: cannot import name 'build_dataset' from 'trl'", {"trl": "0.12.0"}, ["library-too-new"]),
+        (removed_name("is_flash_attn_greater_or_equal_2_10"), {}, ["transformers-too-new"]),
+        (removed_name("is_flash_attn_greater_or_equal_2_10"), {"transformers": "5.4.0"}, ["transformers-too-new"]),
+        (removed_name("is_flash_attn_greater_or_equal_2_10"), {"transformers": "5.5.0"}, []),
+        (removed_name("BeamSearchOutput"), {"transformers": "4.37.0"}, ["transformers-too-new"]),
+        (removed_name("HfEngine"), {"transformers": "4.46.1"}, ["transformers-too-new"]),
+        (removed_name("HfEngine"), {"transformers": "4.40.0"}, ["library-too-old"]),
+        (removed_name("MIN_OPTIMUM_VERSION"), {"transformers": "5.2.0"}, ["transformers-too-new"]),
     ],
 )
 def test_members_that_were_removed_and_added_again(text: str, versions: dict[str, str], causes: list[str]) -> None:
