@@ -40,7 +40,7 @@ def main() -> None:
         if known := as_envdoctor_error(error):
             _print_usage_error(words, known)
         else:
-            _print_internal_error(error)
+            _print_internal_error(words, error)
         code = known.exit_code if known else EXIT_FAILED
     sys.exit(code)
 
@@ -78,10 +78,17 @@ def _expand_home(argument: str) -> str:
     return f"{option}={expand_home(path)}"
 
 
-def _print_internal_error(error: Exception) -> None:
+def _print_internal_error(words: list[str], error: Exception) -> None:
     """Report a bug in envdoctor. The traceback goes to a file to attach to the report."""
     import tempfile
     import traceback
+
+    from envdoctor.cli.common import Format
+    from envdoctor.cli.usage import requested_format
+    from envdoctor.core.errors import internal_error
+
+    if requested_format(words) is not Format.human:  # its reader expects a document
+        _print_usage_error(words, internal_error(error))
 
     from envdoctor.core.printable import printable
     from envdoctor.redact.output import without_secrets

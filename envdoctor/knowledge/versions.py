@@ -87,10 +87,13 @@ def major_minor(text: str) -> MajorMinor:
     return int(major), int(rest.partition(".")[0] or 0)
 
 
+MAX_DIGITS = 18  # of a part of a version; int() refuses more than 4300
+
+
 @cache
 def dotted_numbers(text: str) -> tuple[int, ...]:
     """`570.124.06` as (570, 124, 6); parts that are not numbers are left out."""
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
+    return tuple(int(part) for part in text.split(".") if part.isdecimal() and len(part) <= MAX_DIGITS)
 
 
 def cuda_of_local(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from envdoctor.core.records import Fact, Filesystem, Gpu, Machine
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
@@ -139,8 +139,8 @@ def check_fact(
         return Condition(name, expected, "none", False, fact.source)
     try:
         return Condition(name, expected, show(fact.value), holds(fact.value), fact.source)
-    except InvalidVersion:
-        return Condition(name, expected, f"{fact.value!r} is not a version", None, fact.source)
+    except ValueError:  # also InvalidVersion, and more digits than int() accepts
+        return Condition(name, expected, f"{str(fact.value)[:40]!r} is not a version", None, fact.source)
 
 
 def _check_version(name: str, fact: Fact[str], minimum: str, why: str = "") -> Condition:

@@ -67,7 +67,7 @@ def find_wheel_hashes(venv: Path, environ: Mapping[str, str] = os.environ) -> di
         direct = _read(info / "direct_url.json")
         if direct_hash := parse_direct_hash(direct, version):
             found[name] = direct_hash
-        elif not direct and locked.get(name, ("",))[0] == version:
+        elif not direct and name in locked and locked[name][0] == version:
             found[name] = WheelHash(version, locked[name][1], "the lock that envdoctor installed it from")
         elif not direct and (digest := _uv_cache_digest(cache, name, version, info)):
             found[name] = WheelHash(version, digest, "uv's cache, whose copy has the same RECORD")

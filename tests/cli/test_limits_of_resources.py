@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from support.sample_environments import add_distribution, make_venv
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.download import files
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.locking import resolve
+from envdoctor.profiles.hashes import find_wheel_hashes
 
 
 def test_a_version_of_5000_digits(tmp_path: Path) -> None:
@@ -81,3 +84,27 @@ def test_a_killed_or_starved_uv_is_no_answer(returncode: int, output: str) -> No
     with pytest.raises(EnvdoctorError, match="has no result"):
         resolve._require_answer(ended)
     resolve._require_answer(CompletedProcess(("uv",), 1, 0, False, 1.0, "error: No solution found"))
+
+
+def test_a_version_of_thousands_of_digits_is_no_number() -> None:
+    assert dotted_numbers("570." + "9" * 5000 + ".6") == (570, 6)
+    assert dotted_numbers("1.²") == (1,)
+
+
+def test_a_notebook_with_a_number_in_its_source_is_read(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "source": ["!pip install torch==2.4.0\n", 7]}]
+    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
+    done = envdoctor("audit", "x.ipynb", home=tmp_path)
+    assert "internal error" not in done.stderr
+    assert "1 package" in done.stdout
+
+
+def test_metadata_without_a_version_has_no_wheel_hash(tmp_path: Path) -> None:
+    (tmp_path / "lib/python3.11/site-packages/etc.dist-info").mkdir(parents=True)
+    assert find_wheel_hashes(tmp_path, {"HOME": str(tmp_path)}) == {}
+
+
+def test_a_driver_version_of_thousands_of_digits_is_no_version(tmp_path: Path) -> None:
+    done = envdoctor("check", "--machine", "h200", "--fact", f"driver.version={'9' * 5000}", home=tmp_path)
+    assert "internal error" not in done.stderr
+    assert done.returncode in (0, 1, 2)

@@ -57,7 +57,7 @@ def _cell_lines(text: str, cells: list[dict[str, Any]]) -> Iterator[Block]:
     position = 0
     for cell in cells:
         source = cell.get("source", "") if isinstance(cell, dict) else ""
-        code = "".join(source) if isinstance(source, list) else str(source)
+        code = "".join(map(str, source)) if isinstance(source, list) else str(source)
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         lines: list[Line] = []
