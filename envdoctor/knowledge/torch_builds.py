@@ -9,7 +9,7 @@ from functools import cache
 
 from envdoctor.knowledge.tables import TableRow, load_table
 
-LAST_CPU_BUILD_FOR_ARM = (2, 10)  # of PyPI; pypi.org/project/torch, sizes of the files
+LAST_CPU_BUILD_FOR_ARM = (2, 10)  # of PyPI; file list of torch, sizes of the files
 
 
 class TorchRelease(TableRow, frozen=True, kw_only=True):
