@@ -198,12 +198,6 @@ def _always_assigned(body: list[ast.stmt], own_name: str) -> set[str]:
     return found
 
 
-def _common(branches: Iterable[list[ast.stmt]], own_name: str) -> set[str]:
-    """The attributes that all branches set, without those that raise an exception."""
-    sets = [_always_assigned(branch, own_name) for branch in branches if not _raises(branch)]
-    return set.intersection(*sets) if sets else set()
-
-
 def _raises(body: list[ast.stmt]) -> bool:
     return any(isinstance(each, ast.Raise) for each in body)
 
