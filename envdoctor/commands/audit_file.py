@@ -20,6 +20,7 @@ from envdoctor.locking.audit import audit_lock, stack_of_lock
 from envdoctor.machine.select import select_machine
 from envdoctor.manifests import GuideAudit, Step, audit_paths
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
@@ -81,9 +82,8 @@ def audit_file(target: str, machine: Machine | None, fix: str = "") -> FileAudit
     if text.startswith("# profile:"):
         reject_fix("a lock file", fix)
         return _audit_profile_lock(text, target, machine)
-    architecture = (machine.system.architecture.value if machine else "") or "x86_64"
-    platform = {"arm64": "aarch64"}.get(architecture, architecture)
-    document = read_input(text, path.name, Files(path.parent, platform), platform)
+    platforms = _platforms(machine)
+    document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
     coverage = coverage_of(document)
     if document.paths:
         return _audit_commands(text, target, machine, fix, document)
@@ -97,6 +97,12 @@ def audit_file(target: str, machine: Machine | None, fix: str = "") -> FileAudit
     return FileAudit(
         AuditResult(name=target, kind=document.kind, coverage=coverage, findings=tuple(findings)), document, stack
     )
+
+
+def _platforms(machine: Machine | None) -> tuple[str, ...]:
+    """The CPU architectures that an input is judged for."""
+    architecture = (machine.system.architecture.value if machine else "") or ""
+    return ({"arm64": "aarch64"}.get(architecture, architecture),) if architecture else PLATFORMS
 
 
 def reject_fix(kind: str, fix: str) -> None:
@@ -134,8 +140,8 @@ def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, d
     solved = solve_audit(audit) if fix else ()
 
     def audit_again(corrected: str) -> GuideAudit:
-        platform = document.paths[0].stated_machine.architecture
-        return _audit_document(read_input(corrected, path.name, Files(path.parent, platform)), machine)
+        files = Files(path.parent, *_platforms(machine))
+        return _audit_document(read_input(corrected, path.name, files), machine)
 
     written, notes = (
         write_corrections(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import takewhile
 
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import read_table
@@ -94,3 +95,35 @@ def releases_in_range(package: str, specifier: str, last_day: str = "9") -> tupl
     prereleases = any(is_prerelease(part.lstrip("=<>~! ")) for part in specifier.split(","))
     rows = [row for row in rows if not row.yanked] or rows
     return tuple(row for row in rows if prereleases or not is_prerelease(row.version))
+
+
+def nearest_release(package: str, version: str) -> PublishedRelease | None:
+    """The release with the longest common prefix, preferably not newer than `version`; None without releases."""
+
+    def common_parts(release: PublishedRelease) -> int:
+        pairs = zip(release.version.split("."), version.split("."), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    releases = published_releases(package)
+    usable = [release for release in releases if not (release.yanked or is_prerelease(release.version))]
+    return max(
+        usable or releases,
+        key=lambda release: (
+            common_parts(release),
+            satisfies(release.version, f"<={version}") is True,
+            dotted_numbers(release.version),
+        ),
+        default=None,
+    )
+
+
+def usable_release(package: str, version: str) -> PublishedRelease | None:
+    """The release of this version. For a yanked one the next one, for one that does not exist the nearest one."""
+    release = find_release(package, version)
+    if release is None:
+        return nearest_release(package, version)
+    if not release.yanked:
+        return release
+    newer = (each for each in reversed(published_releases(package)) if satisfies(each.version, f">{version}"))
+    later = (each for each in newer if not (each.yanked or is_prerelease(each.version)))
+    return next(later, None) or nearest_release(package, version)

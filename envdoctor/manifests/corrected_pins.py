@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
+from envdoctor.knowledge.published import find_release, published_releases, usable_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.checks.evidence import line_of
 from envdoctor.manifests.context import GuideContext
@@ -108,7 +108,7 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
     environment = main_environment(context)
     if environment is None:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
-    pins, dropped = _corrected_pins(environment, context)
+    pins, dropped = _corrected_pins(environment)
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
@@ -169,7 +169,7 @@ def _image_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
 
 
 def _corrected_pins(
-    environment: CorrectedEnvironment, context: GuideContext
+    environment: CorrectedEnvironment,
 ) -> tuple[list[PinnedRequirement], list[DroppedPackage]]:
     """Exact requirements, and the packages of the guide that are not among them."""
     changes = {change.package.name: change for change in environment.all_pins if change.version}
@@ -181,7 +181,7 @@ def _corrected_pins(
         package = environment.packages.get(name)
         if name in kept or (name not in environment.state.requested and name not in changes):
             continue
-        spec, reason = _requirement_text(name, package, context)
+        spec, reason = _requirement_text(name, package)
         if reason:
             dropped.append(DroppedPackage(name, reason))
         if spec:
@@ -207,7 +207,7 @@ def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
     return max(context.environments, key=environment_rank, default=None)
 
 
-def _requirement_text(name: str, package: ResolvedPackage | None, context: GuideContext) -> tuple[str, str]:
+def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, str]:
     """The requirement for a package (empty to omit it), and the reason for which the package itself is omitted."""
     replacement, reason = _REPLACEMENTS.get(name, (name, ""))
     if reason or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
@@ -221,9 +221,8 @@ def _requirement_text(name: str, package: ResolvedPackage | None, context: Guide
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):
         return _normalized(f"{name}{package.specifier}") if package.specifier else name, ""
-    if find_release(name, version) is None:
-        releases = releases_in_range(name, "", context.trace.today)
-        version = releases[0].version if releases else version
+    release = usable_release(name, version)
+    version = release.version if release else version
     return _normalized(f"{name}=={version}"), ""
 
 

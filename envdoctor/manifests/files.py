@@ -12,13 +12,14 @@ class Files:
     """The files that the commands of one input can read.
 
     Files of the text are found by their name alone, because a guide abbreviates paths. `folder` is the directory of a
-    manifest on disk; a Dockerfile in a subdirectory names files of the directory above. `platform` is the CPU
-    architecture on which the commands run.
+    manifest on disk; a Dockerfile in a subdirectory names files of the directory above. `platforms` are the CPU
+    architectures on which the commands may run, and `platform` is the one that is read.
     """
 
-    def __init__(self, folder: Path | None = None, platform: str = "") -> None:
+    def __init__(self, folder: Path | None = None, *platforms: str) -> None:
         self.folder = folder
-        self.platform = platform
+        self.platforms = platforms
+        self.platform = next(iter(platforms), "")
         self.texts: dict[str, tuple[Line, ...]] = {}
         self.missing: dict[str, int] = {}  # path -> line of the command
         self.included: list[str] = []  # paths that were read from disk
@@ -43,9 +44,15 @@ class Files:
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""
-        nested = Files(self.folder and (self.folder / PurePosixPath(path)).parent, self.platform)
-        nested.texts, nested.missing, nested.included = self.texts, self.missing, self.included
-        return nested
+        return self._same_texts(Files(self.folder and (self.folder / PurePosixPath(path)).parent, *self.platforms))
+
+    def on(self, platform: str) -> Files:
+        """The files for commands on one platform."""
+        return self._same_texts(Files(self.folder, platform))
+
+    def _same_texts(self, other: Files) -> Files:
+        other.texts, other.missing, other.included = self.texts, self.missing, self.included
+        return other
 
     def _read(self, path: str) -> str | None:
         if self.folder is None or not path or "://" in path or "\0" in path:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from envdoctor.manifests.actions import Action
-from envdoctor.manifests.alternatives import Branch, GuidePath, find_paths
+from envdoctor.manifests.alternatives import MAX_PATHS, Branch, GuidePath, find_paths
 from envdoctor.manifests.block_actions import BlockReader
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
 
+PLATFORMS = ("x86_64", "aarch64")
 _MAX_ACTIONS = 3000
+_MAX_BRANCHES = 6
+_ASKS_FOR_PLATFORM = re.compile(r"\buname -[mpi]\b|\$\(arch\)")
 
 
 class Guide(NamedTuple):
@@ -26,6 +32,7 @@ class Guide(NamedTuple):
     lines: tuple[str, ...]
     branches: tuple[Branch, ...] = ()  # the alternatives that this path through the guide follows
     blocks: tuple[Block, ...] = ()
+    unread: tuple[str, ...] = ()  # blocks that could not be read, with the reason
 
 
 def parse_guide(text: str, name: str) -> Guide:
@@ -33,25 +40,75 @@ def parse_guide(text: str, name: str) -> Guide:
     return guide_of_blocks(parse_blocks(text), text, name)
 
 
-def parse_paths(guide: Guide, text: str, name: str) -> list[Guide]:
+def parse_paths(guide: Guide, text: str, name: str, platforms: Sequence[str] = PLATFORMS) -> list[Guide]:
     """The paths through a guide with alternatives, each as a guide of its own; without alternatives, the guide.
 
-    A path has the line numbers of the text. The lines of other branches are empty.
+    The branches of its shell code are alternatives as well. A path has the line numbers of the text. The lines of
+    other branches are empty.
     """
     lines, blocks = text.split("\n"), parse_blocks(text)
-    paths = find_paths(lines, blocks)
-    if len(paths) == 1:
-        return [guide]
-    return [_guide_of_path(path, lines, blocks, name) for path in paths]
+    paths = [
+        found
+        for path in find_paths(lines, blocks)
+        for found in _guides_of_path(path, lines, blocks, name, Files(None, *platforms))
+    ]
+    return paths[:MAX_PATHS] if len(paths) > 1 else [guide]
 
 
-def _guide_of_path(path: GuidePath, lines: list[str], blocks: list[Block], name: str) -> Guide:
+def _guides_of_path(
+    path: GuidePath, lines: list[str], blocks: list[Block], name: str, files: Files
+) -> Iterator[Guide]:
     own_lines = ["" if number in path.excluded else line for number, line in enumerate(lines, 1)]
     own_blocks = [
         block._replace(lines=tuple(line for line in block.lines if line[0] not in path.excluded)) for block in blocks
     ]
-    guide = guide_of_blocks([block for block in own_blocks if block.lines], "\n".join(own_lines), name)
-    return guide._replace(branches=path.branches)
+    pieces = [block for block in own_blocks if block.lines]
+    for guide in guides_of_pieces(pieces, "\n".join(own_lines), name, files):
+        yield guide._replace(branches=(*path.branches, *guide.branches))
+
+
+def guides_of_pieces(pieces: Sequence[Block | Action], text: str, name: str, files: Files) -> list[Guide]:
+    """The guides of the code of a text: one for each branch of its `if`, `case` and `||`.
+
+    Branches that test the CPU architecture are read on each platform that `files` names.
+    """
+    first, *others = files.platforms or ("",)
+    guides = _guides_on(first, pieces, text, name, files)
+    if not _ASKS_FOR_PLATFORM.search(text):
+        return guides
+    texts = _command_texts(guides, first)
+    differing = [
+        (platform, found)
+        for platform in others
+        if _command_texts(found := _guides_on(platform, pieces, text, name, files), platform) != texts
+    ]
+    if not differing:
+        return guides
+    return [
+        guide._replace(branches=(Branch(f"on {platform}", 0, 0), *guide.branches))
+        for platform, found in ((first, guides), *differing)
+        for guide in found
+    ]
+
+
+def _guides_on(platform: str, pieces: Sequence[Block | Action], text: str, name: str, files: Files) -> list[Guide]:
+    """The guides of the code on one platform."""
+    blocks = [piece for piece in pieces if isinstance(piece, Block)]
+    guides: list[Guide] = []
+    choices = 1
+    while len(guides) < min(choices, _MAX_BRANCHES):
+        reader = BlockReader(pieces, len(guides), files.on(platform))
+        guide = guide_of_blocks(blocks, text, name, reader)
+        if platform and _ASKS_FOR_PLATFORM.search(text):  # the text names several machines
+            guide = guide._replace(stated_machine=guide.stated_machine._replace(architecture=platform))
+        guides.append(guide._replace(branches=tuple(reader.shell.followed)))
+        choices = reader.shell.choices
+    return guides if len(guides) > 1 else [guides[0]._replace(branches=())]
+
+
+def _command_texts(guides: Sequence[Guide], platform: str) -> list[list[str]]:
+    """The commands of guides, without the name of the platform in a file such as `Miniforge3-Linux-x86_64.sh`."""
+    return [[command.text.replace(platform, "") for command in guide.commands] for guide in guides]
 
 
 def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockReader | None = None) -> Guide:
@@ -60,6 +117,7 @@ def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockRead
     actions = tuple(islice(reader.actions(), _MAX_ACTIONS))
     lines = tuple(text.split("\n"))
     machine = parse_machine(lines, blocks)
+    unread = tuple(f"line {line}: {what}" for line, what in reader.shell.unread.items())
     return Guide(
-        name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks)
+        name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks), unread
     )

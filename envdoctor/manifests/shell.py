@@ -34,8 +34,12 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
     source = _BOUND.sub(_replace_bound, source)
     source = _PLACEHOLDER.sub(lambda match: match[0].translate(BOUND_CHARACTERS), source)
     text = ShellText(source.encode("utf-8", "replace"), tuple(number for number, _ in rows))
+    tree = parse_tree(text.source)
+    if tree is None:
+        state.unread[rows[0][0]] = "the grammar takes too long for this shell text"
+        return []
     reader = StatementReader(text, state)
-    reader.read(parse_tree(text.source))
+    reader.read(tree)
     return reader.commands
 
 

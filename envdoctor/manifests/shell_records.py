@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.markdown import Line
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ class Command(NamedTuple):
 class ShellState:
     """Known variables, arrays and functions. They are available to later texts of the same guide.
 
-    `choice` is the number of the branch that is read of each `if`, `case` and `||`. `choices` is the largest number
-    of branches seen. `arguments` are the known positional parameters of a function call. `platform` is the value of
-    `$(uname -m)`, if it is known.
+    `choice` is the number of the branch that is read of each `if`, `case` and `||`, and `followed` the branches that
+    were read. `choices` is the largest number of branches seen. `arguments` are the known positional parameters of a
+    function call. `platform` is the value of `$(uname -m)`, if it is known.
     """
 
     def __init__(self, choice: int = 0, platform: str = "") -> None:
@@ -52,8 +53,10 @@ class ShellState:
         self.arrays: dict[str, list[str]] = {}
         self.functions: dict[str, tuple[Node, ShellText]] = {}
         self.arguments: list[str] = []
+        self.unread: dict[int, str] = {}  # first line of a text that was not read -> what it is
         self.choice = choice
         self.choices = 1
+        self.followed: list[Branch] = []
         self.platform = platform
 
 
@@ -66,6 +69,10 @@ class ShellText(NamedTuple):
     def line(self, node: Node) -> int:
         """The line of a node."""
         return self.numbers[min(node.start_point[0], len(self.numbers) - 1)]
+
+    def last_line(self, node: Node) -> int:
+        """The last line of a node."""
+        return self.numbers[min(node.end_point[0], len(self.numbers) - 1)]
 
 
 def original_text(text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.shell_records import (
     Command,
@@ -29,6 +31,10 @@ _MAX_COMMANDS = 4000
 _MAX_STATEMENTS = 100_000  # a function that calls itself twice has no other end
 _MAX_DEPTH = 60
 _MAX_ITERATIONS = 50
+_MAX_NAME = 60  # characters of a branch's name
+# Text that is no shell, such as prompts `(a) ` in one line, takes the grammar time that grows with its square.
+MAX_PARSE_SECONDS = 1.0  # of CPU time
+_ALWAYS_PARSED = 4_000  # bytes; the worst text of this size takes less than 0.1 s
 
 
 @cache
@@ -39,9 +45,26 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-def parse_tree(source: bytes) -> Node:
-    """The syntax tree of a shell text."""
+@lru_cache(maxsize=512)  # the paths through a guide share most of their texts
+def parse_tree(source: bytes) -> Node | None:
+    """The syntax tree of a shell text; None if the grammar takes more than MAX_PARSE_SECONDS for it."""
+    if len(source) > _ALWAYS_PARSED and not _is_parsed_in_time(source):
+        return None
     return _parser().parse(source).root_node
+
+
+def _is_parsed_in_time(source: bytes) -> bool:
+    """Parse a text up to the time limit. Only a text that is read in pieces can be interrupted."""
+    parser, end = _parser(), time.thread_time() + MAX_PARSE_SECONDS
+    try:
+        parser.parse(
+            lambda offset, _: source[offset : offset + _ALWAYS_PARSED],
+            progress_callback=lambda *_: time.thread_time() > end,
+        )
+    except ValueError:
+        parser.reset()
+        return False
+    return True
 
 
 class StatementReader:
@@ -230,44 +253,50 @@ class StatementReader:
         if _is_test(left) or _is_negligible(right):
             self._children(node)
             return
-        self.read(left if self._choose(2) == 0 else right)
+        self._follow([[left], [right]], ["", ""])
 
-    def _choose(self, count: int) -> int:
-        self.state.choices = max(self.state.choices, count)
-        return min(self.state.choice, count - 1)
+    def _follow(self, branches: list[list[Node]], names: list[str]) -> None:
+        """Read the chosen branch. A branch without a name has that of its first command."""
+        self.state.choices = max(self.state.choices, len(branches))
+        index = min(self.state.choice, len(branches) - 1)
+        nodes = branches[index]
+        if len(branches) > 1 and nodes:
+            first, last = self.text.line(nodes[0]), self.text.last_line(nodes[-1])
+            name = names[index] or node_text(nodes[0])
+            branch = Branch(f"`{' '.join(original_text(name).split())[:_MAX_NAME]}`", first, last)
+            self.state.followed += [branch] if branch not in self.state.followed else []
+        for node in nodes:
+            self.read(node)
 
     def _if(self, node: Node) -> None:
         """Read the condition, then one branch: the true one if that is known, the only one, or the chosen one."""
         branches: list[list[Node]] = [[]]
         conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
         outcomes = [self._outcome(conditions)]
+        names = [f"if {' '.join(map(node_text, conditions))}"]
         for condition in conditions:
             self.read(condition)
-        has_else = False
         for child in node.named_children:
             if child.type == "elif_clause":
                 end = next((i for i, part in enumerate(child.children) if part.type == "then"), 0)
-                outcomes.append(self._outcome([part for part in child.children[:end] if part.is_named]))
+                tests = [part for part in child.children[:end] if part.is_named]
+                outcomes.append(self._outcome(tests))
+                names.append(f"elif {' '.join(map(node_text, tests))}")
                 branches.append([part for part in child.children[end:] if part.is_named])
             elif child.type == "else_clause":
-                has_else = True
                 branches.append(list(child.named_children))
+                names.append(f"else of {names[0]}")
             elif child not in conditions:
                 branches[0].append(child)
-        self._read_branch(branches, outcomes, has_else=has_else)
+        self._read_branch(branches, outcomes, names)
 
-    def _read_branch(self, branches: list[list[Node]], outcomes: list[bool | None], *, has_else: bool) -> None:
-        possible = [
-            branch for index, branch in enumerate(branches) if index >= len(outcomes) or outcomes[index] is not False
-        ]
+    def _read_branch(self, branches: list[list[Node]], outcomes: list[bool | None], names: list[str]) -> None:
+        possible = [index for index in range(len(branches)) if index >= len(outcomes) or outcomes[index] is not False]
         true = next((index for index, outcome in enumerate(outcomes) if outcome), None)
         if true is not None and all(outcome is False for outcome in outcomes[:true]):
-            possible = [branches[true]]
-        if not possible:
-            return
-        index = self._choose(len(possible)) if len(possible) > 1 or has_else else 0
-        for child in possible[min(index, len(possible) - 1)]:
-            self.read(child)
+            possible = [true]
+        if possible:
+            self._follow([branches[index] for index in possible], [names[index] for index in possible])
 
     def _outcome(self, conditions: list[Node]) -> bool | None:
         """Whether `[ "$X" = y ]` with known words is true; None for other conditions."""
@@ -294,12 +323,13 @@ class StatementReader:
         items = [child for child in node.named_children if child.type == "case_item"]
         if is_known(value):
             items = [item for item in items if self._matches(value, item)][:1]
-        if items:
-            item = items[self._choose(len(items))]
+        branches, names = [], []
+        for item in items:
             patterns = item.children_by_field_name("value")
-            for child in item.named_children:
-                if child not in patterns:
-                    self.read(child)
+            branches.append([child for child in item.named_children if child not in patterns])
+            names.append(f"case {value}: {' | '.join(map(node_text, patterns))}")
+        if branches:
+            self._follow(branches, names)
 
     def _matches(self, value: str, item: Node) -> bool:
         patterns = item.children_by_field_name("value")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -14,10 +13,12 @@ from envdoctor.knowledge.published import (
     PublishedRelease,
     date_read,
     find_release,
+    nearest_release,
     published_releases,
     releases_in_range,
+    usable_release,
 )
-from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part, satisfies
+from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -67,9 +68,7 @@ def _yanked_release(
     context: GuideContext, requirement: InstallRequirement, line: int, release: PublishedRelease
 ) -> Problem:
     name = requirement.name
-    newer = (other for other in reversed(published_releases(name)) if satisfies(other.version, f">{release.version}"))
-    later = (other for other in newer if not other.yanked)
-    pin = f"{name}=={next(later, release).version}"
+    pin = f"{name}=={(usable_release(name, release.version) or release).version}"
     return Problem(
         "warning",
         f"{requirement.text}: this release was yanked by its authors",
@@ -91,7 +90,7 @@ def _missing_release(
     is_newer = bool(version and satisfies(version, f">{newest.version}"))
     is_older = bool(version and satisfies(version, f"<{releases[-1].version}"))
     is_outside_table = is_older or (is_newer and context.trace.today > date_read(name))
-    nearest = _nearest_release(version, releases) if version else newest
+    nearest = (nearest_release(name, version) if version else None) or newest
     table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"
     return Problem(
         "unknown" if is_outside_table else "error",
@@ -102,24 +101,6 @@ def _missing_release(
         install_step(f"{name}=={nearest.version}"),
         line=line,
         cause="torch-companion-mismatch" if name in COMPANIONS else "",
-    )
-
-
-def _nearest_release(version: str, releases: tuple[PublishedRelease, ...]) -> PublishedRelease:
-    """The release with the longest common prefix, preferably not newer than `version`."""
-
-    def common_parts(release: PublishedRelease) -> int:
-        pairs = zip(release.version.split("."), version.split("."), strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-    final = [release for release in releases if not is_prerelease(release.version)] or list(releases)
-    return max(
-        final,
-        key=lambda release: (
-            common_parts(release),
-            satisfies(release.version, f"<={version}") is True,
-            dotted_numbers(release.version),
-        ),
     )
 
 

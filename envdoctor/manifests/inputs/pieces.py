@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import islice
 
 from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.alternatives import Branch
-from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.guide import Guide, guide_of_blocks
+from envdoctor.manifests.guide import Guide, guides_of_pieces
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.stated_machine import StatedMachine
 
 Piece = Block | Action
-_MAX_BRANCHES = 6
 _MAX_ACTIONS = 3000
 
 
@@ -26,22 +23,9 @@ def numbered(text: str, first: int = 1) -> tuple[Line, ...]:
 
 def guides_of_code(pieces: Sequence[Piece], text: str, name: str, files: Files, branch: str = "") -> list[Guide]:
     """The guide of scripts, and one for each further branch of their `if`, `case` and `||`."""
-    guides: list[Guide] = []
-    choices = 1
-    blocks = [piece for piece in pieces if isinstance(piece, Block)]
-    while len(guides) < min(choices, _MAX_BRANCHES):
-        reader = BlockReader(pieces, len(guides), files)
-        guide = guide_of_blocks(blocks, text, name, reader)
-        if files.platform and re.search(r"\buname -[mpi]\b|\$\(arch\)", text):  # the text names several machines
-            guide = guide._replace(stated_machine=guide.stated_machine._replace(architecture=files.platform))
-        guides.append(guide)
-        choices = reader.shell.choices
-    if len(guides) == 1:
-        return [guides[0]._replace(branches=(Branch(branch, 0, 0),) if branch else ())]
-    prefix = f"{branch}, " if branch else ""
-    return [
-        guide._replace(branches=(Branch(f"{prefix}branch {number}", 0, 0),)) for number, guide in enumerate(guides, 1)
-    ]
+    guides = guides_of_pieces(pieces, text, name, files)
+    own = (Branch(branch, 0, 0),) if branch else ()
+    return [guide._replace(branches=(*own, *guide.branches)) for guide in guides]
 
 
 def guide_of_actions(
@@ -71,4 +55,5 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         for requirement in action.requirements
         if not requirement.has_valid_specifier
     ]
-    return tuple(dict.fromkeys([*missing, *unknown, *invalid]))
+    blocks = [each for guide in guides for each in guide.unread]
+    return tuple(dict.fromkeys([*missing, *unknown, *invalid, *blocks]))

@@ -18,6 +18,7 @@ from envdoctor.manifests.inputs.records import Document, NothingToAudit, Package
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
+from envdoctor.manifests.restructured_text import is_restructured_text
 from envdoctor.resolution.requirement import parse_install_requirement
 
 EXPECTED = (
@@ -254,6 +255,7 @@ _READERS_BY_CONTENT: tuple[tuple[Callable[[str], object], Reader], ...] = (
     (re.compile(r"^@EXPLICIT", re.MULTILINE).search, _read_explicit),
     (_PACKAGE_TABLE.search, _read_package_table),
     (re.compile(r"^\s*(?:```|~~~)", re.MULTILINE).search, scripts.read_guide),
+    (is_restructured_text, scripts.read_guide),
     (_is_requirements, manifests.read_requirements),
     (_ERROR_TEXT.search, _reject_error_text),
     (lambda text: any(map(scripts.is_command_line, text.split("\n"))), scripts.read_text),

@@ -13,6 +13,7 @@ from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 
 _COMMAND = re.compile(r"\s*(?:[$%>]\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
@@ -37,10 +38,13 @@ def read_apptainer(text: str, name: str, files: Files) -> Document:
     return _read_block("Apptainer", "", text, name, files)
 
 
-def read_guide(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
-    """A setup guide in Markdown, with its alternatives."""
+def read_guide(text: str, name: str, files: Files) -> Document:
+    """A setup guide in Markdown or reStructuredText, with its alternatives."""
+    if name.lower().endswith(".rst") or is_restructured_text(text):
+        text = to_markdown(text)
     guide = parse_guide(text, name)
-    return Document("guide", tuple(parse_paths(guide, text, name)), guide)
+    paths = parse_paths(guide, text, name, files.platforms)
+    return Document("guide", tuple(paths), guide, unread=unread_parts(paths, Files()))
 
 
 def read_notebook(text: str, name: str, files: Files) -> Document:

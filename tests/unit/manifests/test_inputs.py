@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_each_branch_of_a_script_is_judged(tmp_path: Path) -> None:
         "else\n  pip install vllm==0.10.2 transformers==5.1.0\nfi\n"
     )
     _, findings = audit(tmp_path, "a.sh", text)
-    assert [(f.line, f.message.partition(":")[0]) for f in findings] == [(4, "branch 2")]
+    assert [(f.line, f.message.partition(":")[0]) for f in findings] == [(4, '`else of if [ "$1" = old ]`')]
 
 
 def test_conflicting_extras_and_jobs_are_environments_of_their_own(tmp_path: Path) -> None:
@@ -175,6 +176,34 @@ def test_a_lock_is_judged_for_each_target(tmp_path: Path) -> None:
     findings = [f for f in findings if f.cause == "transformers-too-new"]
     assert {f.message.partition(":")[0] for f in findings} == {"linux x86_64, Python 3.13"}
     assert findings[0].remedies[0].commands[0].startswith("uv add ")
+
+
+def test_branches_for_two_platforms_are_judged_on_each(tmp_path: Path) -> None:
+    text = (
+        'if [ "$(uname -m)" = aarch64 ]; then\n  pip install vllm==0.10.2 transformers==4.57.1\n'
+        "else\n  pip install vllm==0.10.2 transformers==5.1.0\nfi\n"
+    )
+    guide = f"# Setup\n\n```bash\n{text}```\n"
+    for name, content, first in (("a.sh", text, 2), ("SETUP.md", guide, 5)):
+        _, findings = audit(tmp_path, name, content)
+        assert [(f.line, f.message.partition(":")[0], f.cause) for f in findings] == [
+            (first, "on aarch64", "torch-cpu-build"),
+            (first + 2, "on x86_64", "transformers-too-new"),
+        ]
+    arm = run(AuditRequest(targets=(str(tmp_path / "SETUP.md"),), machine="gh200-480gb")).data
+    assert [f.cause for f in arm.findings] == ["torch-cpu-build"]
+
+
+def test_text_that_is_no_shell_is_named_and_not_parsed_for_long(tmp_path: Path) -> None:
+    guide = (
+        f"# A\n\n```console\n{'(a) ' * 25_000}\n```\n\n```bash\npip install vllm==0.10.2 transformers==5.1.0\n```\n"
+    )
+    (tmp_path / "SETUP.md").write_text(guide)
+    start = time.thread_time()
+    result = run(AuditRequest(targets=(str(tmp_path / "SETUP.md"),))).data
+    assert time.thread_time() - start < 4
+    assert result.coverage.unread == ("line 4: the grammar takes too long for this shell text",)
+    assert [f.line for f in result.findings] == [8]
 
 
 def test_a_script_that_asks_for_the_machine_is_judged_for_one(tmp_path: Path) -> None:
