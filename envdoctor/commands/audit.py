@@ -96,6 +96,7 @@ def run(request: AuditRequest) -> CommandResult:
         omitted=tuple(reason for each in directories for reason in each.omitted),
     )
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
+    failed |= any(audit.kind == "environment" and audit.coverage.unread for audit in audits)  # no verdict
     is_single = len(audits) == 1 and not skipped and not directories
     exit_code = EXIT_NO if failed else EXIT_BAD_INPUT if result.unreadable else EXIT_OK
     return CommandResult(audits[0] if is_single else result, exit_code)

@@ -70,7 +70,7 @@ def audit_environment(target: str, machine: Machine | None) -> AuditResult:
     if not (stack and stack.distributions.value):
         raise _empty_target("package", target)
     findings = evaluate(machine or select_machine("", ()), stack)
-    coverage = coverage_of(Document("environment", stack=stack))
+    coverage = coverage_of(Document("environment", stack=stack, unread=stack.unread_metadata))
     found = tuple(finding for finding in findings if finding.status != "unknown")
     return AuditResult(name=target, kind="environment", coverage=coverage, findings=found)
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
 from envdoctor.core.decoding import open_input, write_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, closest_match
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
@@ -31,7 +32,7 @@ from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
 from envdoctor.profiles import choose, read_candidates
 from envdoctor.profiles.choice import Choice
-from envdoctor.profiles.unused_gpu import FINDING_PREFIX, unused_gpu
+from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 from envdoctor.verify.status import (
@@ -56,8 +57,6 @@ FAILURE = (
     r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
     r"|devices to be zero|Invoking ptxas"
 )
-TEXT_PREFIX = "TEXT-"
-CAUSE_PREFIX = f"^(?:{TEXT_PREFIX}|{FINDING_PREFIX})"  # of findings that are not the result of a rule
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -92,21 +91,6 @@ class ManagedEnvironment(Record, frozen=True, kw_only=True):
     created: str
     verified: Literal["passed", "failed", "stale", "no"]  # stale: for another driver, GPU or lock
     fallbacks: dict[str, str] = {}  # attention implementation used instead of a package without a fitting wheel
-
-
-class RuleFilter(Record, frozen=True):
-    """Prefixes of the rule ids to show and to hide."""
-
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-
-    def apply(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings that the filter lets through."""
-        return tuple(finding for finding in findings if self.includes(finding.id))
-
-    def includes(self, identifier: str) -> bool:
-        """Whether the findings of a rule are shown."""
-        return (not self.select or identifier.startswith(self.select)) and not identifier.startswith(self.ignore)
 
 
 class CheckResult(Record, frozen=True):
@@ -157,8 +141,14 @@ def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
     failed = any(finding.status in ("error", "crashed") for finding in data.findings)
-    enough = data.coverage is None or data.coverage.enough
+    enough = data.coverage.enough if data.coverage else not lacks_packages(data)
     return CommandResult(data, EXIT_OK if enough and not failed else EXIT_NO)
+
+
+def lacks_packages(data: CheckResult) -> bool:
+    """Whether rules on packages were selected, and not all packages could be read."""
+    selected = any(rule.needs_environment and data.rule_filter.includes(rule.id) for rule in RULES.values())
+    return selected and data.stack is not None and not data.stack.all_packages_read
 
 
 def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:
@@ -372,21 +362,3 @@ def _save(machine: Machine, path: Path) -> None:
     origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
     recorded = machines.anonymize(machine, name=path.stem, origin=origin, home=str(Path.home()))
     write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
-
-
-def parse_rule_filter(select: Sequence[str], ignore: Sequence[str], known: list[str]) -> RuleFilter:
-    """Parse rule ids or prefixes, each option comma-separated or repeated; raises BadInput for an unknown one."""
-    parsed = [
-        tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-        for texts in (select, ignore)
-    ]
-    for prefix in [*parsed[0], *parsed[1]]:
-        names = [*known, TEXT_PREFIX, FINDING_PREFIX]
-        if not any(name.startswith(prefix) for name in names) and not re.search(CAUSE_PREFIX, prefix):
-            close = closest_match(prefix, known)
-            raise BadInput(
-                f"no rule id starts with '{prefix}'" + (f"; did you mean '{close}'?" if close else ""),
-                expected="rule ids or prefixes, such as DRV001 or DRV",
-                hint="envdoctor rules",
-            )
-    return RuleFilter(*parsed)

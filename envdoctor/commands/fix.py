@@ -122,7 +122,8 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
     others = tuple(
         each for each in found if request.targets and each.status in PROBLEMS and each.id not in request.targets
     )
-    packages = msgspec.structs.replace(packages, notes=plan_notes(packages, request.targets), remaining=others)
+    notes = plan_notes(packages, request.targets)
+    packages = msgspec.structs.replace(packages, notes=notes, remaining=others, unread=stack.unread_metadata)
     planned = with_planned_files(packages, files)
     if request.dry_run or not any(each.state == "planned" for each in planned.findings):
         return CommandResult(planned, _exit_code(planned))
@@ -294,7 +295,8 @@ def _same_command(request: FixRequest, source: Path) -> str:
 
 
 def _exit_code(result: FixResult) -> int:
-    """1 if an error of the selected findings is left, or a probe fails in the repaired environment."""
+    """1 if an error of the selected findings is left, a probe fails afterwards, or nothing was found in a part."""
     left = any(each.status == "error" and each.state not in ("fixed", "written") for each in result.findings)
     failed = (bool(result.failure) and not result.applied) or any(each.failure for each in result.files)
-    return EXIT_NO if left or failed or result.failing_probes else EXIT_OK
+    undecided = bool(result.unread) and not result.findings
+    return EXIT_NO if left or failed or undecided or result.failing_probes else EXIT_OK

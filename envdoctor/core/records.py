@@ -6,6 +6,7 @@ same results as this machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, Literal, TypeVar
 
 from envdoctor.core.record import Record
@@ -51,6 +52,12 @@ def absent(source: str, note: str = "") -> Fact[T]:
 def unreadable(source: str, note: str) -> Fact[T]:
     """A fact that could not be read, with the reason."""
     return Fact(state="unreadable", source=source, note=note)
+
+
+def describe_notes(notes: Iterable[str]) -> str:
+    """The first five notes in one line, and the number of further notes."""
+    texts = list(notes)
+    return "; ".join(texts[:5]) + (f"; and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
 class System(Record, frozen=True):
@@ -284,6 +291,12 @@ class Stack(Record, frozen=True, kw_only=True):
     # Packages that the install commands of a report name, with their pinned version or "".
     requested: Fact[dict[str, str]] = Fact(state="unreadable", source="none", note="not read")
     dtype: Fact[str] = Fact(state="unreadable", source="none", note="not read")  # of the command of a report
+    unread_metadata: tuple[str, ...] = ()  # of distributions, not understood: there is no verdict
+
+    @property
+    def all_packages_read(self) -> bool:
+        """Whether the list of distributions, and the metadata of each, was understood."""
+        return self.distributions.state != "unreadable" and not self.unread_metadata
 
 
 class MissingFact(Record, frozen=True):

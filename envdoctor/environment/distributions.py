@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,15 @@ from envdoctor.environment.conda import read_packages
 from envdoctor.environment.layout import Layout
 from envdoctor.environment.markers import Markers
 from envdoctor.environment.metadata import FoundDistribution, list_metadata, name_from_metadata_path, read_folder
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.versions import is_version, version_key
+
+SHOWN_LENGTH = 80  # characters of an invalid value
 
 
 class InstalledDistributions(Record, frozen=True):
-    """The imported copy of each distribution by name, the shadowed copies, and notes on unreadable metadata."""
+    """The imported copy of each distribution by name, the shadowed copies, and what could not be read."""
 
     active: dict[str, Distribution]
     metadata: dict[str, Path]
@@ -24,6 +30,7 @@ class InstalledDistributions(Record, frozen=True):
     shadowing: tuple[str, ...]  # names whose copy in the user site or on PYTHONPATH shadows the environment's copy
     conda_files: dict[str, tuple[str, ...]]
     notes: list[str]
+    unread: list[str]  # without it there is no verdict; `notes` are about the rest
 
 
 def read_distributions(layout: Layout) -> InstalledDistributions:
@@ -34,9 +41,11 @@ def read_distributions(layout: Layout) -> InstalledDistributions:
     shadowed: list[Distribution] = []
     shadowing: dict[str, None] = {}
     notes: list[str] = []
+    unread: list[str] = []
     for folder in layout.folders:
         metadata = read_folder(folder.path, markers)
         notes += metadata.notes
+        unread += metadata.unread
         for found in sorted(metadata.found, key=lambda found: _modified_at(found.metadata), reverse=True):
             name = found.distribution.name
             if name in active:
@@ -46,9 +55,11 @@ def read_distributions(layout: Layout) -> InstalledDistributions:
             else:
                 active[name], roles[name] = found, folder.role
     by_name = {name: found.distribution for name, found in sorted(active.items())}
-    conda_files = _add_conda(layout, by_name, shadowed, notes)
+    conda_files = _add_conda(layout, by_name, shadowed, unread)
+    for problem, is_decisive in _invalid_values(active):
+        (unread if is_decisive else notes).append(problem)
     paths = {name: found.metadata for name, found in active.items()}
-    return InstalledDistributions(by_name, paths, tuple(shadowed), tuple(shadowing), conda_files, notes)
+    return InstalledDistributions(by_name, paths, tuple(shadowed), tuple(shadowing), conda_files, notes, unread)
 
 
 def find_metadata(layout: Layout) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
@@ -61,14 +72,30 @@ def find_metadata(layout: Layout) -> tuple[dict[str, Path], dict[str, tuple[str,
     return active, conda
 
 
-def describe_notes(notes: Iterable[str]) -> str:
-    """The first five notes in one line, and the number of further notes."""
-    texts = list(notes)
-    return "; ".join(texts[:5]) + (f"; and {len(texts) - 5} more" if len(texts) > 5 else "")
+def _invalid_values(active: Mapping[str, FoundDistribution]) -> Iterator[tuple[str, bool]]:
+    """Versions and requirements that do not parse, and whether a verdict needs them.
+
+    Debian's `distro-info 1.1build1` decides nothing: no distribution requires it, and no table contains it.
+    """
+    for name, found in active.items():
+        version = found.distribution.version
+        if version and version_key(version) is None and not is_version(version):
+            is_decisive = bool(published_releases(name)) or _is_required(name, active)
+            yield f"{found.metadata}: the version {version[:SHOWN_LENGTH]!a} is invalid", is_decisive
+        for line in found.invalid_requirements:
+            required = re.match(r"[\w.-]*", line)
+            names = (name, normalize_name(required[0] if required else ""))
+            is_decisive = not names[1] or any(map(published_releases, names))
+            yield f"{found.metadata}: the requirement {line[:SHOWN_LENGTH]!a} is invalid", is_decisive
+
+
+def _is_required(name: str, active: Mapping[str, FoundDistribution]) -> bool:
+    lines = (line for found in active.values() for line in found.distribution.requires)
+    return any(required.name == name for line in lines if (required := parse_requirement(line)))
 
 
 def _add_conda(
-    layout: Layout, by_name: dict[str, Distribution], shadowed: list[Distribution], notes: list[str]
+    layout: Layout, by_name: dict[str, Distribution], shadowed: list[Distribution], unread: list[str]
 ) -> dict[str, tuple[str, ...]]:
     """Add conda packages that have no Python metadata, and set the source of the others.
 
@@ -76,8 +103,8 @@ def _add_conda(
     """
     if layout.kind.value != "conda":
         return {}
-    packages, files, conda_notes = read_packages(layout.prefix)
-    notes += conda_notes
+    packages, files, conda_unread = read_packages(layout.prefix)
+    unread += conda_unread
     for name, package in packages.items():
         present = by_name.get(name)
         if present is None:

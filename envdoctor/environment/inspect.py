@@ -11,10 +11,19 @@ from envdoctor.binaries.extensions import CompiledFiles, CompiledPath, find_miss
 from envdoctor.binaries.libraries import read_libstdcxx
 from envdoctor.core.files import read_file_text
 from envdoctor.core.paths import is_file
-from envdoctor.core.records import Distribution, Extension, Fact, Stack, TorchBuild, absent, known, unreadable
+from envdoctor.core.records import (
+    Distribution,
+    Extension,
+    Fact,
+    Stack,
+    TorchBuild,
+    absent,
+    describe_notes,
+    known,
+    unreadable,
+)
 from envdoctor.environment.distributions import (
     InstalledDistributions,
-    describe_notes,
     find_metadata,
     read_distributions,
 )
@@ -33,7 +42,8 @@ def read_stack(location: Path, cache: Path | None, environ: Mapping[str, str] = 
     layout = read_layout(location, environ)
     installed = read_distributions(layout)
     files = FileCache(cache)
-    compiled = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files), files)
+    unread = list(installed.unread)
+    compiled = read_files(_compiled_paths(layout, installed.metadata, installed.conda_files, unread), files)
     files.save()
     distributions = _distributions_fact(layout, installed)
     torch = _torch_fact(layout, installed, compiled, distributions)
@@ -50,6 +60,7 @@ def read_stack(location: Path, cache: Path | None, environ: Mapping[str, str] = 
         cuda_available=absent(str(location), "torch was not imported"),
         uses=absent(str(location), "no report"),
         libstdcxx=read_libstdcxx(layout.prefix, layout.kind.value or "", environ),
+        unread_metadata=tuple(unread),
     )
 
 
@@ -57,7 +68,7 @@ def read_compiled_files(location: Path, cache: Path | None, environ: Mapping[str
     """Read every compiled file of an environment, including the libraries of NVIDIA wheels."""
     layout = read_layout(location, environ)
     files = FileCache(cache)
-    compiled = read_files(_compiled_paths(layout, *find_metadata(layout)), files, include_cuda_wheels=True)
+    compiled = read_files(_compiled_paths(layout, *find_metadata(layout), []), files, include_cuda_wheels=True)
     files.save()
     return compiled
 
@@ -67,7 +78,7 @@ def _source(layout: Layout) -> str:
 
 
 def _distributions_fact(layout: Layout, installed: InstalledDistributions) -> Fact[dict[str, Distribution]]:
-    note = describe_notes(installed.notes)
+    note = describe_notes((*installed.unread, *installed.notes))
     if not installed.active and note:
         return unreadable(_source(layout), note)
     if not layout.folders:
@@ -121,20 +132,24 @@ def _extensions_fact(
 
 
 def _compiled_paths(
-    layout: Layout, metadata: Mapping[str, Path], conda_files: Mapping[str, tuple[str, ...]]
+    layout: Layout, metadata: Mapping[str, Path], conda_files: Mapping[str, tuple[str, ...]], unread: list[str]
 ) -> Iterator[CompiledPath]:
-    """Compiled files of every imported distribution, without duplicates."""
+    """Compiled files of every imported distribution, without duplicates. Appends unreadable lists to `unread`."""
     yielded: set[str] = set()
-    for path in (*_recorded(metadata), *_recorded_by_conda(layout, conda_files)):
+    for path in (*_recorded(metadata, unread), *_recorded_by_conda(layout, conda_files)):
         if path.full not in yielded:
             yielded.add(path.full)
             yield path
 
 
-def _recorded(metadata_paths: Mapping[str, Path]) -> Iterator[CompiledPath]:
+def _recorded(metadata_paths: Mapping[str, Path], unread: list[str]) -> Iterator[CompiledPath]:
     for name, metadata in metadata_paths.items():
         folder = str(metadata.parent)
-        recorded = compiled_files(metadata)
+        try:
+            recorded = compiled_files(metadata)
+        except OSError as error:
+            unread.append(f"{error.filename}: {error.strerror}")
+            recorded = None
         if recorded is None:
             recorded = _walk(folder, [Path(folder, part) for part in _top_level(metadata)])
         for path in recorded:

@@ -16,7 +16,7 @@ from envdoctor.core.files import LISTING_BYTES, read_file, read_file_head, read_
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.environment.markers import Markers
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import is_requirement, normalize_name
 
 HEAD_BYTES = 1 << 13  # most headers are shorter
 MAX_HEAD_BYTES = 17 << 16
@@ -35,28 +35,30 @@ class DirectUrl(msgspec.Struct):
 
 
 class FoundDistribution(Record, frozen=True):
-    """A distribution and the path of its metadata."""
+    """A distribution, the path of its metadata, and the requirements that do not parse."""
 
     distribution: Distribution
     metadata: Path
+    invalid_requirements: tuple[str, ...] = ()
 
 
 class FolderMetadata(Record, frozen=True):
-    """The distributions in one package directory, and notes on unreadable metadata."""
+    """The distributions in one package directory, what could not be read, and other notes."""
 
     found: list[FoundDistribution]
     notes: list[str]
+    unread: list[str]
 
 
 def read_folder(folder: Path, markers: Markers) -> FolderMetadata:
     """Read every distribution in a package directory."""
-    folder_metadata = FolderMetadata([], [])
+    folder_metadata = FolderMetadata([], [], [])
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208  faster than iterdir, and this is the hot path
     except FileNotFoundError:
         return folder_metadata
     except OSError as error:
-        folder_metadata.notes.append(f"{folder}: {error.strerror}")
+        folder_metadata.unread.append(f"{folder}: {error.strerror}")
         return folder_metadata
     for name in names:
         if name.endswith((".dist-info", ".egg-info")):
@@ -86,23 +88,39 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
     try:
         head = _read_head(path)
     except OSError as error:
-        folder_metadata.notes.append(f"{path}: {error.strerror}")
-        head = b""
-    fields = parse_head(head)
+        folder_metadata.unread.append(f"{path}: {error.strerror}")
+        fields = parse_head(b"")
+    else:
+        fields = parse_head(head)
+        if problem := _problem_of_head(head, fields):
+            folder_metadata.unread.append(f"{path}: {problem}")
     version, requires = path.stem.partition("-")[2], fields["requires-dist"]
     if name.endswith(".egg-info"):
         version = re.sub(r"-py3\.\d+$", "", version)
         requires = requires or _egg_requires(path)
+    applicable = markers.applicable(requires)
     distribution = Distribution(
         name=normalize_name(_first(fields, "name")) or name_from_metadata_path(path),
         version=(_first(fields, "version") or version)[:MAX_VERSION_LENGTH],
-        requires=markers.applicable(requires),
+        requires=tuple(line for line in applicable if is_requirement(line)),
         requires_python=_first(fields, "requires-python"),
         location=str(folder),
         home=choose_home_page(_first(fields, "home-page"), fields["project-url"]),
         source=_read_source(path),
     )
-    folder_metadata.found.append(FoundDistribution(distribution, path))
+    invalid = tuple(line for line in applicable if not is_requirement(line))
+    folder_metadata.found.append(FoundDistribution(distribution, path, invalid))
+
+
+def _problem_of_head(head: bytes, fields: dict[str, list[str]]) -> str:
+    """Why the fields of a metadata file may not be those of its distribution; empty if nothing is wrong."""
+    if missing := [name for name in ("name", "version") if not _first(fields, name)]:
+        return f"it has no {' and no '.join(missing)}"
+    if (length := len(_first(fields, "version"))) > MAX_VERSION_LENGTH:
+        return f"its version has {length} characters"
+    if len(head) == MAX_HEAD_BYTES and _end_of_fields(head) is None:
+        return f"its fields are longer than {MAX_HEAD_BYTES} bytes"
+    return ""
 
 
 def parse_head(head: bytes) -> dict[str, list[str]]:
@@ -225,11 +243,14 @@ def editable_project(metadata: Path) -> Path | None:
 
 
 def compiled_files(metadata: Path) -> Iterator[str] | None:
-    """Compiled files in a distribution's RECORD, relative to its directory; None without a RECORD."""
+    """Compiled files in a distribution's RECORD, relative to its directory; None without a RECORD.
+
+    Raises OSError for a RECORD that cannot be read.
+    """
     name = "RECORD" if metadata.name.endswith(".dist-info") else "installed-files.txt"
     try:
         return parse_record(read_file(f"{metadata}/{name}", LISTING_BYTES), relative_to=name)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

@@ -30,6 +30,7 @@ class FixResult(Record, frozen=True, kw_only=True):
     command: CommandRun | None = None  # the user's command in the repaired environment
     files: tuple[FileEdit, ...] = ()  # of --write
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # metadata of packages that was not understood, without which problems can be missed
     failure: str = ""  # why nothing was changed
     unreachable: bool = False  # the failure: a package source did not answer
     possible: tuple[str, ...] = ()  # findings whose remedies work without those that failed

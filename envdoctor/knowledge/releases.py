@@ -14,7 +14,8 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
 from envdoctor.knowledge.versions import is_local_build, public_part, satisfies, version_key
 
-_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
+MAX_REQUIREMENT_LENGTH = 2000  # characters, with the marker
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
 
 
 class Release(TableRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,10 +60,31 @@ class Numpy2Release(TableRow, frozen=True, kw_only=True):
 @cache
 def parse_requirement(line: str) -> Requirement | None:
     """`torch (==2.8.0) ; platform_system == "Linux"` as torch and ==2.8.0; None for URLs and extras."""
-    found = _REQUIREMENT.fullmatch(line)
+    # With many spaces in a row, the pattern would need time in the cube of their number.
+    found = _REQUIREMENT.fullmatch(" ".join(line.split())) if len(line) <= MAX_REQUIREMENT_LENGTH else None
     if not found or "extra" in (found[3] or ""):
         return None
-    return Requirement(normalize_name(found[1]), "".join(found[2].split()).strip(","))
+    specifier = "".join(found[2].split()).strip(",")
+    if ".*" in specifier:  # `torch (>=1.9.*)` of pytorch-lightning 1.6 means `>=1.9`
+        specifier = re.sub(r"((?:^|,)[<>]=?[\w.]+)\.\*", r"\1", specifier)
+    return Requirement(normalize_name(found[1]), specifier)
+
+
+_URL_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s?(?:\[[^\[\]]*\])?\s?@\s?\S")
+
+
+@cache
+def is_requirement(line: str) -> bool:
+    """Whether a Requires-Dist line without its marker parses: `torch (==2.8.0)`, `trl[vllm] @ https://...`.
+
+    Not `torch(((`, an empty line, or `torch>=2.0 <3`.
+    """
+    if len(line) > MAX_REQUIREMENT_LENGTH or line.count("(") != line.count(")"):
+        return False
+    found = parse_requirement(line)
+    if found is None:
+        return bool(_URL_REQUIREMENT.match(line))
+    return not found.specifier or (found.specifier[0] in "=<>!~" and satisfies("0", found.specifier) is not None)
 
 
 @cache

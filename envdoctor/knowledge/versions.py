@@ -46,6 +46,16 @@ def version_key(text: str) -> Key | None:
     return tuple(parts), phase, post, dev
 
 
+def is_version(text: str) -> bool:
+    """Whether the text is a version of PEP 440, also one with an epoch, which `version_key` does not read."""
+    from packaging.version import Version
+
+    try:
+        return len(text) <= LONGEST_VERSION and bool(str(Version(text)))
+    except ValueError:  # InvalidVersion, or an int of thousands of digits
+        return False
+
+
 def is_prerelease(text: str) -> bool:
     """Whether this is an alpha, beta, candidate or development version: "2.1.0a0+32f93b1"."""
     key = version_key(text)

@@ -15,7 +15,7 @@ def render_audit(result: AuditResult) -> list[Part]:
     parts: list[Part] = [Text.assemble((result.name, "title"), f"  {result.kind}: {verdict}")]
     unread = result.coverage.unread
     if not result.findings:
-        parts.append(Text.assemble(("  ✓ ", "ok"), f"no problems found{' in what was read' if unread else ''}"))
+        parts.append(Text.assemble(_mark(result, "  "), f"no problems found{' in what was read' if unread else ''}"))
     parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
     for finding in result.findings:
         parts += finding_lines(finding)
@@ -26,6 +26,12 @@ def render_audit(result: AuditResult) -> list[Part]:
         parts += [indent(Text(requirement)) for requirement in result.requirements]
     parts += [Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in result.written]
     return [*parts, *(Text.assemble(("! ", "warning"), note) for note in result.notes)]
+
+
+def _mark(result: AuditResult, indentation: str = "") -> tuple[str, str]:
+    """The mark of an audit without findings. An environment with unread packages may have problems."""
+    is_undecided = result.kind == "environment" and result.coverage.unread
+    return (f"{indentation}? ", "unknown") if is_undecided else (f"{indentation}✓ ", "ok")
 
 
 def coverage_text(result: AuditResult) -> str:
@@ -71,7 +77,7 @@ def render_audits(result: AuditsResult) -> list[Part]:
         if not audit.findings:
             unread = audit.coverage.unread
             text = f"  {audit.kind}: {coverage_text(audit)}, no problems found{' in that' if unread else ''}"
-            parts.append(Text.assemble(("✓ ", "ok"), (audit.name, "title"), text))
+            parts.append(Text.assemble(_mark(audit), (audit.name, "title"), text))
             parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
     parts += [Text.assemble(("✗ ", "error"), f"not read: {each.file}: {each.reason}") for each in result.unreadable]
     parts += [

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from envdoctor.commands.check import CheckResult, RuleFilter
+from envdoctor.commands.check import CheckResult, lacks_packages
+from envdoctor.commands.rule_filter import RuleFilter
 from envdoctor.core.records import Finding, ReportCoverage
 from envdoctor.output.check_status import Status, status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
@@ -35,7 +36,8 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     """The numbers of errors and warnings, and the scope of the check."""
     errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
     warnings = sum(finding.status == "warning" for finding in data.findings)
-    unknown = " and ".join(line.name for line in lines if line.mark == "?" and line.name in DECISIVE)
+    names = {line.name for line in lines if line.mark == "?"} | ({"packages"} if lacks_packages(data) else set())
+    unknown = " and ".join(name for name in DECISIVE if name in names)
     note = ""
     if errors or warnings:
         mark = ("✗ ", "error") if errors else ("! ", "warning")
@@ -50,7 +52,8 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
         note = f": {reason}; no problems"
     elif (unknown and not data.coverage) or data.evaluated == 0:
         mark, title = ("? ", "unknown"), "no verdict"
-        note = f": {unknown} unknown; no problems" if unknown else ""
+        partly = data.stack is not None and data.stack.distributions.value and unknown == "packages"
+        note = f": {'not all packages were read' if partly else f'{unknown} unknown'}; no problems" if unknown else ""
     else:
         mark, title = ("✓ ", "ok"), "no problems"
     return Text.assemble(mark, (title, "title"), note, " in ", *_scope(data))

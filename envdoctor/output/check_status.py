@@ -9,7 +9,7 @@ import msgspec
 
 from envdoctor.commands.check import CheckResult
 from envdoctor.core.record import Record
-from envdoctor.core.records import Fact, Gpu, Machine, Stack
+from envdoctor.core.records import Fact, Gpu, Machine, Stack, describe_notes
 from envdoctor.output.machine import gib
 from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
@@ -159,6 +159,8 @@ def _packages(stack: Stack) -> Status:
     names += [name for name in stack.uses.value or () if name not in (distributions or {}) and name != "torch"]
     count = f"; {len(distributions)} in all" if distributions else ""
     value = Text(", ").join(Text(name, style="name") for name in names).append(count, "dim")
+    if stack.unread_metadata:
+        return Status("?", "packages", value.append(f"; not read: {describe_notes(stack.unread_metadata)}"))
     return Status("✓", "packages", value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from envdoctor.core.records import describe_notes
 from envdoctor.install.fix_records import FixResult
 from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.output.findings import MARKS, finding_lines
@@ -37,6 +38,9 @@ def _nothing(data: FixResult, manual: list[FixedFinding]) -> Text:
         return Text.assemble(("! ", "warning"), f"no remedy for {data.venv} that envdoctor can apply")
     if data.remaining:
         return Text.assemble(("! ", "warning"), f"none of these problems was found in {data.venv}")
+    if data.unread:
+        unread = describe_notes(data.unread)
+        return Text.assemble(("? ", "unknown"), f"not all packages of {data.venv} were read: {unread}")
     return Text.assemble(("✓ ", "ok"), f"nothing to fix in {data.venv}")
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from envdoctor.commands.abi import AbiReport
     from envdoctor.commands.archs import ArchsReport
     from envdoctor.commands.audit import AuditsResult
+    from envdoctor.commands.audit_file import AuditResult
+    from envdoctor.commands.check import CheckResult
     from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult
     from envdoctor.verify.loading import LoadTest
 
@@ -32,6 +34,7 @@ KINDS = {
     "archs-driver": "A compiled file has PTX that is too new for the driver.",
     "file-unread": "A compiled file cannot be read.",
     "manifest-unread": "A manifest, lock file or script cannot be read.",
+    "metadata-unread": "The metadata of an installed package was not understood, so that there is no verdict.",
     "load-failed": "A compiled file or a library does not load.",
     "load-warning": "A library loads with a warning that a part of it is not available.",
 }
@@ -159,12 +162,26 @@ def _lines(*lines: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def _packages(data: CheckResult) -> Iterator[Problem]:
+    yield from map(_metadata, data.stack.unread_metadata if data.stack else ())
+
+
+def _audited_packages(data: AuditResult) -> Iterator[Problem]:
+    yield from map(_metadata, data.coverage.unread if data.kind == "environment" else ())
+
+
+def _metadata(unread: str) -> Problem:
+    return Problem("error", "metadata-unread", "not all packages were read", unread, unread)
+
+
 def _manifests(data: AuditsResult) -> Iterator[Problem]:
+    for audit in data.audits:
+        yield from _audited_packages(audit)
     for each in data.unreadable:
         yield Problem("error", "manifest-unread", f"{each.file} was not read", each.reason, each.file, each.file)
 
 
 FINDERS: dict[str, Callable[[Any], Iterator[Problem]]] = {
     "Verification": _probes, "BenchmarkReport": _bench, "AbiReport": _abi, "ArchsReport": _archs, "LoadTest": _loads,
-    "AuditsResult": _manifests,
+    "AuditsResult": _manifests, "CheckResult": _packages, "AuditResult": _audited_packages,
 }  # fmt: skip

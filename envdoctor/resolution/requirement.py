@@ -58,7 +58,8 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
         return None
     if _is_url(text):
         return _parse_url(text, line)
-    match = _REQUIREMENT.fullmatch(text.partition(" #")[0].partition(" --hash")[0].strip())
+    plain = " ".join(text.partition(" #")[0].partition(" --hash")[0].split())
+    match = _REQUIREMENT.fullmatch(plain)
     if not match or len(match[1]) > _MAX_NAME_LENGTH:
         return None
     extras = tuple(normalize_name(part) for part in (match[2] or "").split(",") if part.strip())

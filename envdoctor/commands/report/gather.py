@@ -54,7 +54,7 @@ def collect(
     verification: Path | None,
 ) -> IssueReport:
     """The content of a report before the redaction."""
-    notes: list[str] = []
+    notes = [f"not read: {each}" for each in stack.unread_metadata] if stack else []
     return IssueReport(
         envdoctor=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

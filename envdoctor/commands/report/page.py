@@ -18,7 +18,7 @@ def to_markdown(report: IssueReport) -> str:
     """The report as Markdown."""
     parts = [
         f"# envdoctor report\n\n{report.summary} Created by envdoctor {report.envdoctor} on {report.created}.\n",
-        _findings(report.findings),
+        _findings(report.findings, report.stack),
         f"## Machine\n\n{_block(facts(msgspec.to_builtins(report.machine)))}",
         _stack(report.stack),
         _install(report.install),
@@ -65,9 +65,10 @@ def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _findings(findings: tuple[Finding, ...]) -> str:
+def _findings(findings: tuple[Finding, ...], stack: Stack | None) -> str:
     if not findings:
-        return "## Findings\n\nNo problems found.\n"
+        all_read = stack is None or stack.all_packages_read
+        return f"## Findings\n\n{'No problems found.' if all_read else 'No verdict: not all packages were read.'}\n"
     nouns = {"info": "note", "unknown": "skipped check", "skipped": "skipped check"}
     counts = Counter(nouns.get(finding.status, "problem") for finding in findings)
     shown = [f"{number} {noun}{'s' if number > 1 else ''}" for noun, number in counts.items()]
@@ -92,6 +93,7 @@ def _stack(stack: Stack | None) -> str:
         return "## Stack\n\nNo environment was examined.\n"
     distributions = stack.distributions.value or {}
     data = msgspec.to_builtins(stack)
+    del data["unread_metadata"]  # these are notes of the report
     extensions = [each for each in stack.extensions.value or () if each.missing_libraries or each.missing_symbols]
     for name in ("distributions", "extensions"):
         if data[name].get("value"):

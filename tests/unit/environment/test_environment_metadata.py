@@ -77,8 +77,8 @@ def test_missing_metadata_gives_the_name_and_a_note(tmp_path: Path) -> None:
     (tmp_path / "~orch-2.0.0.dist-info").mkdir()
     metadata = read_folder(tmp_path, Markers("3.11.7"))
     assert [(f.distribution.name, f.distribution.version) for f in metadata.found] == [("torch", "2.1.0")]
-    assert len(metadata.notes) == 2
-    assert "interrupted pip" in " ".join(metadata.notes)
+    assert metadata.unread == [f"{tmp_path}/torch-2.1.0.dist-info: No such file or directory"]
+    assert metadata.notes == [f"{tmp_path}/~orch-2.0.0.dist-info: left by an interrupted pip run"]
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,11 @@ from envdoctor.binaries.coverage import TargetGpu, compute_coverage
 from envdoctor.commands.abi import AbiReport, LinkedFile, MissingDependency
 from envdoctor.commands.archs import ArchsReport, ScannedFile, UnreadableFile
 from envdoctor.commands.audit import AuditsResult
+from envdoctor.commands.audit_file import AuditResult
 from envdoctor.commands.audit_file import UnreadableFile as UnreadableManifest
 from envdoctor.core.records import KernelCode, ProbeResult, Verification
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
+from envdoctor.manifests.inputs.coverage import Coverage
 from envdoctor.output.problems import KINDS, find_problems
 from envdoctor.verify.bench_records import BenchmarkResult
 from envdoctor.verify.loading.records import LoadResult, LoadTest
@@ -238,7 +240,11 @@ def test_every_kind_occurs() -> None:
         ),
     )  # fmt: skip
     unread = AuditsResult(audits=(), unreadable=(UnreadableManifest("a.lock", "is not TOML"),))
-    assert {problem.kind for data in (*every, version, unread) for problem in find_problems(data)} == set(KINDS)
+    coverage = Coverage(packages=1, judged=1, steps=0, unread=("vllm: the version '' is invalid",))
+    environment = AuditResult(name="venv", kind="environment", coverage=coverage, findings=())
+    assert {
+        problem.kind for data in (*every, version, unread, environment) for problem in find_problems(data)
+    } == set(KINDS)
 
 
 @pytest.fixture
