@@ -330,6 +330,6 @@ def test_problems_notes_and_skipped_checks_are_counted_apart() -> None:
     def finding(status: Status) -> Finding:
         return Finding("GPU999", "x", status, "m")
 
-    text = _findings((finding("error"), finding("warning"), finding("info"), finding("unknown")))
+    text = _findings((finding("error"), finding("warning"), finding("info"), finding("unknown")), None)
     assert text.startswith("## Findings\n\n2 problems, 1 note, 1 skipped check.\n")
-    assert _findings(()) == "## Findings\n\nNo problems found.\n"
+    assert _findings((), None) == "## Findings\n\nNo problems found.\n"
