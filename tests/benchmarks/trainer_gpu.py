@@ -1,6 +1,7 @@
 """The bundled trainer and a plain TRL script on a GPU: seconds per step, parts of a step, memory peak, lower bound.
 
     python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
+        [--micro-batch N] [--rounds N] [--seconds N] [--out FILE]
 
 The model is a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with a vocabulary of 32,000, tied embeddings). Each step
 has 8 prompts of 256 tokens with 8 completions of 512 tokens, full fine-tuning and one optimizer step per generation.
@@ -8,6 +9,11 @@ has 8 prompts of 256 tokens with 8 completions of 512 tokens, full fine-tuning a
 --gpus uses torchrun, with 8 prompts per GPU. "envdoctor, vLLM server" starts the server on the next GPU. "gap" is the
 mean difference between the log-probability of a token in vLLM and in the model; a gap of 0.1 or more shows that vLLM
 does not have the trained weights. --small uses a tiny model and short texts, to test the script on a CPU.
+
+--micro-batch N splits the 64 completions of a GPU into passes of N, in both programs; bare TRL's pass of 64 needs
+more than 80 GB. --rounds repeats all cases in turns. Each process starts with empty caches of compiled code, and
+"first step" is the time from its start to the end of its first step. --out appends each result as a line of JSON. No
+case starts after --seconds, and none runs beyond it.
 
 The lower bound, printed after all cases, uses the measured rates of this GPU (bfloat16 products of 8192 x 8192,
 copies of 4 GiB). Sampling must read the weights and the KV cache for each token. Learning must compute the products
@@ -20,6 +26,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import signal
 import socket
@@ -27,6 +34,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,7 +135,9 @@ class Clock(TrainerCallback):
             times.append(time.time())
 cuda = torch.cuda.is_available()
 arguments = GRPOConfig(
-    output_dir=sys.argv[4], max_steps=size["steps"], num_generations=8, per_device_train_batch_size=64,
+    output_dir=sys.argv[4], max_steps=size["max_steps"], num_generations=8,
+    per_device_train_batch_size=size.get("micro_batch", 64),
+    gradient_accumulation_steps=64 // size.get("micro_batch", 64),
     learning_rate=1e-6, lr_scheduler_type="constant", save_strategy="no",
     bf16=cuda, gradient_checkpointing=False, use_cpu=not cuda, logging_steps=1, report_to="none", disable_tqdm=True,
     **{"max_completion_length": size["completion"], **more},
@@ -144,9 +154,14 @@ if trainer.accelerator.is_main_process:
 """
 
 
-def run(argv: list[str]) -> str:
-    """The stdout of a process; RuntimeError with its output if it failed."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+def run(argv: list[str], seconds: float | None = None, **variables: str) -> str:
+    """The stdout of a process; RuntimeError with its output if it failed, or lasted longer than `seconds`."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, timeout=seconds, env=os.environ | variables
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"TimeoutError: {seconds:.0f} s\n{(error.stdout or b'')[-3000:]!r}") from None
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-6000:])
     return done.stdout
@@ -182,9 +197,10 @@ def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any],
     """Create a run directory for the bundled trainer. Returns its settings."""
     settings: dict[str, Any] = {
         "model": model, "data": f"{model}/rows.jsonl", "rewards": [f"{model}/reward.py:lucky"], "chat": "text",
-        "max_steps": size["steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
+        "max_steps": size["max_steps"], "prompts_per_step": 8 * gpus, "num_generations": 8, "learning_rate": 1e-6,
         "max_completion_length": size["completion"], "eval_steps": 0, "num_generations_eval": 1, "held_out_rows": 2,
-        "save_steps": 0, **more,
+        "save_steps": 0, **({"per_device_train_batch_size": size["micro_batch"]} if "micro_batch" in size else {}),
+        **more,
     }  # fmt: skip
     if settings.get("vllm_mode") == "server":
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -194,9 +210,15 @@ def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any],
     return settings
 
 
-def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: int) -> dict[str, Any]:
+def run_case(
+    python: str, name: str, size: dict[str, Any], folder: Path, *, gpus: int, seconds: float | None
+) -> dict[str, Any]:
     """Time stamps of the steps, memory peak in GiB and, for the bundled trainer, seconds of the parts of a step."""
     kind, more = CASES[name]
+    variables = {
+        "VLLM_CACHE_ROOT": str(folder / "vllm"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }  # fmt: skip
     model = str(folder / "model")
     out = folder / "run"
     launch = [python, "-B"]
@@ -204,11 +226,12 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
     if kind == "TRL":
         (folder / "trl_script.py").write_text(TRL_SCRIPT)
-        output = run([*launch, str(folder / "trl_script.py"), model, json.dumps(size), json.dumps(more), str(out)])
+        program = [str(folder / "trl_script.py"), model, json.dumps(size), json.dumps(more), str(out)]
+        output = run([*launch, *program], seconds, **variables)
         return dict(json.loads(next(line for line in output.splitlines() if line.startswith('{"times"'))))
     settings = write_run(out, model, size, more, gpus)
     with serving(python, settings, size, gpus, folder):
-        run([*launch, str(TRAIN / "grpo.py"), str(out)])
+        run([*launch, str(TRAIN / "grpo.py"), str(out)], seconds, **variables)
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     result = json.loads((out / "result.json").read_text())
     steps = [event for event in events if event["event"] == "step"]
@@ -220,6 +243,7 @@ def run_case(python: str, name: str, size: dict[str, Any], folder: Path, gpus: i
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
         "parts": {part: statistics.median(row[f"{part}_seconds"] for row in measured) for part in parts},
         "gap": max((row["sampling_gap"] or 0 for row in measured), default=0) or None,
+        "patches": result["patches"],
     }  # fmt: skip
 
 
@@ -270,36 +294,62 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], choices=[*CASES], metavar="NAME")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    size = (SMALL if options.small else SIZE) | {"max_steps": options.steps}
+    deadline = time.monotonic() + options.seconds
+    size = (SMALL if options.small else SIZE) | {"max_steps": options.steps, "micro_batch": options.micro_batch}
     if options.gpus == 1:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL rejects several GPUs in one process
     with tempfile.TemporaryDirectory() as shared:
-        for name in options.only or CASES:
+        for name in list(options.only or CASES) * options.rounds:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                print(f"{name:40} not started: the time limit is reached")
+                continue
             model = Path(shared, "gpt-oss" if "gpt-oss" in name else "qwen2")
             if not model.exists():
                 run([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
-            print(f"{name:40} {measure(options.python, name, size, model, options.gpus)}", flush=True)
+            seconds = None if math.isinf(left) else left
+            found = measure(options.python, name, size, model, gpus=options.gpus, seconds=seconds)
+            print(f"{name:40} {describe(found)}", flush=True)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps({"case": name, "micro_batch": options.micro_batch} | found) + "\n")
     if not options.small and not options.only:
         print(lower_bound(options.python, size))
 
 
-def measure(python: str, name: str, size: dict[str, Any], model: Path, gpus: int) -> str:
-    """Run one case and describe its result."""
+def measure(
+    python: str, name: str, size: dict[str, Any], model: Path, *, gpus: int, seconds: float | None
+) -> dict[str, Any]:
+    """The result of one case, with the seconds of its steps after the first ones; or its error."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model").symlink_to(model)
+        start = time.time()
         try:
-            result = run_case(python, name, size, Path(folder), gpus)
+            result = run_case(python, name, size, Path(folder), gpus=gpus, seconds=seconds)
         except RuntimeError as error:
             print(error, file=sys.stderr, flush=True)
             lines = [line for line in str(error).splitlines() if line.strip()]
-            return "failed: " + next((line for line in reversed(lines) if "Error" in line), lines[-1])
-    seconds = [after - before for before, after in itertools.pairwise(result["times"])][SKIPPED_STEPS - 1 :]
+            return {"error": next((line for line in reversed(lines) if "Error" in line), lines[-1])}
+    times = result.pop("times")
+    steps = [after - before for before, after in itertools.pairwise(times)][SKIPPED_STEPS - 1 :]
+    return {"median": statistics.median(steps), "seconds": steps, "first_step": times[0] - start} | result
+
+
+def describe(result: dict[str, Any]) -> str:
+    """One line for a result."""
+    if "error" in result:
+        return f"failed: {result['error']}"
     memory = [f"{name} {result[name]:.1f} GiB" for name in ("peak", "planned") if result.get(name)]
     parts = [f"{part} {part_seconds:.3f}" for part, part_seconds in result.get("parts", {}).items()]
     if result.get("gap"):
         parts.append(f"gap {result['gap']:.4f}")
-    return f"{statistics.median(seconds):6.2f} s (minimum {min(seconds):.2f})  {', '.join(memory + parts)}"
+    least, first = min(result["seconds"]), result["first_step"]
+    return f"{result['median']:6.2f} s (minimum {least:.2f}, first step {first:.0f})  {', '.join(memory + parts)}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,29 @@ def test_rows_with_action_values_in_any_data(tmp_path: Path) -> None:
     rows[4]["q_action_1"] = "x"
     with pytest.raises(BadInput, match="line 5, column q_action_1: 'x'"):
         check_dataset(settings_of(write_jsonl(tmp_path / "a.jsonl", rows)))
+
+
+def test_builtin_sums_are_right_and_held_out_in_both_orders() -> None:
+    task = DatasetTask(settings_of(Path("builtin:addition"), rewards=["gsm8k"]))
+    numbers = {
+        part: [tuple(map(int, re.findall(r"\d+", row["prompt"][0]["content"]))) for row in rows]
+        for part, rows in (("train", task.train), ("held_out", task.held_out))
+    }
+    both = numbers["train"] + numbers["held_out"]
+    assert {tuple(sorted(pair)) for pair in both} == {(a, b) for a in range(10, 100) for b in range(a, 100)}
+    assert len(both) == 4095
+    assert len(numbers["held_out"]) == 410
+    assert [row["reference"] for row in task.train] == [a + b for a, b in numbers["train"]]
+    assert 0.4 < sum(a < b for a, b in both) / len(both) < 0.6
+    (a, b), row = numbers["train"][0], task.train[0]
+    texts = [str(a + b), f"{a} + {b} = {a + b}", str(a + b + 1), "no"]
+    assert [score["reward"] for score in task.score([row] * 4, texts)] == [1, 1, 0, 0]
+
+
+def test_an_unknown_name_of_builtin_rows_is_refused() -> None:
+    with pytest.raises(BadInput, match="settings: data = builtin:adition") as caught:
+        check_dataset(settings_of(Path("builtin:adition")))
+    assert caught.value.hint == "--set data=builtin:addition"
 
 
 def test_the_check_makes_paths_absolute_and_counts(sums: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from data import tes as tes_data
 from data.answers import read_reference
+from data.builtin import read_builtin
 from data.files import RawRow, bad_data, cut, read_file
 from data.hub_datasets import find_commit, held_out_split, read_held_out, read_hub
 from data.other_shapes import NEEDED, describe_other_shape
@@ -37,6 +38,8 @@ def read_rows(
         raw_rows = list(read_hub(source.name, settings["data_split"]))
         in_split = len(raw_rows)
         raw_rows += read_held_out(source.name, held_out) if held_out else []
+    elif source.kind == "builtin":
+        raw_rows = list(read_builtin(source.name))
     else:
         raw_rows = [row for path in source.files for row in islice(read_file(path, source.kind), most)]
     if not raw_rows:

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from data.builtin import PREFIX, check_builtin
 from data.checks import check_file_names
 from data.tes import find_tes_files
 from settings import BadInput, expand_user
@@ -27,7 +28,7 @@ EXPECTED_FILES = "CSV, JSONL or Parquet files, all of one kind"
 class Source:
     """Where the rows are. `name` is the value of the setting `data`; a path is absolute."""
 
-    kind: str  # csv, jsonl, parquet or hub
+    kind: str  # csv, jsonl, parquet, hub or builtin
     name: str
     files: list[Path] = field(default_factory=list)
     ignored_twins: list[str] = field(default_factory=list)  # harmony copies of files that are read
@@ -52,6 +53,9 @@ def _find_source(data: str, data_format: str) -> Source:
             expected=EXPECTED_DATA,
             hint="--set data=PATH",
         )
+    if data.startswith(PREFIX):
+        check_builtin(data)
+        return Source("builtin", data)
     path = expand_user(data)
     try:
         if path.is_dir():
