@@ -6,6 +6,7 @@ only for literals whose words are all present. It then applies the pattern to th
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from bisect import bisect_right
@@ -15,7 +16,7 @@ from itertools import accumulate
 from typing import BinaryIO
 
 from envdoctor.core.record import Record
-from envdoctor.knowledge.symptoms import SymptomTable, required_literals
+from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 
 BLOCK_BYTES = 1 << 20
 PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
@@ -41,6 +42,17 @@ UNKNOWN_MEMBER = (
     r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
     r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
     r"|annot import name '\w+' from|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
+)
+# What web pages and typists do to a message.
+ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
+SPACES = re.compile(r"[ \t]{2,}")
+MARKDOWN_ESCAPE = re.compile(r"\\([_*`<>#\[\]])")
+TYPOGRAPHY = str.maketrans({**dict.fromkeys("‘’‚′", "'"), **dict.fromkeys("“”„″", '"'), "\u00a0": " ", "\u202f": " "})
+TYPOGRAPHY.update(dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0x00AD)))  # without width
+ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+LENIENT_LITERAL = 10  # characters
+QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, that is not optional already
+    r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
@@ -92,10 +104,10 @@ class _Search:
         """The literals whose words are all in the vocabulary of a text."""
         return [literal for literal, parts in self.literals if all(map(words.__contains__, parts))]
 
-    def match(self, text: str) -> dict[str, str] | None:
-        """The named groups of a match in the text; None without a match."""
+    def match(self, text: str, pattern: str = "") -> dict[str, str] | None:
+        """The named groups of a match of the pattern, or of a part of it, in the text; None without a match."""
         started = time.process_time()
-        found = _compiled(self.pattern).search(text)
+        found = _compiled(pattern or self.pattern).search(text)
         self.seconds += time.process_time() - started
         return {name: value for name, value in found.groupdict().items() if value} if found else None
 
@@ -128,11 +140,10 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
         words = vocabulary(text)
-        candidates = [(search, literals) for search in unfinished if (literals := search.literals_in(words))]
-        for search, literals in candidates:
-            _search_block(search, literals, text, first_line)
+        for search in unfinished:
+            _search_block(search, search.literals_in(words), text, first_line)
         if size <= PASTE_BYTES:
-            _search_unwrapped([each for each in candidates if not each[0].hits], text)
+            _search_pasted(symptoms, [*signals, members], text)
         unfinished = [search for search in unfinished if not search.done]
         first_line += text.count("\n")
     return Scan(
@@ -186,21 +197,70 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             position = text.find(literal, end)
 
 
-def _search_unwrapped(candidates: list[tuple[_Search, list[str]]], text: str) -> None:
-    """Find messages with a line break inside a literal, as a narrow terminal or a box inserts it."""
-    lines = [PREFIX.sub("", line, count=1).strip() for line in text.split("\n")]
-    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    joined = " ".join(lines)
-    for search, literals in candidates:
-        for literal in literals:
-            position = joined.find(literal)
-            if position < 0 or search.hits:
-                continue
-            half = search.window_length // 2
-            groups = search.match(joined[max(position - half, 0) : position + half])
-            if groups is not None:
-                number = bisect_right(starts, position)
-                search.hits.append(Hit(search.name, number, _shorten(lines[number - 1], 0), groups))
+def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str) -> None:
+    """Find what a strict search misses in a pasted text: wrapped messages, the typography of web pages and typists.
+
+    Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise,
+    and then only those with a literal of several words: in prose "killed" is no message.
+    """
+    lines = [PREFIX.sub("", line, count=1).strip() for line in plain_text(text).split("\n")]
+    joined = _Joined(lines)
+    for search in (*symptoms, *context):
+        joined.search(search)
+    if not any(search.hits for search in symptoms):
+        for search in symptoms:
+            joined.search_leniently(search)
+
+
+class _Joined:
+    """The lines of a text as one line, so that a message with a line break in it is found."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+        self.text = " ".join(lines)
+        self.words = vocabulary(self.text)
+        self.lower = self.text.translate(ASCII_LOWER)
+
+    def search(self, search: _Search) -> None:
+        if not search.hits:
+            for literal in search.literals_in(self.words):
+                self._search(search, literal, self.text, search.pattern)
+
+    def search_leniently(self, search: _Search) -> None:
+        for literal, pattern in lenient_patterns(search.pattern):
+            self._search(search, literal, self.lower, pattern)
+
+    def _search(self, search: _Search, literal: str, text: str, pattern: str) -> None:
+        position = text.find(literal)
+        if position < 0 or search.hits:
+            return
+        half = search.window_length // 2
+        groups = search.match(self.text[max(position - half, 0) : position + half], pattern)
+        if groups is not None:
+            number = bisect_right(self.starts, position)
+            search.hits.append(Hit(search.name, number, _shorten(self.lines[number - 1], 0), groups))
+
+
+def plain_text(text: str) -> str:
+    """The text as a terminal shows it, with the same lines: without entities, escapes and spaces of a web page."""
+    if "&" in text:
+        text = ENTITY.sub(lambda found: html.unescape(found[0]), text)
+    return SPACES.sub(" ", MARKDOWN_ESCAPE.sub(r"\1", text.translate(TYPOGRAPHY)))
+
+
+@cache
+def lenient_patterns(pattern: str) -> tuple[tuple[str, str], ...]:
+    """Each alternative of a pattern for any case and missing quotation marks, after its literal in lower case.
+
+    Alternatives whose literal may be a phrase of prose ("killed") are left out.
+    """
+    found = []
+    for alternative in alternatives(QUOTE_IN_PATTERN.sub(r"\g<0>?", pattern)):
+        literal = "".join(required_literals(alternative))
+        if len(literal) >= LENIENT_LITERAL and " " in literal.strip():
+            found.append((literal.translate(ASCII_LOWER), f"(?i){alternative}"))
+    return tuple(found)
 
 
 def _line_bounds(text: str, position: int) -> tuple[int, int]:

@@ -82,24 +82,24 @@ def required_literals(pattern: str) -> tuple[str, ...]:
     return literals if all(len(literal) >= MINIMUM_LITERAL for literal in literals) else ()
 
 
-def _alternatives(pattern: str) -> list[list[str]]:
-    """The pieces of each top-level alternative; a group is one piece `()`."""
-    alternatives: list[list[str]] = [[]]
+def alternatives(pattern: str) -> list[str]:
+    """The top-level alternatives of a pattern."""
+    return ["".join(pieces) for pieces in _alternatives(pattern, keep_groups=True)]
+
+
+def _alternatives(pattern: str, *, keep_groups: bool = False) -> list[list[str]]:
+    """The pieces of each top-level alternative; a group is one piece `()` unless its pieces are kept."""
+    found: list[list[str]] = [[]]
     depth = 0
     for piece in PIECE.findall(pattern):
-        if piece == "(":
-            depth += 1
-            continue
-        if piece == ")":
-            depth -= 1
-            if depth == 0:
-                alternatives[-1].append("()")
-            continue
+        depth += (piece == "(") - (piece == ")")
         if depth == 0 and piece == "|":
-            alternatives.append([])
+            found.append([])
+        elif keep_groups or (depth == 0 and piece != ")"):
+            found[-1].append(piece)
         elif depth == 0:
-            alternatives[-1].append(piece)
-    return alternatives
+            found[-1].append("()")
+    return found
 
 
 def _literal_runs(pieces: list[str]) -> list[str]:
