@@ -13,8 +13,9 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import load_table
 
 # `first`: the cause with the highest score. `undecided`: the first cause, if its lines occur with other causes too.
-# `further`: every other cause, and a first cause with a score below the lowest bin of the first causes.
-Rank = Literal["first", "undecided", "further"]
+# `similar`: the first cause of a short text in which no pattern matches. `further`: every other cause, and a first
+# cause with a score below the lowest bin of the first causes.
+Rank = Literal["first", "undecided", "similar", "further"]
 UNDECIDED = 0.5  # below it the text does not decide the cause
 
 
@@ -25,15 +26,14 @@ class Bin(Record, frozen=True, kw_only=True):
     minimum: float
     causes: int
     right: int
-    confidence: float  # lower limit of the share that was right (Wilson, 95 %), not below that of lower scores
+    confidence: float  # share that was right by the rule of succession, not below that of lower scores
 
 
 class Calibration(Record, frozen=True, kw_only=True):
     """The bins and what they were measured on."""
 
     measured: str  # a date
-    texts: int  # labelled texts
-    skipped: int  # texts whose label is no known cause
+    texts: int  # labelled texts that nobody had used for the tables
     undecidable: int  # texts whose label states that they do not decide the cause; no cause counts as right
     without_cause: int  # texts in which no cause was found
     without_cause_right: int  # those of them that have no cause

@@ -11,7 +11,7 @@ import msgspec
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
-from envdoctor.explain.calibration import UNDECIDED, confidence_of
+from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.placeholders import (
     bounded_requirements,
@@ -23,6 +23,7 @@ from envdoctor.explain.placeholders import (
 )
 from envdoctor.explain.refute import refutation
 from envdoctor.explain.scan import Hit, Scan, scan
+from envdoctor.explain.similar import LONGEST_TEXT, similar_symptoms
 from envdoctor.knowledge.causes import Question, causes
 from envdoctor.knowledge.symptoms import Symptom, symptom_table
 
@@ -45,8 +46,9 @@ class Cause(Record, frozen=True, kw_only=True):
     cause: str  # a slug
     title: str
     score: float  # 0 to 1, ranks the causes
-    confidence: float  # 0 to 1: lower limit of the measured share that was right
+    confidence: float  # 0 to 1: the measured share that was right
     undecided: bool = False  # its lines occur with other causes too
+    similar: bool = False  # no pattern matches the text; a known message of this cause has many of its words
     lines: tuple[str, ...]  # lines of the text that indicate it
     line_numbers: tuple[int, ...]
     findings: tuple[str, ...]  # findings on the machine or the environment with this cause
@@ -93,10 +95,14 @@ def explain(
     findings = list({(finding.id, finding.message): finding for finding in reversed(every)}.values())[::-1]
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
+    symptoms = matching_symptoms(scanned, table.symptoms)
+    is_similar = not (symptoms or derived or findings or pasted.kinds) and scanned.size <= LONGEST_TEXT
+    if is_similar:
+        derived = similar_symptoms(scanned.excerpt)
     scanned = msgspec.structs.replace(
         scanned, symptoms=scanned.symptoms | {symptom.id: (hit,) for symptom, hit in derived.items()}
     )
-    symptoms = matching_symptoms(scanned, (*table.symptoms, *derived))
+    symptoms = sorted((*symptoms, *derived), key=lambda symptom: -symptom.weight)
     if pin:
         named = {symptom.cause for symptom in symptoms}
         pinned = pin(machine, stack, [each for each in findings if each.cause in named])
@@ -113,6 +119,7 @@ def explain(
             against=against.get(slug, ""),
             values=values,
             python=python,
+            similar=is_similar,
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
@@ -163,6 +170,7 @@ def _cause(
     against: str,
     values: dict[str, str],
     python: str,
+    similar: bool,
 ) -> Cause:
     """One cause. Its fix is that of the first symptom with a fix, else of the first finding, else of causes.toml.
 
@@ -190,6 +198,7 @@ def _cause(
         score=round(_score(matching, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
         confidence=0.0,
         undecided=not agreeing and all(symptom.undecided for symptom in matching),
+        similar=similar,
         lines=tuple(hit.text for hit in shown),
         line_numbers=tuple(hit.line for hit in shown),
         findings=tuple(f"{finding.id} {finding.message}" for finding in agreeing),
@@ -202,11 +211,18 @@ def _cause(
     )
 
 
+def rank_of(cause: Cause, number: int) -> Rank:
+    """The rank of a cause with this place in the result, from 0."""
+    if number:
+        return "further"
+    return "similar" if cause.similar else "undecided" if cause.undecided else "first"
+
+
 def _with_confidence(ranked: list[Cause]) -> list[Cause]:
     """The causes with their confidence, which falls with the rank. Questions are for an undecided first one."""
     found: list[Cause] = []
     for number, cause in enumerate(ranked):
-        confidence = confidence_of(cause.score, "further" if number else "undecided" if cause.undecided else "first")
+        confidence = confidence_of(cause.score, rank_of(cause, number))
         confidence = min([confidence, *(each.confidence for each in found)])
         find_out = cause.find_out if number == 0 and confidence < UNDECIDED else ()
         found.append(msgspec.structs.replace(cause, confidence=confidence, find_out=find_out))

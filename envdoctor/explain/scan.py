@@ -47,10 +47,14 @@ UNKNOWN_MEMBER = (
 ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
 SPACES = re.compile(r"[ \t]{2,}")
 MARKDOWN_ESCAPE = re.compile(r"\\([_*`<>#\[\]])")
-TYPOGRAPHY = str.maketrans({**dict.fromkeys("‘’‚′", "'"), **dict.fromkeys("“”„″", '"'), "\u00a0": " ", "\u202f": " "})
-TYPOGRAPHY.update(dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0x00AD)))  # without width
+TYPOGRAPHY: dict[int, str | None] = {
+    **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x2032), "'"),  # single quotation marks, prime
+    **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x2033), '"'),
+    **dict.fromkeys((0x00A0, 0x202F), " "),
+    **dict.fromkeys((0x00AD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF)),  # without width
+}
 ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-LENIENT_LITERAL = 10  # characters
+LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of one word
 QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
@@ -200,16 +204,18 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
 def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str) -> None:
     """Find what a strict search misses in a pasted text: wrapped messages, the typography of web pages and typists.
 
-    Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise,
-    and then only those with a literal of several words: in prose "killed" is no message.
+    Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise.
     """
-    lines = [PREFIX.sub("", line, count=1).strip() for line in plain_text(text).split("\n")]
-    joined = _Joined(lines)
+    joined = _Joined([PREFIX.sub("", line, count=1).strip() for line in plain_text(text).split("\n")])
     for search in (*symptoms, *context):
         joined.search(search)
-    if not any(search.hits for search in symptoms):
-        for search in symptoms:
-            joined.search_leniently(search)
+    if any(search.hits for search in symptoms):
+        return
+    for search in symptoms:
+        joined.search_leniently(search, messages_only=True)
+    if any(search.hits for search in symptoms):  # then short phrases are messages too
+        for search in (*symptoms, *context):
+            joined.search_leniently(search, messages_only=False)
 
 
 class _Joined:
@@ -227,9 +233,10 @@ class _Joined:
             for literal in search.literals_in(self.words):
                 self._search(search, literal, self.text, search.pattern)
 
-    def search_leniently(self, search: _Search) -> None:
+    def search_leniently(self, search: _Search, *, messages_only: bool) -> None:
         for literal, pattern in lenient_patterns(search.pattern):
-            self._search(search, literal, self.lower, pattern)
+            if _is_message(literal) or not messages_only:
+                self._search(search, literal, self.lower, pattern)
 
     def _search(self, search: _Search, literal: str, text: str, pattern: str) -> None:
         position = text.find(literal)
@@ -251,16 +258,15 @@ def plain_text(text: str) -> str:
 
 @cache
 def lenient_patterns(pattern: str) -> tuple[tuple[str, str], ...]:
-    """Each alternative of a pattern for any case and missing quotation marks, after its literal in lower case.
+    """Each alternative of a pattern for any case and missing quotation marks, after its literal in lower case."""
+    optional_quotes = alternatives(QUOTE_IN_PATTERN.sub(r"\g<0>?", pattern))
+    literals = ("".join(required_literals(alternative)).translate(ASCII_LOWER) for alternative in optional_quotes)
+    return tuple(zip(literals, (f"(?i){alternative}" for alternative in optional_quotes), strict=True))
 
-    Alternatives whose literal may be a phrase of prose ("killed") are left out.
-    """
-    found = []
-    for alternative in alternatives(QUOTE_IN_PATTERN.sub(r"\g<0>?", pattern)):
-        literal = "".join(required_literals(alternative))
-        if len(literal) >= LENIENT_LITERAL and " " in literal.strip():
-            found.append((literal.translate(ASCII_LOWER), f"(?i){alternative}"))
-    return tuple(found)
+
+def _is_message(literal: str) -> bool:
+    """Whether it is no phrase of prose such as "killed"."""
+    return len(literal) >= (LENIENT_LITERAL if " " in literal.strip() else LENIENT_IDENTIFIER)
 
 
 def _line_bounds(text: str, position: int) -> tuple[int, int]:

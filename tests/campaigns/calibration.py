@@ -1,16 +1,19 @@
 """Measure how often the causes of `explain` are right, by their score: the percentages that `explain` prints.
 
-    python tests/campaigns/calibration.py [--write] [FILE...]
+    python tests/campaigns/calibration.py [--write]
+    python tests/campaigns/calibration.py --record SET FILE...
 
-Without files the labelled texts of tests/data/field_errors are read. A file is a list of objects with `text`, `cause`
-(empty or `not-environment` for a text without a cause in the environment), `also` and `decidable_from_text`; texts of
-`kind` report are skipped. In a text that is labelled as undecidable no cause is right; for
-`not-environment` an error of the program is right. Labels that are no known cause are skipped. Prints the wrong first
-causes and a table in Markdown; --write replaces knowledge/calibration.toml and the table of docs/tasks/explain.md.
+Only results for texts that nobody had used for the tables count: texts that were used are found nearly always.
+tests/data/unseen_error_texts.jsonl has them: the causes that `explain` found at its first trial, and whether they
+were right. --record adds the results of the present tool for the labelled texts of the files, which must be new to
+it. A file is a list of objects with `id`, `text`, `cause` (empty or `not-environment` for a text without a cause in
+the environment), `also` and `decidable_from_text`; texts of `kind` report are skipped. In a text that is labelled
+as undecidable no cause is right; for `not-environment` an error of the program is right. Without --record the table
+is printed in Markdown; --write replaces knowledge/calibration.toml and the table of docs/tasks/explain.md.
 
-The percentage of a bin is the lower limit of the Wilson interval (95 %) of its share: a bin with few texts gets a
-lower one. A bin with a lower limit than the bin below it is joined with that bin, so that the percentage never falls
-with the score.
+The percentage of a bin is its share by the rule of succession: (right + 1) of (texts + 2). A bin with a lower one
+than the bin below it is joined with that bin, so that the percentage never falls with the score. A text that does not
+decide stays below 50 %.
 """
 
 from __future__ import annotations
@@ -26,105 +29,115 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.core.record import Record
 from envdoctor.explain import Cause, explain
 from envdoctor.explain.calibration import Bin, Calibration, Rank
+from envdoctor.explain.rank import rank_of
 from envdoctor.knowledge.causes import causes
 
 ROOT = Path(__file__).resolve().parents[2]
-FIELD_ERRORS = ROOT / "tests/data/field_errors"
+RESULTS = ROOT / "tests/data/unseen_error_texts.jsonl"
 TABLE = ROOT / "envdoctor/knowledge/calibration.toml"
 PAGE = ROOT / "docs/tasks/explain.md"
 START, END = "<!-- calibration -->\n", "<!-- end of calibration -->\n"
 MINIMUMS: dict[Rank, tuple[float, ...]] = {
-    "first": (0.3, 0.5, 0.7, 0.8, 0.9),
+    "first": (0.3, 0.7, 0.8, 0.9),
     "undecided": (0.3,),
-    "further": (0.0, 0.3, 0.5),
+    "similar": (0.2, 0.4),
+    "further": (0.0, 0.3),
 }
-NORMAL_QUANTILE = 1.96  # of 95 %, both sides
+HIGHEST = {"undecided": 0.45}  # below UNDECIDED
 HEADER = "# How often the causes of `explain` were right, by score. Written by tests/campaigns/calibration.py.\n"
 
 
-def wilson_lower(right: int, number: int) -> float:
-    """The lower limit of the 95 % Wilson interval of a share."""
-    share, square = right / number, NORMAL_QUANTILE**2
-    half = NORMAL_QUANTILE * math.sqrt(share * (1 - share) / number + square / (4 * number**2))
-    return (share + square / (2 * number) - half) / (1 + square / number)
+def expected_share(right: int, number: int) -> float:
+    """The share of the next texts to expect (rule of succession): a bin with few texts is near one half."""
+    return (right + 1) / (number + 2)
 
 
-def labelled_texts(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The error texts of the files, each text once."""
-    seen = set()
-    for path in files:
-        for case in json.loads(path.read_text(encoding="utf-8")):
-            if case.get("kind") != "report" and case["text"] not in seen:
-                seen.add(case["text"])
-                yield case
+class Result(Record, frozen=True, kw_only=True):
+    """What the tool found in a text that was new to it."""
+
+    set: str  # which texts, when, and the commit of the tool
+    id: str
+    has_cause: bool = True
+    decidable: bool = True
+    found: tuple[tuple[Rank, float, bool], ...]  # rank, score, whether it was right
 
 
-def measure(cases: Iterable[dict[str, Any]]) -> Calibration:
-    """The bins of the causes of all texts. Prints first causes that are wrong."""
-    found: list[tuple[Rank, float, bool]] = []
-    texts = skipped = undecidable = 0
-    without = [0, 0]
+def results_of(name: str, cases: Iterable[dict[str, Any]]) -> Iterator[Result]:
+    """The results of the present tool for labelled texts."""
     for case in cases:
-        label = "" if case["cause"] == "not-environment" else case["cause"]
-        if label and label not in causes():
-            skipped += 1
+        if case.get("kind") == "report":
             continue
-        texts += 1
-        is_decidable = case.get("decidable_from_text") is not False
-        undecidable += not is_decidable
+        label = "" if case["cause"] == "not-environment" else case["cause"]
+        decidable = case.get("decidable_from_text") is not False
+        right = {label, *(case.get("also") or ())} if decidable else set()
+        if not label:
+            right |= {slug for slug, cause in causes().items() if cause.program_error}
         explained = explain(io.BytesIO(case["text"].encode()))
         ranked = sorted((*explained.causes, *explained.program_errors), key=lambda cause: -cause.score)
-        if not ranked:
-            without[0] += 1
-            without[1] += not label
-            continue
-        right = {label, *(case.get("also") or ())} if is_decidable else set()
-        if case["cause"] == "not-environment":
-            right |= {slug for slug, cause in causes().items() if cause.program_error}
-        for number, cause in enumerate(ranked):
-            found.append((_rank(cause, number), cause.score, cause.cause in right))
-        if ranked[0].cause not in right:
-            note = "" if is_decidable else ", undecidable"
-            first = f"{ranked[0].cause} {ranked[0].score:.2f} ({ranked[0].confidence:.0%})"
-            print(f"{case['id']}: {first}, label {label or 'none'}{note}", file=sys.stderr)
+        yield Result(
+            set=name,
+            id=case["id"],
+            has_cause=bool(label),
+            decidable=decidable,
+            found=tuple(
+                (_measured_rank(cause, number), cause.score, cause.cause in right)
+                for number, cause in enumerate(ranked)
+            ),
+        )
+
+
+def _measured_rank(cause: Cause, number: int) -> Rank:
+    rank = rank_of(cause, number)
+    return rank if cause.score >= MINIMUMS[rank][0] else "further"
+
+
+def recorded() -> list[Result]:
+    """All results at first trials."""
+    return [msgspec.json.decode(line, type=Result) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+
+
+def measure(results: list[Result]) -> Calibration:
+    """The bins of the causes of all texts."""
+    found = [cause for result in results for cause in result.found]
+    without = [result for result in results if not result.found]
     return Calibration(
         measured=f"{datetime.now(UTC):%Y-%m-%d}",
-        texts=texts,
-        skipped=skipped,
-        undecidable=undecidable,
-        without_cause=without[0],
-        without_cause_right=without[1],
+        texts=len(results),
+        undecidable=sum(not result.decidable for result in results),
+        without_cause=len(without),
+        without_cause_right=sum(not result.has_cause for result in without),
         bin=tuple(each for rank, minimums in MINIMUMS.items() for each in bins_of(rank, minimums, found)),
     )
 
 
-def _rank(cause: Cause, number: int) -> Rank:
-    if number or cause.score < MINIMUMS["first"][0]:
-        return "further"
-    return "undecided" if cause.undecided else "first"
-
-
 def bins_of(rank: Rank, minimums: tuple[float, ...], found: list[tuple[Rank, float, bool]]) -> list[Bin]:
-    """The bins of one rank, joined until their lower limits rise with the score."""
+    """The bins of one rank, joined until their percentages rise with the score."""
     joined: list[tuple[float, int, int]] = []  # minimum, causes, right
     for lower, upper in zip(minimums, (*minimums[1:], math.inf), strict=True):
         results = [right for its_rank, score, right in found if its_rank == rank and lower <= score < upper]
         joined.append((lower, len(results), sum(results)))
-        while len(joined) > 1 and _limit(joined[-1]) <= _limit(joined[-2]):
+        while len(joined) > 1 and _expected(joined[-1]) <= _expected(joined[-2]):
             (_, number, right), (minimum, number_below, right_below) = joined.pop(), joined.pop()
             joined.append((minimum, number + number_below, right + right_below))
     return [
-        Bin(rank=rank, minimum=minimum, causes=number, right=right, confidence=round(wilson_lower(right, number), 2))
+        Bin(
+            rank=rank,
+            minimum=minimum,
+            causes=number,
+            right=right,
+            confidence=round(min(expected_share(right, number), HIGHEST.get(rank, 1)), 2),
+        )
         for minimum, number, right in joined
         if number
     ]
 
 
-def _limit(joined: tuple[float, int, int]) -> float:
+def _expected(joined: tuple[float, int, int]) -> float:
     _, number, right = joined
-    return wilson_lower(right, number) if number else 0.0
+    return expected_share(right, number) if number else 0.0
 
 
 def markdown(measured: Calibration) -> str:
@@ -138,7 +151,7 @@ def markdown(measured: Calibration) -> str:
             scores = f"{each.minimum:.1f} to {upper:.1f}"
             rows.append(f"| {rank} | {scores} | {each.causes} | {share} | {each.confidence:.0%} |")
     rows.append(f"| none found | | {measured.without_cause} | {measured.without_cause_right} | |")
-    counts = f"Measured on {measured.measured} with {measured.texts} labelled texts"
+    counts = f"Measured on {measured.measured} with {measured.texts} labelled texts that had not been used"
     return f"{counts}, {measured.undecidable} of them undecidable.\n\n" + "\n".join(rows) + "\n"
 
 
@@ -153,10 +166,18 @@ def toml(measured: Calibration) -> str:
 
 
 def main() -> None:
-    arguments = [each for each in sys.argv[1:] if each != "--write"]
-    measured = measure(labelled_texts([Path(name) for name in arguments] or sorted(FIELD_ERRORS.glob("*.json"))))
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--record"]:
+        _, name, *files = arguments
+        known = {result.id for result in recorded()}
+        cases = [case for file in files for case in json.loads(Path(file).read_text(encoding="utf-8"))]
+        with RESULTS.open("ab") as stream:
+            for result in results_of(name, (case for case in cases if case["id"] not in known)):
+                stream.write(msgspec.json.encode(result) + b"\n")
+        return
+    measured = measure(recorded())
     print(markdown(measured))
-    if "--write" in sys.argv[1:]:
+    if "--write" in arguments:
         TABLE.write_text(toml(measured), encoding="utf-8")
         head, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
         _, _, tail = rest.partition(END)

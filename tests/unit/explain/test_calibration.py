@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from support.report_stack import torch_stack
@@ -28,22 +29,22 @@ def questions() -> list[Question]:
     return list(dict.fromkeys(question for row in rows for question in row.find_out))
 
 
-def test_the_percentage_is_the_lower_limit_of_the_measured_share() -> None:
-    assert campaign.wilson_lower(5, 10) == pytest.approx(0.2366, abs=1e-4)  # Wilson (1927), z = 1.96
+def test_the_percentage_is_the_measured_share() -> None:
+    assert campaign.expected_share(17, 18) == pytest.approx(0.9)
     for each in calibration().bin:
-        assert each.confidence == round(campaign.wilson_lower(each.right, each.causes), 2)
-        assert 0 < each.confidence <= each.right / each.causes < 1.001
+        highest = campaign.HIGHEST.get(each.rank, 1)
+        assert each.confidence == round(min(campaign.expected_share(each.right, each.causes), highest), 2)
 
 
 def test_the_percentage_rises_with_the_score() -> None:
     scores = [number / 100 for number in range(100)]
-    for rank in ("first", "undecided", "further"):
+    for rank in get_args(campaign.Rank):
         found = [confidence_of(score, rank) for score in scores]
         assert found == sorted(found)
-    assert max(confidence_of(score, rank) for score in scores for rank in ("undecided", "further")) < 0.4
+    assert max(confidence_of(score, rank) for score in scores for rank in ("undecided", "further")) < UNDECIDED
 
 
-def test_bins_with_falling_limits_are_joined() -> None:
+def test_bins_with_falling_shares_are_joined() -> None:
     found: list[tuple[campaign.Rank, float, bool]] = [("first", 0.4, number < 9) for number in range(10)]
     found += [("first", 0.6, number < 1) for number in range(2)]
     (joined,) = campaign.bins_of("first", (0.3, 0.5), found)

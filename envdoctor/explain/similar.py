@@ -1,0 +1,76 @@
+"""Finds known errors that are similar to a short text: what people type from memory, or a message that was cut.
+
+Words are weighted by how few of the known messages contain them (tf-idf, cosine). Only for a text in which no pattern
+matches: the result is a suggestion with a measured percentage below that of a text that decides its cause.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from functools import cache
+
+import msgspec
+
+from envdoctor.core.record import Record
+from envdoctor.explain.scan import Hit
+from envdoctor.knowledge.symptoms import Symptom, symptom_table
+from envdoctor.knowledge.tables import load_table
+
+LONGEST_TEXT = 300  # bytes; in a longer text a few common words are no evidence
+LEAST_SIMILARITY = 0.55  # of the words of the text and of the known message
+LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known message
+MOST_CAUSES = 3
+WORD = re.compile(r"[a-z]{2,}|\d{3,}")
+WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text; identifiers are split at underscores, capital letters and digits."""
+    return frozenset(WORD.findall(WORD_START.sub(" ", text).lower()))
+
+
+class Phrases(Record, frozen=True):
+    """knowledge/phrases.toml: what people call the error of a cause."""
+
+    phrases: dict[str, tuple[str, ...]]
+
+
+@cache
+def known_messages() -> tuple[tuple[tuple[frozenset[str], Symptom], ...], dict[str, float]]:
+    """The words of each known message with its symptom, and the weight of each word."""
+    phrases = [
+        Symptom(id=f"phrase-{slug}-{number}", cause=slug, pattern="", weight=0, sample=phrase)
+        for slug, each in load_table("phrases.toml", Phrases).phrases.items()
+        for number, phrase in enumerate(each)
+    ]
+    samples = [symptom for symptom in symptom_table().symptoms if not symptom.when]
+    messages = [(words_of(symptom.sample), symptom) for symptom in (*samples, *phrases)]
+    occurrences = Counter(word for words, _ in messages for word in words)
+    weights = {word: math.log(len(messages) / (number + 0.5)) ** 2 for word, number in occurrences.items()}
+    return tuple(messages), weights
+
+
+def similar_symptoms(text: str) -> dict[Symptom, Hit]:
+    """The most similar symptom of each cause, at most three, as symptoms that do not decide."""
+    messages, weights = known_messages()
+    unknown = math.log(2 * len(messages)) ** 2
+    words = words_of(text)
+    length = sum(weights.get(word, unknown) for word in words)
+    found: dict[str, tuple[float, Symptom]] = {}
+    for known, symptom in messages:
+        common = sum(weights[word] for word in words & known)
+        if not common or common < LEAST_SHARE * length:
+            continue
+        similarity = math.sqrt(common / length * common / sum(weights[word] for word in known))
+        if similarity >= max(LEAST_SIMILARITY, found.get(symptom.cause, (0.0,))[0]):
+            found[symptom.cause] = similarity, symptom
+    best = sorted(found.values(), key=lambda each: -each[0])[:MOST_CAUSES]
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return {
+        msgspec.structs.replace(symptom, weight=round(50 * similarity), undecided=True, outranks=()): Hit(
+            symptom.id, 1, line, {}
+        )
+        for similarity, symptom in best
+    }
