@@ -7,7 +7,7 @@ from envdoctor.core.records import Extension
 # Patterns of the paths that a library always loads; these need code for every GPU. Its other files contain kernels
 # for specific GPUs (FlashMLA, FlashAttention 3), and the library does not load them elsewhere.
 MAIN_FILES = {
-    "vllm": r"vllm/(_C|_moe_C)(\.\w+)*\.so$",
+    "vllm": r"vllm/(_C|_moe_C)(_stable_libtorch)?(\.\w+)*\.so$",
     "flash-attn": r"flash_attn_2_cuda(\.[\w-]+)*\.so$",
     "xformers": r"xformers/_C(\.\w+)*\.so$",
     "sgl-kernel": r"sgl_kernel/(common_ops|sm\w+/common_ops)(\.[\w-]+)*\.so$",
@@ -21,7 +21,14 @@ MAIN_FILES = {
 }
 
 
+# Distributions, by the beginning of their name, that load only what the GPU or the caller needs. nccl-extensions has
+# the libraries of nccl.ep and nccl.m2n: communication between GPUs that FlashInfer and vLLM use on request.
+SELECTIVE = (
+    "nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime",
+    "nccl-extensions",
+)  # fmt: skip
+
+
 def is_optional(file: Extension) -> bool:
     """Whether a library contains this file for other machines and loads it only where it is needed."""
-    selective = ("nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime")
-    return file.distribution == "" or file.distribution.startswith(selective)
+    return file.distribution == "" or file.distribution.startswith(SELECTIVE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from checks.attention import find_obstacle
-from checks.dtypes import check_quantization, choose_dtype
+from checks.dtypes import check_quantization, choose_dtype, gpu_dtype
 from modeling import loading as models
 from modeling.load_errors import check_tokenizer_folder, check_weights, explain_failure
 from settings import BadInput
@@ -97,27 +97,37 @@ def test_a_hub_kernel_that_verify_passed_with_sinks_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "stored", "has_bfloat16", "found", "note"),
+    ("changed", "stored", "fast_dtype", "found", "note"),
     [
-        ({}, "", True, ("bfloat16", "float32"), ""),
-        ({"dtype": "float32"}, "", True, ("bfloat16", "float32"), ""),
-        ({"dtype": "bfloat16"}, "", True, ("bfloat16", "bfloat16"), "lose the small updates"),
-        ({"dtype": "bfloat16", "learning_rate": 1e-3}, "", True, ("bfloat16", "bfloat16"), ""),
-        ({"r": 8}, "", True, ("bfloat16", "bfloat16"), ""),
-        ({}, "", False, ("float32", "float32"), ""),
-        ({"r": 8, "load_in_4bit": True}, "", False, ("bfloat16", "bfloat16"), ""),
-        ({"dtype": "float16"}, "", True, ("float16", "float32"), "cannot be unscaled"),
-        ({"dtype": "float16", "r": 4}, "", True, ("float16", "float16"), ""),
-        ({}, "mxfp4", False, ("bfloat16", "bfloat16"), ""),
+        ({}, "", "bfloat16", ("bfloat16", "float32"), ""),
+        ({"dtype": "float32"}, "", "bfloat16", ("bfloat16", "float32"), ""),
+        ({"dtype": "bfloat16"}, "", "bfloat16", ("bfloat16", "bfloat16"), "lose the small updates"),
+        ({"dtype": "bfloat16", "learning_rate": 1e-3}, "", "bfloat16", ("bfloat16", "bfloat16"), ""),
+        ({"r": 8}, "", "bfloat16", ("bfloat16", "bfloat16"), ""),
+        ({}, "", "", ("float32", "float32"), ""),
+        ({"r": 8, "load_in_4bit": True}, "", "", ("bfloat16", "bfloat16"), ""),
+        ({"r": 8}, "", "", ("float32", "float32"), ""),
+        ({"r": 8}, "", "float16", ("float16", "float16"), ""),
+        ({"r": 8, "load_in_4bit": True}, "", "float16", ("float16", "float16"), ""),
+        ({"r": 8}, "bitsandbytes", "float16", ("float16", "float16"), ""),
+        ({}, "", "float16", ("float32", "float32"), ""),
+        ({"dtype": "float16"}, "", "bfloat16", ("float16", "float32"), "cannot be unscaled"),
+        ({"dtype": "float16", "r": 4}, "", "bfloat16", ("float16", "float16"), ""),
+        ({}, "mxfp4", "", ("bfloat16", "bfloat16"), ""),
     ],
 )
 def test_the_dtype_is_chosen(
-    changed: dict[str, Any], stored: str, has_bfloat16: bool, found: tuple[str, str], note: str
+    changed: dict[str, Any], stored: str, fast_dtype: str, found: tuple[str, str], note: str
 ) -> None:
-    *types, notes = choose_dtype(defaults(**changed), stored, has_bfloat16=has_bfloat16)
+    *types, notes = choose_dtype(defaults(**changed), stored, fast_dtype=fast_dtype)
     assert tuple(types) == found
     assert note in " ".join(notes)
     assert bool(notes) == bool(note)
+
+
+def test_gpus_before_ampere_compute_in_float16() -> None:
+    found = [gpu_dtype(capability) for capability in ((7, 0), (7, 5), (8, 0), (8, 9), (12, 1))]
+    assert found == ["float16", "float16", "bfloat16", "bfloat16", "bfloat16"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +153,7 @@ def test_impossible_quantization_is_refused(
 
 def test_an_mxfp4_checkpoint_computes_only_in_bfloat16() -> None:
     with pytest.raises(BadInput, match="dtype = float32, but the checkpoint is MXFP4"):
-        choose_dtype(defaults(dtype="float32"), "mxfp4", has_bfloat16=True)
+        choose_dtype(defaults(dtype="float32"), "mxfp4", fast_dtype="bfloat16")
 
 
 def test_a_device_map_with_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from patches import table
+from patches import table, vllm_attention
 from patches.context import PatchContext
 from patches.table import PATCHES, select_patches
 from support.paths import TRAIN
@@ -71,6 +73,31 @@ def test_a_generation_mode_is_no_speed_patch() -> None:
     for patches in (True, False):
         context = make_context(cuda_graph_decoding=True, patches=patches)
         assert "transformers-graphs" in names(context)
+
+
+@pytest.mark.parametrize(
+    ("capability", "applies"), [((0, 0), False), ((7, 0), True), ((7, 5), True), ((8, 0), False), ((12, 1), False)]
+)
+def test_vllm_uses_triton_attention_before_ampere(capability: tuple[int, int], applies: bool) -> None:
+    for use_vllm in (True, False):
+        context = make_context(use_vllm=use_vllm, model="a/b")
+        context.capability = capability
+        assert ("vllm-triton-attention" in names(context)) is (applies and use_vllm)
+
+
+@pytest.mark.parametrize("has_option", [True, False])
+def test_the_attention_of_vllm_is_an_option_of_its_engine(monkeypatch: pytest.MonkeyPatch, has_option: bool) -> None:
+    class LLM:
+        def __init__(self, **options: Any) -> None:
+            self.options = options
+
+    fields = ["attention_backend"] if has_option else ["model"]
+    vllm = SimpleNamespace(LLM=LLM, EngineArgs=dataclasses.make_dataclass("EngineArgs", fields))
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    assert vllm_attention.apply(make_context()) is has_option
+    chosen = {"attention_backend": "TRITON_ATTN"} if has_option else {}
+    assert LLM(model="a/b").options == {"model": "a/b"} | chosen
+    assert LLM(attention_backend="FLASHINFER").options == {"attention_backend": "FLASHINFER"}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,16 @@ from settings import BadInput
 BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
 
 
-def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -> tuple[str, str, list[str]]:
-    """(compute type, type of the weights, notes)."""
+def gpu_dtype(capability: tuple[int, int]) -> str:
+    """The 16-bit type that a GPU computes: GPUs before Ampere have tensor cores for float16 only.
+
+    torch.cuda.is_bf16_supported() is true for them as well, because torch emulates bfloat16 there.
+    """
+    return "bfloat16" if capability >= (8, 0) else "float16"
+
+
+def choose_dtype(settings: dict[str, Any], stored: str, *, fast_dtype: str) -> tuple[str, str, list[str]]:
+    """(compute type, type of the weights, notes). `fast_dtype`: of gpu_dtype, empty on a CPU."""
     requested, full = settings["dtype"], not settings["r"]
     if stored == "mxfp4":
         if requested not in ("auto", "bfloat16"):
@@ -26,7 +34,7 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
     if requested == "auto":
         quantized = quantization_type(settings) in BITSANDBYTES or stored == "bitsandbytes"
         # Trained weights are in float32: bfloat16 would lose small updates. Frozen weights lose nothing.
-        requested = "bfloat16" if quantized or (has_bfloat16 and not full) else "float32"
+        requested = (fast_dtype or "bfloat16") if quantized or (fast_dtype and not full) else "float32"
     if requested == "float16" and full:
         # GradScaler: "Attempting to unscale FP16 gradients"
         return (
@@ -42,7 +50,8 @@ def choose_dtype(settings: dict[str, Any], stored: str, *, has_bfloat16: bool) -
             "--set dtype=float32 keeps them."
         )
     # Float32 weights are computed with in bfloat16 (autocast) on a GPU that supports it, as TRL does by default.
-    return "bfloat16" if has_bfloat16 and requested == "float32" else requested, requested, notes
+    autocast = fast_dtype == "bfloat16" and requested == "float32"
+    return fast_dtype if autocast else requested, requested, notes
 
 
 def check_quantization(settings: dict[str, Any], stored: str, *, device: str, installed: Collection[str]) -> None:

@@ -205,8 +205,8 @@ def resolve_dtypes(
     if settings["task"] != "dataset":
         return "float32", "float32", []  # a model with random weights
     # On a GPU with bfloat16 TRL turns autocast on, and float32 weights compute as 16-bit copies.
-    has_bfloat16 = not settings["use_cpu"] and machine.get("bfloat16", True)
-    return choose_dtype(dict(settings), shape.quant_method, has_bfloat16=has_bfloat16)
+    gpu = "bfloat16" if machine.get("bfloat16", True) else "float16"
+    return choose_dtype(dict(settings), shape.quant_method, fast_dtype="" if settings["use_cpu"] else gpu)
 
 
 def logits_method(settings: Mapping[str, Any], trl: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checks.attention import SINKS, check_sinks, choose_attention, is_attention_error
-from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype
+from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype, gpu_dtype
 from checks.engines import quantization_type
 from modeling.liger import apply_liger_kernels
 from modeling.load_errors import (
@@ -63,8 +63,8 @@ def load_model(
     check_quantization(settings, stored, device=device, installed=installed)
     if (kind := quantization_type(settings)) in BITSANDBYTES:
         check_bitsandbytes(kind, device)
-    bfloat16 = device == "cuda" and torch.cuda.get_device_capability()[0] >= 8
-    compute, stored_dtype, notes = choose_dtype(settings, stored, has_bfloat16=bfloat16)
+    fast_dtype = gpu_dtype(torch.cuda.get_device_capability()) if device == "cuda" else ""
+    compute, stored_dtype, notes = choose_dtype(settings, stored, fast_dtype=fast_dtype)
     sinks = config.model_type in SINKS
     facts = {"has_sinks": sinks, "dtype": stored_dtype, "device": device, "installed": installed}
     attention, attention_notes = choose_attention(settings["attn_implementation"], environment, proven, **facts)

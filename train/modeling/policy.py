@@ -12,6 +12,7 @@ from typing import Any
 import plan as memory_plan
 import torch
 from checks.cuda_graphs import check_cuda_graphs
+from checks.dtypes import gpu_dtype
 from checks.engines import sampling_engine
 from modeling import loading, lora, tiny_model
 from modeling.load_errors import read_config
@@ -59,10 +60,12 @@ class Policy:
             vllm_share=self.vllm_share,
         )
 
-    def patch_context(self, settings: Mapping[str, Any], **more: Any) -> PatchContext:
+    def patch_context(self, settings: Mapping[str, Any], *, device: str, **more: Any) -> PatchContext:
         """The context of the patches that are applied to the trainer."""
         return PatchContext(
             settings,
+            device,
+            torch.cuda.get_device_capability() if device == "cuda" else (0, 0),
             model=self.model,
             autocast=self.autocast,
             longest_prompt=self.longest_prompt,
@@ -157,7 +160,7 @@ def _plan_memory(
         "memory": total,
         "free": free,
         "name": torch.cuda.get_device_name(),
-        "bfloat16": torch.cuda.is_bf16_supported(),
+        "bfloat16": gpu_dtype(torch.cuda.get_device_capability()) == "bfloat16",
     }
     try:
         plan = memory_plan.plan(

@@ -13,6 +13,7 @@ class PatchContext:
 
     settings: Mapping[str, Any]
     device: str = "cpu"
+    capability: tuple[int, int] = (0, 0)  # of the GPU; (0, 0) on a CPU
     installed: Any = None  # trl_config.versions.InstalledVersions
     ranks: Any = None  # run.ranks.Ranks
     timer: Any = None  # run.timers.StepTimer

@@ -108,6 +108,13 @@ PATCHES: tuple[Patch, ...] = (
         kind="generation", stages=("policy", "trainer"),
     ),
     Patch(
+        "vllm-triton-attention", {"vllm": ">=0.19,<0.20"},
+        "sample with Triton's attention in vLLM on a GPU before Ampere",
+        "vLLM selects FlashInfer on compute capability 7.5, which needs nvcc",
+        "patches.vllm_attention", lambda context: _colocated(context) and (0, 0) < context.capability < (8, 0),
+        kind="correctness", stages=("policy",),
+    ),
+    Patch(
         "adapter-construction", {"trl": ">=0.22,<1.17"},
         "keep the adapter trainable, in float32 and without a second copy when TRL takes the model",
         "TRL freezes or rounds the adapter, or fails",

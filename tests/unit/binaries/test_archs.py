@@ -22,9 +22,10 @@ from support.sample_environments import (
 from envdoctor.binaries.coverage import Coverage, cuda_of_ptx
 from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.objects import read_object
-from envdoctor.commands.archs import ArchsReport, ArchsRequest, ScannedFile, parse_capabilities
+from envdoctor.commands.archs import ArchsReport, ArchsRequest, ScannedFile, exemption_reason, parse_capabilities
 from envdoctor.commands.archs import run as archs
 from envdoctor.core.errors import BadInput
+from envdoctor.core.records import KernelCode
 from envdoctor.environment.inspect import read_compiled_files
 from envdoctor.knowledge.architectures import runs_as_ptx, runs_native
 from envdoctor.output import display
@@ -177,6 +178,21 @@ def test_environment_is_checked_by_its_required_files(venv: Path) -> None:
     assert scan(venv, "9.0")[1] == 1  # `mine` has sm_80 only
     _, code = scan(venv / "lib/python3.11/site-packages/vllm/_flashmla_C.abi3.so", "8.0")
     assert code == 1  # a file that is named explicitly is never exempt
+
+
+@pytest.mark.parametrize(
+    ("path", "distribution", "exempt"),
+    [
+        ("vllm/_C.abi3.so", "vllm", False),
+        ("vllm/_C_stable_libtorch.abi3.so", "vllm", False),
+        ("vllm/_moe_C_stable_libtorch.abi3.so", "vllm", False),
+        ("vllm/_flashmla_C.abi3.so", "vllm", True),
+        ("torch/lib/libtorch_cuda_linalg.so", "torch", False),
+        ("nccl/m2n/lib/cu13/libnccl_m2n.so", "nccl-extensions", True),
+    ],
+)
+def test_files_that_a_library_always_loads_are_never_exempt(path: str, distribution: str, exempt: bool) -> None:
+    assert bool(exemption_reason(path, distribution, KernelCode(native=("sm_90",)))) is exempt
 
 
 def test_plain_folder_is_searched(venv: Path, tmp_path: Path) -> None:

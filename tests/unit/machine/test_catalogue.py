@@ -85,7 +85,9 @@ def test_memory_that_the_gpu_shares_with_the_system_is_not_none() -> None:
         ("l4x2", "x86-cu130"),
         ("gh200-480gb", "gh200"),
         ("gh200-96gb", "gh200-cu130"),
-        ("v100", "cpu"),
+        ("v100", "x86-cu128-torch210"),
+        ("t4", "x86-cu128-torch210"),
+        ("rtx4060", "x86-cu130"),
     ],
 )
 def test_profile_for_a_gpu(gpu: str, profile: str) -> None:

@@ -21,7 +21,7 @@ CHOSEN = {
     "h200": "x86-cu130",
     "rtx4090": "x86-cu128-vllm",
     "rtx5090": "x86-cu128-vllm",
-    "t4": "cpu",
+    "t4": "x86-cu128-torch210",
 }
 
 
