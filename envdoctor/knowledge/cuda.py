@@ -85,6 +85,13 @@ def cuda_of_driver(driver: str) -> str:
     return max(supported, key=major_minor, default="")
 
 
+def complete_driver(text: str) -> str:
+    """A driver version of which only the first numbers are given: "550.54" is 550.54.14 of CUDA 12.4."""
+    if text.count(".") > 1:
+        return text
+    return next((each for each in _bundled_drivers().values() if f"{each}.".startswith(f"{text}.")), text)
+
+
 def accepts_compat(driver: str, cuda: str) -> bool:
     """Whether the forward-compatibility package of a CUDA release supports a driver, on a data-centre GPU."""
     if dotted_numbers(driver)[0] == LEGACY_COMPAT_BRANCH:

@@ -106,6 +106,7 @@ class ImageContents(NamedTuple):
     cuda: str = ""  # of torch and of the toolkit, if the image has them
     has_nvcc: bool = False
     versions: dict[str, str] = {}
+    release: str = ""  # the version in the tag
 
 
 class ImageTables(Record, frozen=True, kw_only=True):
@@ -150,10 +151,15 @@ def public_repository(name: str) -> str:
     return HOSTS.sub("", name)
 
 
+def known_repository(name: str) -> str:
+    """The repository of the tables that a name, also one on a mirror, is a copy of; empty if there is none."""
+    return next((key for key in (*TAGS, *VERL) if f"/{name}".endswith(f"/{key}")), "")
+
+
 def image_contents(name: str, tag: str) -> ImageContents:
     """The contents of an image, also on a mirror, from its name and tag and the tables of releases."""
     system = system_of_image(f"{name}:{tag}")
-    repository = next((key for key in (*TAGS, *VERL) if f"/{name}".endswith(f"/{key}")), "")
+    repository = known_repository(name)
     if repository in VERL:
         return _contents_of_verl(tag)
     match = re.match(TAGS.get(repository, "(?!)"), tag)
@@ -161,18 +167,26 @@ def image_contents(name: str, tag: str) -> ImageContents:
     row = next((row for row in ngc_images() if row.tag == found.get("ngc")), None)
     if row:
         system = system_of_image(row.system)
-        return ImageContents(system, system.python if system else "", row.cuda, True, {"torch": row.build})
+        python = system.python if system else ""
+        return ImageContents(system, python, row.cuda, True, {"torch": row.build}, row.tag)
     versions = {key: value for key, value in found.items() if key in PACKAGES}
     build = BUILD.search(tag)
     cuda = f"{build[1]}.{build[2]}" if build else found.get("cuda", "")
-    contents = ImageContents(system, found.get("python", ""), cuda, "devel" in tag, versions)
-    return _with_release(contents, repository, next(iter(found.values()), ""))
+    release = next(iter(found.values()), "")
+    contents = ImageContents(system, found.get("python", ""), cuda, "devel" in tag, versions, release)
+    return _with_release(contents, repository)
 
 
-def _with_release(contents: ImageContents, repository: str, version: str) -> ImageContents:
-    """Add what the table of released images has about a version."""
+def released_images(repository: str) -> tuple[ReleasedImage, ...]:
+    """The rows of a repository, in the order of its releases."""
     rows = load_table("image_releases.toml", tuple[ReleasedImage, ...], "image")
-    row = next((row for row in rows if row.repository == repository and satisfies(version, row.versions)), None)
+    return tuple(row for row in rows if row.repository == repository)
+
+
+def _with_release(contents: ImageContents, repository: str) -> ImageContents:
+    """Add what the table of released images has about the version in the tag."""
+    rows = released_images(repository)
+    row = next((row for row in rows if satisfies(contents.release, row.versions)), None)
     row = row or ReleasedImage(repository=repository, versions="", source="", date="")
     torch = row.torch or _torch_of_engine(contents.versions, contents.cuda)
     return contents._replace(

@@ -26,6 +26,7 @@ _SUBJECTS = {
     "environment": "machine and environment",
     "guide": "guides and manifests",
     "directory": "the files of a directory",
+    "image": "a container image and a machine",
 }
 
 
@@ -34,7 +35,9 @@ def rules_page(audit_rules: Mapping[str, Rule]) -> str:
     parts = [INTRODUCTION, f"## Rules\n\n{len(RULES)} rules. A rule without a problem reports nothing.\n"]
     for family, rules in rule_families().items():
         parts += [f"### {family}\n", *(rule_section(rule) for rule in rules)]
-    parts.append(f"## Rules of audit\n\n{len(audit_rules)} rules of `envdoctor audit`.\n")
+    images = sum(rule.kind == "image" for rule in audit_rules.values())
+    number = f"{len(audit_rules) - images} rules of `envdoctor audit`, and {images} of `envdoctor check --image`"
+    parts.append(f"## Rules of audit\n\n{number}.\n")
     parts += map(rule_section, audit_rules.values())
     parts.append(f"## Causes\n\n{len(causes())} causes.\n")
     parts += [_cause_section(cause) for cause in causes().values()]

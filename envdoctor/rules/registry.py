@@ -28,8 +28,8 @@ from envdoctor.core.records import (
 from envdoctor.core.remedies import Remedy
 
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide or manifest; the
-# files of a directory.
-Kind = Literal["machine", "environment", "guide", "directory"]
+# files of a directory; a container image on a machine.
+Kind = Literal["machine", "environment", "guide", "directory", "image"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
 # Names and abbreviations in titles, whose spelling a function's name cannot have.
 SPELLINGS = (
@@ -59,7 +59,7 @@ class Problem(Record, frozen=True):
     file: str = ""
 
 
-Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack), (guide) or (documents), by its kind
+Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack) or the record of its kind
 
 
 class Rule(Record, frozen=True):
@@ -112,6 +112,7 @@ class NotReadableError(Exception):
 RULES: dict[str, Rule] = {}  # of machines and environments
 GUIDE_RULES: dict[str, Rule] = {}
 DIRECTORY_RULES: dict[str, Rule] = {}
+IMAGE_RULES: dict[str, Rule] = {}
 
 
 def rule(
@@ -124,10 +125,11 @@ def rule(
     severities = (severity,) if isinstance(severity, str) else tuple(sorted(severity, key=SEVERITIES.index))
 
     def register(check: Check) -> Check:
-        if any(identifier in rules for rules in (RULES, GUIDE_RULES, DIRECTORY_RULES)):
+        by_kind = {"guide": GUIDE_RULES, "directory": DIRECTORY_RULES, "image": IMAGE_RULES}
+        if any(identifier in rules for rules in (RULES, *by_kind.values())):
             raise ValueError(f"rule {identifier} is registered twice")
         address = next(iter((check.__doc__ or "").partition("References:")[2].split()), "") if url is None else url
-        rules = {"guide": GUIDE_RULES, "directory": DIRECTORY_RULES}.get(kind, RULES)
+        rules = by_kind.get(kind, RULES)
         rules[identifier] = Rule(identifier, kind, severities, cause, address, check)
         return check
 

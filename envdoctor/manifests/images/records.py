@@ -1,0 +1,40 @@
+"""What is known of a container image, and the input of the rules on images."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from envdoctor.core.record import Record
+from envdoctor.core.records import Machine, Stack
+
+
+class Image(Record, frozen=True, kw_only=True):
+    """An image. Empty fields are unknown."""
+
+    reference: str  # as a container tool takes it
+    source: str  # where the facts come from
+    repository: str = ""  # the public one that the name or a mirror names: "nvidia/cuda"
+    tag: str = ""
+    cuda: str = ""  # of torch, or of the toolkit
+    system: str = ""
+    python: str = ""
+    packages: dict[str, str] = {}
+    architectures: tuple[str, ...] = ()
+    require: str = ""  # NVIDIA_REQUIRE_CUDA
+    has_requirement: bool | None = None  # None: not known
+    compat: tuple[str, ...] | None = None  # architectures for which it contains cuda-compat; None: not known
+    has_toolkit: bool = False
+    uses_gpu: bool = True  # False: nothing in it needs a GPU
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything about its contents is known that a driver or a GPU can contradict."""
+        return bool(self.cuda or self.packages or not self.uses_gpu)
+
+
+class ImageContext(NamedTuple):
+    """An image on a machine."""
+
+    image: Image
+    stack: Stack
+    machine: Machine

@@ -1,0 +1,222 @@
+"""Reads an image from its reference, from a Dockerfile, or from the configuration that a registry has of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from envdoctor.core.decoding import read_text
+from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import is_file
+from envdoctor.core.records import Machine, Stack, known
+from envdoctor.knowledge.image_starts import image_architectures, image_base, start_requirement
+from envdoctor.knowledge.images import image_contents, known_repository
+from envdoctor.manifests.actions import InstallSystemPackages, SetVariables, UseImage
+from envdoctor.manifests.environment_state import EnvironmentState, image_state
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.images.records import Image
+from envdoctor.manifests.inputs.scripts import read_apptainer, read_dockerfile
+from envdoctor.manifests.interpreter import GuideInterpreter
+from envdoctor.manifests.records import SOURCE, build_stack
+
+EXPECTED = "an image reference, a Dockerfile, or the configuration of an image as JSON"
+HINT = "envdoctor check --image vllm/vllm-openai:v0.10.2 --gpu l4"
+MAX_BYTES = 4 << 20  # the configuration of an image has some KiB
+# The grammar of references: github.com/distribution/reference. Upper case is allowed only in the tag.
+REFERENCE = re.compile(
+    r"(?:docker://|docker-daemon:)?"
+    r"(?P<name>(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,100}[a-zA-Z0-9])?(?::\d{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}){0,8})"
+    r"(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+WITHOUT_GPU = re.compile(r"(?:^|/)(?:python|ubuntu|debian|alpine|busybox|astral/uv|redis|postgres|nginx)$")
+CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
+
+
+class ReadImage(NamedTuple):
+    """An image and its packages as an environment."""
+
+    image: Image
+    stack: Stack
+
+
+def read_image(text: str, machine: Machine | None, today: str) -> ReadImage:
+    """Read `text`: a reference, a file, or `-` for a configuration on standard input. Raises BadInput."""
+    if text == "-":
+        return _of_configuration(sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace"), "standard input")
+    if is_file(text):
+        content = read_text(Path(text), expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
+        if content.lstrip().startswith(("{", "[")):
+            return _of_configuration(content, text)
+        return _of_build_file(content, text, machine, today)
+    return of_reference(text)
+
+
+def of_reference(text: str) -> ReadImage:
+    """The image of a reference. Without a tag, or with a digest alone, its contents are unknown."""
+    match = REFERENCE.fullmatch(text)
+    if not match:
+        raise BadInput(f"{text[:200]!r} is no image reference and no file", expected=EXPECTED, hint=HINT)
+    name, tag, digest = match["name"], match["tag"] or "", match["digest"] or ""
+    reference = name + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
+    state = image_state(UseImage(0, "", name, tag))
+    return ReadImage(_image(reference, "name and tag", name, tag, state), build_stack(state))
+
+
+def _image(reference: str, source: str, name: str, tag: str, state: EnvironmentState) -> Image:
+    """An image with what its name and tag imply, and the packages of a state."""
+    repository = known_repository(name)
+    contents = image_contents(name, tag)
+    base = image_base(repository, tag)
+    require = start_requirement(repository, tag, contents.cuda)
+    torch = state.packages.get("torch")
+    built = torch.cuda if torch and torch.cuda != "cpu" else ""
+    return Image(
+        reference=reference,
+        source=source,
+        repository=repository,
+        tag=tag,
+        cuda=built or state.image_cuda or ("" if state.toolkit == "?" else state.toolkit),
+        system=state.system,
+        python=state.python,
+        packages={each: package.version for each, package in state.packages.items() if package.version},
+        architectures=image_architectures(repository, tag, contents.release),
+        require=require,
+        has_requirement=True if require else None,
+        compat=base.compat if base else None,
+        has_toolkit=bool(state.toolkit),
+        uses_gpu=not (WITHOUT_GPU.search(name) and not state.packages and not state.toolkit),
+    )
+
+
+def _of_build_file(text: str, name: str, machine: Machine | None, today: str) -> ReadImage:
+    """The image that a Dockerfile or an Apptainer definition builds: that of its last stage."""
+    is_apptainer = re.match(r"(?im)(?:\s*(?:#.*)?\n)*\s*bootstrap\s*:", text)
+    files = Files(Path(name).parent)
+    document = (read_apptainer if is_apptainer else read_dockerfile)(text, Path(name).name, files)
+    guide = document.paths[0]
+    bases = [action for action in guide.actions if isinstance(action, UseImage)]
+    if not bases:
+        raise BadInput(f"{name} has no FROM with an image", expected=EXPECTED, hint=HINT)
+    interpreter = GuideInterpreter(guide, machine, today)
+    interpreter.run()
+    last = bases[-1]
+    states = [state for state in interpreter.states.values() if state.image_line in _lines(bases, last)]
+    base = _first_base(bases, last)
+    image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, states[-1])
+    return ReadImage(_with_variables(image, _variables(guide), _compat_packages(guide)), build_stack(states[-1]))
+
+
+def _first_base(bases: list[UseImage], last: UseImage) -> UseImage:
+    """The image from which the last stage starts, through the stages before it."""
+    stages = {base.stage: base for base in bases if base.stage}
+    seen: set[int] = set()
+    while not last.tag and last.name in stages and last.line not in seen:
+        seen.add(last.line)
+        last = stages[last.name]
+    return last
+
+
+def _lines(bases: list[UseImage], last: UseImage) -> set[int]:
+    return {last.line, _first_base(bases, last).line}
+
+
+def _variables(guide: Guide) -> dict[str, str]:
+    return {
+        name: value for action in guide.actions if isinstance(action, SetVariables) for name, value in action.values
+    }
+
+
+def _compat_packages(guide: Guide) -> bool:
+    names = (name for each in guide.actions if isinstance(each, InstallSystemPackages) for name in each.names)
+    return any(name.startswith("cuda-compat-") for name in names)
+
+
+def _with_variables(image: Image, variables: Mapping[str, str], has_compat: bool) -> Image:
+    """The image with variables that change whether it starts."""
+    fields: dict[str, Any] = {}
+    if variables.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "t", "true"):
+        fields = {"require": "", "has_requirement": False}
+    elif "NVIDIA_REQUIRE_CUDA" in variables:
+        require = variables["NVIDIA_REQUIRE_CUDA"]
+        fields = {"require": require, "has_requirement": bool(require)}
+    if has_compat:
+        fields["compat"] = ("x86_64", "aarch64")
+    return msgspec.structs.replace(image, **fields)
+
+
+def _of_configuration(text: str, name: str) -> ReadImage:
+    """The image of `docker image inspect`, `skopeo inspect --config` or `docker buildx imagetools inspect`."""
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON: {error}", expected=EXPECTED, hint=HINT) from error
+    configurations = list(_configurations(data))
+    if not configurations:
+        raise BadInput(f"{name} is no configuration of an image", expected=EXPECTED, hint=HINT)
+    variables = configurations[0].variables
+    tagged = next((each.tag for each in configurations if each.tag), "") or _tag_of_variables(variables)
+    read = of_reference(tagged) if REFERENCE.fullmatch(tagged) else of_reference("image/of-configuration")
+    image, stack = read
+    cuda = ".".join(variables.get("CUDA_VERSION", "").split(".")[:2])
+    found = tuple(dict.fromkeys(each.architecture for each in configurations if each.architecture))
+    image = msgspec.structs.replace(
+        image,
+        reference=tagged or name,
+        source=f"configuration in {name}",
+        cuda=image.cuda or cuda,
+        architectures=found or image.architectures,
+        require="",
+        has_requirement=False,
+        has_toolkit=image.has_toolkit or "NVIDIA_REQUIRE_CUDA" in variables,
+    )
+    return ReadImage(_with_variables(image, variables, has_compat=False), _with_code(stack, variables))
+
+
+class _Configuration(NamedTuple):
+    variables: dict[str, str]
+    architecture: str
+    tag: str
+
+
+def _configurations(data: Any) -> list[_Configuration]:
+    """The configurations in a document: one, one for each platform, or a list."""
+    if isinstance(data, list):
+        return [found for each in data[:16] for found in _configurations(each)]
+    if not isinstance(data, dict):
+        return []
+    config = data.get("config", data.get("Config"))
+    if not isinstance(config, dict):
+        return [found for value in list(data.values())[:16] for found in _configurations(value) if value is not data]
+    pairs = (str(line).partition("=") for line in config.get("Env") or ())
+    tags = data.get("RepoTags")
+    architecture = str(data.get("architecture", data.get("Architecture", "")))
+    tag = str(tags[0]) if isinstance(tags, list) and tags else ""
+    return [_Configuration({k: v for k, _, v in pairs}, ARCHITECTURES.get(architecture, architecture), tag)]
+
+
+def _tag_of_variables(variables: Mapping[str, str]) -> str:
+    """The image that variables of NVIDIA's and vLLM's builders name."""
+    if release := variables.get("NVIDIA_PYTORCH_VERSION"):
+        return f"nvcr.io/nvidia/pytorch:{release}-py3"
+    return variables.get("VLLM_IMAGE_TAG", "")
+
+
+def _with_code(stack: Stack, variables: Mapping[str, str]) -> Stack:
+    """The environment with the GPU code of NVIDIA's torch, which the image's variable lists."""
+    build = stack.torch.value
+    names = variables.get(CODE_LIST, "").replace(";", " ").split()
+    if not build or "NVIDIA_PYTORCH_VERSION" not in variables or not names:
+        return stack
+    plain = [name.partition("+")[0].replace(".", "") for name in names]
+    code = tuple(f"sm_{name}" for name in plain)
+    code += tuple(f"compute_{name}" for name, text in zip(plain, names, strict=True) if text.endswith("+PTX"))
+    torch = msgspec.structs.replace(build, architectures=known(code, f"{SOURCE}: {CODE_LIST}"))
+    return msgspec.structs.replace(stack, torch=msgspec.structs.replace(stack.torch, value=torch))
