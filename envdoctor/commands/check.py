@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
-from envdoctor.core.decoding import open_input, write_file
+from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument
+from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument, reject_combination
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
@@ -29,7 +29,7 @@ from envdoctor.environment.select import read_environment
 from envdoctor.install.known_environments import installed_environments
 from envdoctor.install.remedy_plan import is_automatic
 from envdoctor.machine import recorded as machines
-from envdoctor.machine.select import select_machine
+from envdoctor.machine.select import facts_with_driver, select_machine
 from envdoctor.profiles import choose, read_candidates
 from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import unused_gpu
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from envdoctor.reports import Report
 
 UNNAMED_REPORT = "text"  # facts in a text that is the output of no known command
-MAX_REPORT_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
@@ -67,6 +66,8 @@ class CheckRequest(Record, frozen=True, kw_only=True):
     envdoctor installed. It is read without importing any of its packages.
 
     Example: envdoctor check --venv ./venv
+
+    Example: envdoctor check --image vllm/vllm-openai:v0.10.2 --gpu l4 --driver 550.54
     """
 
     machine: MachineOption = ""
@@ -80,6 +81,8 @@ class CheckRequest(Record, frozen=True, kw_only=True):
         tuple[str, ...], Option("--select", "Show only rules with this id or prefix, such as DRV or GPU001.", "ID")
     ] = ()
     ignore: Annotated[tuple[str, ...], Option("--ignore", "Hide rules with this id or prefix.", "ID")] = ()
+    image: Annotated[str, Option("--image", "Check whether a container image runs there.", "REF|FILE|-")] = ""
+    driver: Annotated[str, Option("--driver", "The driver's version, such as 550.54.", "VERSION")] = ""
     save: Annotated[str, Option("--save", "Record this machine's facts to a file for --machine.", "FILE")] = ""
 
 
@@ -114,6 +117,9 @@ class CheckResult(Record, frozen=True):
 
 def run(request: CheckRequest) -> CommandResult:
     """Examine this machine, a recorded one, or a pasted report."""
+    request = msgspec.structs.replace(request, facts=facts_with_driver(request.facts, request.driver))
+    if request.image:
+        return _check_image(request)
     rule_filter = parse_rule_filter(request.select, request.ignore, list(RULES))
     if request.report:
         return _check_report(request, rule_filter)
@@ -126,6 +132,19 @@ def run(request: CheckRequest) -> CommandResult:
     findings = remedies_for_environment(findings, (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
+
+
+def _check_image(request: CheckRequest) -> CommandResult:
+    """Judge a container image on the machine instead of an environment."""
+    from envdoctor.commands.check_image import check_image
+
+    ignored = {
+        "--venv": request.venv, "--python": request.python, "--from-report": request.report, "--save": request.save,
+        "--select": request.select, "--ignore": request.ignore,
+    }  # fmt: skip
+    reason = "an image is compared with a machine"
+    reject_combination("--image", ignored, reason=reason, hint="envdoctor check --image IMAGE --gpu l4")
+    return check_image(request.image, select_machine(request.machine, request.facts))
 
 
 def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
@@ -251,7 +270,7 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
             expected="one source of facts",
             hint="envdoctor check --from-report FILE",
         )
-    report = parse_report(_read_report(request.report))
+    report = parse_report(read_pasted_text(request.report))
     findings = diagnose_report(report)
     if has_no_facts(report) and not findings:
         name = "standard input" if request.report == "-" else request.report
@@ -276,18 +295,6 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         coverage=measure_coverage(report),
     )
     return _result(request, result)
-
-
-def _read_report(name: str) -> str:
-    if name == "-":
-        return sys.stdin.buffer.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
-    hint = "envdoctor check --from-report report.txt"
-    expected = "a file with a pasted report, or - for standard input"
-    with open_input(Path(name), expected=expected, hint=hint) as stream:
-        try:
-            return stream.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
-        except OSError as error:  # some systems open a directory and fail at the first read
-            raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint=hint) from error
 
 
 def diagnose_report(report: Report) -> list[Finding]:

@@ -51,7 +51,7 @@ COMMANDS = (
         "quickstart.QuickstartResult": "quickstart.render_quickstart", **VERIFICATION,
     }, has_findings=True),
     Command("check", "Diagnose this machine and its environment", {
-        "check.CheckResult": "check.render_check",
+        "check.CheckResult": "check.render_check", "check_image.ImageCheck": "image.render_image_check",
     }, has_findings=True),
     Command("fix", "Apply remedies to a copy of an environment", {
         "envdoctor.install.fix_records.FixResult": "fix.render_fix",

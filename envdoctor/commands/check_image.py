@@ -1,0 +1,54 @@
+"""`envdoctor check --image`: whether a container image runs on a machine, before it is pulled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from envdoctor.core.errors import EXIT_NO, EXIT_OK
+from envdoctor.core.record import Record
+from envdoctor.core.records import Finding, Machine
+from envdoctor.core.results import CommandResult
+from envdoctor.manifests.images import Image, judge_image, read_image
+from envdoctor.manifests.images.compatibility import driver_compatibility
+from envdoctor.manifests.images.records import ImageContext
+
+Verdict = Literal["runs", "limited", "no", "unknown"]
+
+
+class ImageCheck(Record, frozen=True, kw_only=True):
+    """An image, the machine that is to run it, and the verdict."""
+
+    image: Image
+    machine: Machine
+    verdict: Verdict
+    compatibility: Literal["full", "minor", "forward", "none", "unknown"]  # of the driver with the image's CUDA
+    findings: tuple[Finding, ...]
+
+
+def check_image(image: str, machine: Machine) -> CommandResult:
+    """Judge an image, given as `read_image` takes it, on a machine."""
+    read = read_image(image, machine, f"{datetime.now(UTC):%Y-%m-%d}")
+    context = ImageContext(read.image, read.stack, machine)
+    findings = judge_image(context)
+    verdict = _verdict(context, findings)
+    result = ImageCheck(
+        image=read.image,
+        machine=machine,
+        verdict=verdict,
+        compatibility=driver_compatibility(context).kind,
+        findings=findings,
+    )
+    return CommandResult(result, EXIT_OK if verdict in ("runs", "limited") else EXIT_NO)
+
+
+def _verdict(context: ImageContext, findings: tuple[Finding, ...]) -> Verdict:
+    statuses = {finding.status for finding in findings}
+    if statuses & {"error", "crashed"}:
+        return "no"
+    machine = context.machine
+    is_machine_known = bool(machine.gpus.value) and bool(machine.driver.version.value)
+    if "unknown" in statuses or (context.image.uses_gpu and not is_machine_known):
+        return "unknown"
+    compatibility = driver_compatibility(context).kind
+    return "limited" if "warning" in statuses or compatibility == "minor" else "runs"
