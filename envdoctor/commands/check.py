@@ -343,6 +343,8 @@ def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> b
     """
     if cause == "ext-arch-not-in-build" and rule_causes & ARCHITECTURE_CAUSES:
         return True
+    if cause == "gpu-unsupported-by-library" and "nvcc-too-old" in rule_causes:  # FlashInfer's line for both
+        return True
     if cause not in ARCHITECTURE_CAUSES:
         return cause in rule_causes
     return bool(rule_causes & ARCHITECTURE_CAUSES) or all(
@@ -354,10 +356,12 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """The status of a cause that only the lines of a report show.
 
     Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
-    score is near certain. A deprecated feature still works.
+    score is near certain. A deprecated feature still works. Lines that do not decide between causes blame none.
     """
     from envdoctor.explain.rank import WARNING_LINE
 
+    if cause.undecided:
+        return "info"
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     deprecated = all("deprecated" in line for line in cause.lines)
     if quiet and (deprecated or cause.score < NEAR_CERTAIN):

@@ -128,6 +128,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         sample="",
         fix=fix,
         remedies=((f"uv pip show {shown}", "uv pip check"),),
+        check=f"uv pip show {package.replace('_', '-')}",
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
         find_out=(question,) if undecided else (),

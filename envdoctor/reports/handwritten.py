@@ -35,6 +35,12 @@ CUDA_ALONE = re.compile(r"[-*\s]{0,4}(CUDA [Vv]ersion) (\d{1,2}\.\d{1,2})$")
 REQUIREMENT = re.compile(r"[<>~]=?\s?\d|\b\d[\d.]*\+(?:\s|$|,)|\bor (?:newer|later|higher|above)\b")
 RELEASE = r"(\d{1,2}\.\d{1,2})(?![\d])"
 VERSION = re.compile(r"v?(\d{1,4}\.\d[\w.+!-]{0,60}?)(?:[,;)]|\s|$)")
+# What `CUDA: 12.3 (nvcc)` is the version of.
+CUDA_OWNERS = (
+    (r"(?i)\bnvcc\b|\btoolkit\b|/usr/local/cuda", "cuda.nvcc_version"),
+    (r"(?i)\b(?:nvidia-)?smi\b|\bdriver\b", "driver.cuda"),
+    (r"(?i)\b(?:py)?torch\b", "stack.torch.cuda"),
+)
 OS_NAMES = re.compile(
     r"ubuntu|debian|fedora|cent ?os|red hat|rhel|rocky|alma|\barch\b|manjaro|suse|windows|\bwin ?1[01]\b|mac ?os"
     r"|wsl|linux|\bmint\b|pop!?_os|nixos|gentoo",
@@ -65,8 +71,12 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
             continue
         numbers = {line.number, following.number} if value == following.text else {line.number}
         if _normalize_key(key) in ("cuda", "cuda version"):
-            cuda = cuda or first_group(rf"^v?{RELEASE}", value)
-            if cuda:
+            release = first_group(rf"^v?{RELEASE}", value)
+            if owner := next((name for pattern, name in CUDA_OWNERS if re.search(pattern, value)), ""):
+                section.set_fact(owner, release)
+            elif not cuda:
+                cuda = release
+            if release:
                 section.consumed |= numbers
         elif _record_entry(section, key, value):
             section.consumed |= numbers
@@ -125,13 +135,14 @@ def _record_variable(section: Section, name: str, value: str) -> bool:
 
 def _record_package(section: Section, key: str, value: str) -> bool:
     """`vllm: 0.10.0 (Requires-Python <3.13)`, `transformers version: v4.46.0`."""
-    name = distribution_name(re.sub(r" version$", "", key))
+    name = distribution_name(re.sub(r"[. ]+version$", "", key))  # also of `trl.__version__`
     match = VERSION.match(value)
     return name in KNOWN_PACKAGES and match is not None and section.add_distribution(name, match[1].rstrip(".,"))
 
 
 def _record_torch(section: Section, value: str) -> bool:
-    """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `nightly, cu111`, `2.7.0.dev20250310+cu124 (nightly)`, `2.6.0 (CPU)`."""
+    """`2.0.1 (CUDA 11.8)`, `2.8 cu128`, `torch==2.7.0.dev2025+cu124 (nightly)`, `nightly, cu111`, `2.6.0 (CPU)`."""
+    value = re.sub(r"^(?:py)?torch\s?(?:==|=|:)?\s?(?=v?\d)", "", value, flags=re.IGNORECASE)
     match = VERSION.match(value)
     version = match[1].rstrip(".,") if match and is_version(match[1].rstrip(".,")) else ""
     cuda = first_group(rf"(?i)(?:\bcuda[ :=]?v?|\d ?/ ?){RELEASE}", value) or dotted_version(

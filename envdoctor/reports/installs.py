@@ -49,7 +49,7 @@ def parse_installs(lines: list[Line]) -> Section | None:
         elif text[0] in "+~" and (match := ADDED.match(text)):
             pairs = [match]
         elif text.startswith("Requirement already satisfied: ") and (match := SATISFIED.match(text)):
-            section.add_distribution(match[1], match[3])
+            section.add_distribution(match[1], match[3], location=match[2])
             section.set_fact("stack.python_version", first_group(r"/python(3\.\d{1,2})/", match[2]), "from a path")
             section.consumed.add(line.number)
             continue

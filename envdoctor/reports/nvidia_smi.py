@@ -148,7 +148,8 @@ def _read_row(table: _TableState, cells: list[str], text: str) -> bool:
 
 def _read_first_row(section: Section, cells: list[str], match: re.Match[str]) -> int:
     index = int(match[1])
-    section.set_gpu_fact(index, "name", match[2] if is_gpu_name(match[2]) else None)
+    note = "driver model TCC" if match[3] == "TCC" else ""  # of Windows
+    section.set_gpu_fact(index, "name", match[2] if is_gpu_name(match[2]) else None, note)
     section.gpus.setdefault(index, {})
     section.set_gpu_fact(index, "persistence", ON_OFF.get((match[3] or "").lower()))
     section.set_gpu_fact(index, "pci_bus", bus[0] if (bus := PCI_BUS_ID.search(cells[1])) else None)

@@ -25,8 +25,19 @@ VALUES = (
     (rf"(?:{'|'.join(MODULES)})\.__version__", r"\d[\w.+-]{2,60}"),
     (r"sys\.version", r"3\.\d.{0,160}"),
 )
+# `torch.__version__: 2.5.1+cu121`, `torch.version.cuda = '12.1'`, `torch.cuda.is_available() -> False`. An
+# operator such as `==` belongs to code.
+STATED = tuple(
+    re.compile(
+        rf"(?<![\w.\"'{{(])`?({expression})`?\)?(?:\s?(?::|=(?!=)|->|=>|\u2192))?\s{{1,4}}"
+        rf"[\"'`]?({value})[\"'`]?(?=[,;.]?(?:\s|$))"
+    )
+    for expression, value in VALUES[:3] + VALUES[6:7]
+)
 EXPRESSION = re.compile("|".join(f"(?:{expression})" for expression, _ in VALUES))
 COMMAND = re.compile(r"print|>>>|\bpython[\d.]{0,4} -c|^In \[")
+MAX_PARENTHESES = 40
+OUTPUT_NUMBER = re.compile(r"Out\[\d{1,4}\]: ?")  # of IPython
 STRING = re.compile(r"([frb]{0,2})([\"'])(.*)\2$", re.DOTALL)
 FIELD = re.compile(r"\{([^{}!:]{1,120})[^{}]{0,10}\}")
 
@@ -45,10 +56,15 @@ def parse_python_output(lines: list[Line]) -> Section | None:
     pending: list[str] = []  # expressions whose value has not been printed; each entry is printed on a line
     for line in lines:
         text = line.text
-        if _prints_values(text):
+        stated = [match for pattern in STATED for match in pattern.finditer(text)]
+        if text[0] not in "-*" and any(statement.start() <= len(">>> ") for statement in stated):
+            for statement in stated:
+                _record_value(section, statement[1], statement[2])
+            section.consumed.add(line.number)
+        elif _prints_values(text):
             if pending and ">>>" in text and pending[0].strip() == "torch.version.cuda":
                 _record_value(section, "torch.version.cuda", "None")  # the prompt prints nothing for None
-            printed = list(_printed_lines(text)) if text.count("(") < 40 else []
+            printed = list(_printed_lines(text)) if text.count("(") < MAX_PARENTHESES else []
             pending = printed if ">>>" in text and "print" not in text else pending + printed
             section.consumed.add(line.number)
         elif pending:
@@ -75,7 +91,12 @@ def _printed_lines(text: str) -> Iterator[str]:
         if arguments := _until_closed(text[call.end() :]):
             yield arguments
     if not calls:
-        yield from (match[0] for match in EXPRESSION.finditer(text))
+        statement = text.rpartition(";")[2].removeprefix(">>>")
+        parts = _split_arguments(statement) if text.count("(") < MAX_PARENTHESES else []
+        if len(parts) > 1 and all(EXPRESSION.search(part) for part in parts):
+            yield statement  # a tuple, which the prompt prints on one line
+        else:
+            yield from (match[0] for match in EXPRESSION.finditer(text))
 
 
 def _until_closed(text: str) -> str:
@@ -114,7 +135,7 @@ def _output_pattern(arguments: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
         for argument in _split_arguments(arguments.replace('\\"', '"'))
         if not re.match(r"(?:sep|end|flush)\s?=", argument)
     ]
-    return re.compile(r"[\"'(]?" + r"[\"']?,?\s+[\"']?".join(parts) + r"[\"')]?$"), tuple(expressions)
+    return re.compile(r"[\"'(]{0,2}" + r"[\"']?,?\s+[\"']?".join(parts) + r"[\"')]{0,2}$"), tuple(expressions)
 
 
 def _argument_pattern(argument: str, expressions: list[str]) -> str:
@@ -145,7 +166,7 @@ def _value_pattern(argument: str, expressions: list[str]) -> str:
 def _assign_values(section: Section, pending: list[str], line: Line) -> list[str]:
     """Assign the values on a line to the pending expressions. Returns what remains to be printed."""
     pattern, expressions = _output_pattern(pending[0])
-    match = pattern.match(line.text)
+    match = pattern.match(OUTPUT_NUMBER.sub("", line.text, count=1))
     if not match:
         return []
     recorded = [

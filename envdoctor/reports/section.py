@@ -75,12 +75,14 @@ class Section:
         if value not in (None, ""):
             self.gpus.setdefault(index, {}).setdefault(field, known(value, self.source, note))
 
-    def add_distribution(self, name: str, version: str, source: str = "pip") -> bool:
+    def add_distribution(self, name: str, version: str, source: str = "pip", location: str = "") -> bool:
         """Record an installed distribution. Returns False if the version is not a PEP 440 version."""
         name = distribution_name(name)
         if not name or name[0] == "-" or not is_version(version):  # conda's `_libgcc_mutex` is not a distribution
             return False
-        self.distributions.setdefault(name, Distribution(name=name, version=version, source=source))
+        self.distributions.setdefault(
+            name, Distribution(name=name, version=version, source=source, location=location)
+        )
         return True
 
     def remove_distribution(self, name: str) -> None:

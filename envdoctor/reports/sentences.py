@@ -70,8 +70,9 @@ PATTERNS = tuple(
         ),
         (
             "cuda.nvcc_version",
-            rf"(?i)\b(?:nvcc|cuda[ -]?toolkit)(?: version)?(?: is)?(?: release)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
+            rf"(?i)\b(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->)){{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}",
         ),
+        ("stack.torch.cuda", rf"(?i)\bcudatoolkit(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}"),  # of conda
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
@@ -116,6 +117,9 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
         for name, count in _gpu_names(clause):
             gpus[name] = max(gpus.get(name, 0), count)
     _record_gpus(section, gpus)
+    if found.pop("system.wsl", None):
+        section.set_fact("system.wsl", "WSL", "from a sentence")
+        found["system.os"] = {name for name in found.get("system.os", ()) if not name.startswith("windows")}
     for path, values in found.items():
         if agreed := _agreed(values):
             _record(section, path, agreed)
@@ -127,6 +131,8 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
     for path, pattern in PATTERNS:
         yield from ((path, match[1].lower()) for match in pattern.finditer(clause))
     yield from (("system.os", name) for name in _system_names(clause))
+    if wsl := re.search(r"\bWSL ?2?\b|microsoft-standard", clause):
+        yield "system.wsl", wsl[0].lower()
     if re.search(r"(?i)torch", clause):
         yield from (("stack.torch.cuda", dotted_version(digits)) for digits in re.findall(r"\bcu(\d{3})\b", clause))
     for match in PACKAGE.finditer(clause):
@@ -153,8 +159,6 @@ def _agreed(values: set[str]) -> str:
 def _system_names(clause: str) -> Iterator[str]:
     for match in SYSTEM.finditer(clause):
         yield re.sub(r"(?i)^win(?:dows)? ?(1[01])", r"windows \1", match[1].lower())
-    if re.search(r"\bWSL ?2?\b", clause):
-        yield "wsl"
 
 
 def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
@@ -189,8 +193,6 @@ def _record(section: Section, path: str, value: str) -> None:
         section.set_fact(path, value == "true", note)
     elif path == "stack.torch.cuda" and value == "none":
         section.set_absent(path, "a build without CUDA (torch.version.cuda is None)")
-    elif path == "system.os" and value == "wsl":
-        section.set_fact("system.wsl", "WSL", note)
     elif path == "system.os":
         section.set_fact(path, re.sub(r"(?i)macos", "macOS", value.title()), note)
         if value.startswith(("windows", "macos")):

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part
@@ -237,7 +237,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
     """
     if not machine.system.wsl.value or len(gpus_of(machine)) > WSL_GPUS or _driver_is_too_old(machine, stack):
         return
-    if _cuda_fails(machine, stack) or _finds_no_driver(machine, stack):
+    if not _in_tcc_mode(machine) and (_cuda_fails(machine, stack) or _finds_no_driver(machine, stack)):
         yield Problem(
             "warning",
             f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
@@ -252,6 +252,30 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
                 ],
                 "wsl --update && wsl --shutdown  # in Windows",
             ),
+        )
+
+
+@rule("DRV016", kind="environment", severity="error", cause="mig-or-compute-mode")
+def windows_keeps_the_gpu_from_wsl(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """nvidia-smi of Windows lists a GPU in TCC mode, which Windows does not pass to WSL2.
+
+    Only the driver models WDDM and MCDM share a GPU with WSL. Tesla and some Quadro cards start in TCC mode.
+
+    Fix: switch the card to WDDM in Windows (`nvidia-smi -dm 0` as administrator) and restart. A card that supports
+    only TCC needs Windows or Linux itself.
+
+    References:
+    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
+    """
+    gpus = _in_tcc_mode(machine)
+    if machine.system.wsl.value and gpus and stack.cuda_available.value is not True:
+        yield Problem(
+            "error",
+            f"{gpu_labels(gpus)} runs in TCC mode, which WSL2 does not pass to Linux",
+            (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
+            "Switch the card to WDDM in Windows, as administrator, and restart. With a card that supports only TCC "
+            "use Windows or Linux itself.",
+            steps(f"nvidia-smi -g {gpus[0].index} -dm 0  # in Windows, as administrator"),
         )
 
 
@@ -299,6 +323,11 @@ def _cuda_fails(machine: Machine, stack: Stack) -> bool:
     """Whether a CUDA build of torch does not initialize CUDA although a driver or GPUs are listed."""
     detected = gpus_of(machine) or machine.driver.version.value
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(detected)
+
+
+def _in_tcc_mode(machine: Machine) -> list[Gpu]:
+    """The GPUs that Windows drives in TCC mode."""
+    return [gpu for gpu in gpus_of(machine) if "driver model TCC" in gpu.name.note]
 
 
 def _has_other_reason(machine: Machine, stack: Stack) -> bool:

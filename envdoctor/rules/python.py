@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import either, for_environment, steps
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
@@ -102,6 +102,43 @@ def copies_of_a_package_hide_each_other(machine: Machine, stack: Stack) -> Itera
             "Exclude ~/.local with PYTHONNOUSERSITE=1." if user_site else fix,
             steps(_removal(stack, winner, copy, user_site=user_site)),
         )
+
+
+@rule("PY009", kind="environment", severity="warning", cause="wrong-python-env")
+def pip_installs_for_another_python(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """pip found packages in the directory of another interpreter than the one that runs the program.
+
+    ComfyUI's portable version and other launchers have an interpreter of their own (`python_embeded`, `venv`). A bare
+    `pip install` uses the first Python on PATH: it succeeds, and the program still raises "No module named".
+
+    Fix: install with the interpreter that runs the program: `python_embeded\\python.exe -m pip install NAME`.
+
+    References:
+    https://docs.python.org/3/library/venv.html
+    https://docs.comfy.org/installation/comfyui_portable_windows
+    """
+    python = stack.python.value or ""
+    root = _environment_root(python)
+    version = parse_major_minor(stack.python_version.value)
+    for name, package in (stack.distributions.value or {}).items() if root and is_from_report(stack) else ():
+        location = package.location.replace("\\", "/").lower()
+        other = re.search(r"/python(3)\.?(\d{1,2})/", location)
+        is_other_version = other and version and (int(other[1]), int(other[2])) != version
+        if other and not location.startswith(root) and (is_other_version or "python_embed" in root):
+            yield Problem(
+                "warning",
+                f"{name} {package.version} is in {package.location}, and {python} runs the program",
+                (evidence("python", stack.python), Evidence(name, package.location, "report")),
+                "Install it with the interpreter that runs the program.",
+                for_environment(steps(reinstall(stack, name, public_part(package.version))), python),
+            )
+            return
+
+
+def _environment_root(python: str) -> str:
+    """The directory of an interpreter's environment, in lower case and with `/`; empty for a bare name."""
+    parts = python.replace("\\", "/").lower().split("/")[:-1]
+    return "/".join(parts[:-1] if parts and parts[-1] in ("bin", "scripts") else parts)
 
 
 @rule("PY007", kind="environment", severity=("warning", "info"), cause="wrong-python-env")

@@ -9,6 +9,7 @@ from envdoctor.core.records import Evidence, Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import first_toolkit, toolkit, toolkits_for
+from envdoctor.knowledge.versions import major_minor, satisfies
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -25,6 +26,8 @@ from envdoctor.rules.torch_build import is_without_cuda
 # Libraries that compile CUDA code on the machine: at run time, or at installation from source.
 AT_RUN_TIME = ("flashinfer-python", "deepspeed", "deep-gemm")
 GCC_TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/"  # of RHEL and its rebuilds
+# flashinfer/compilation_context.py: 0.6.6 has no limit, 0.6.7 to 0.6.14 raise "SM 12.x requires CUDA >= 12.9".
+FLASHINFER_WITH_LIMIT, FLASHINFER_ON_SM_12 = "0.6.7", (12, 9)
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
 
 
@@ -60,7 +63,8 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     """nvcc is too old for the GPU, or no longer supports it: "Unsupported gpu architecture 'compute_90'".
 
     Compilation of CUDA code for this GPU fails: source builds, and the run-time compilation of FlashInfer and
-    DeepSpeed. Wheels are not affected, nor is Triton, which includes its own ptxas.
+    DeepSpeed. Wheels are not affected, nor is Triton, which includes its own ptxas. FlashInfer from 0.6.7 on requires
+    CUDA 12.9 for compute capability 12.x: "FlashInfer requires GPUs with sm75 or higher".
 
     Fix: set CUDA_HOME to a toolkit that supports the GPU.
 
@@ -74,17 +78,22 @@ def nvcc_does_not_support_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     for gpu in gpus_of(machine) if row and nvcc_release and _uses_nvcc(stack) else ():
         capability = capability_of(gpu)
         supported = toolkits_for(capability) if capability else ()
-        limits = (parse_major_minor(row.oldest), parse_major_minor(row.newest)) if row else (None, None)
-        if not capability or not supported or not limits[0] or not limits[1]:
+        if not capability or not supported or not nvcc_release:
             continue
-        if limits[0] <= capability <= limits[1]:
+        by_flashinfer = capability[0] == 12 and nvcc_release < FLASHINFER_ON_SM_12 and _is_new_flashinfer(stack)
+        if by_flashinfer:
+            supported = tuple(each for each in supported if major_minor(each.cuda) >= FLASHINFER_ON_SM_12)
+        elif row in supported:
             continue
-        too_old, of_torch = capability > limits[1], parse_major_minor(torch_cuda(stack))
+        too_old = by_flashinfer or nvcc_release < major_minor(supported[0].cuda)
+        of_torch = parse_major_minor(torch_cuda(stack))
         limit = (
             f"{supported[0].cuda} is the first that does"
             if too_old
             else f"{supported[-1].cuda} is the last that does"
         )
+        if by_flashinfer:
+            limit = f"{supported[0].cuda} is the first with which {_flashinfer(stack)} does"
         cuda = supported[0 if too_old else -1].cuda
         cuda = torch_cuda(stack) if of_torch and toolkit(of_torch) in supported else cuda
         yield Problem(
@@ -192,6 +201,16 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
                 steps("unset TRITON_PTXAS_PATH"),
             )
             return
+
+
+def _flashinfer(stack: Stack) -> str:
+    return f"FlashInfer {(stack.distributions.value or {})['flashinfer-python'].version}"
+
+
+def _is_new_flashinfer(stack: Stack) -> bool:
+    """Whether FlashInfer is a release that compiles for compute capability 12.x with CUDA 12.9 only."""
+    installed = (stack.distributions.value or {}).get("flashinfer-python")
+    return bool(installed and satisfies(installed.version, f">={FLASHINFER_WITH_LIMIT}"))
 
 
 def _uses_nvcc(stack: Stack) -> bool:

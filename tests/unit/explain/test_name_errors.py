@@ -197,3 +197,19 @@ class A:
     assert always == {"__init__", "later", "assigned", "always", "both", "attempted", "inside"}
     sometimes = set(library_names._attributes_of_class(node)) - always
     assert sometimes == {"annotated", "one", "in_loop", "of_a_method"}
+
+
+@each_case(
+    "text",
+    [
+        "cannot import name 'TrainingArguments' from 'trl' (/v/lib/python3.10/site-packages/trl/__init__.py)",
+        "cannot import name 'LoraConfig' from 'trl' (/v/lib/python3.10/site-packages/trl/__init__.py)",
+        "cannot import name 'AutoModelForCausalLM' from 'peft' (/v/lib/python3.10/site-packages/peft/__init__.py)",
+        "cannot import name 'SFTTrainer' from 'transformers' (/v/lib/site-packages/transformers/__init__.py)",
+        "cannot import name 'load_dataset' from 'transformers'",
+        "cannot import name 'load_datasets' from 'datasets' (/v/lib/python3.10/site-packages/datasets/__init__.py)",
+        "cannot import name 'DataLoader' from 'torch' (/v/lib/python3.10/site-packages/torch/__init__.py)",
+    ],
+)
+def test_a_name_of_another_library_is_a_mistake_of_the_program(text: str) -> None:
+    assert explain(io.BytesIO(f"ImportError: {text}".encode())).causes == ()

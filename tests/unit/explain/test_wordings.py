@@ -13,12 +13,14 @@ from envdoctor.explain.calibration import UNDECIDED
 
 WORDINGS = json.loads((DATA / "error_wordings.json").read_text())
 
+DECIDED = [(row["cause"], row["text"]) for row in (*WORDINGS["decided"], *WORDINGS["next to them"])]
+
 
 def explained(text: str) -> Explanation:
     return explain(io.BytesIO(text.encode()))
 
 
-@each_case(("causes", "text"), [(row["cause"], row["text"]) for row in WORDINGS["decided"]])
+@each_case(("causes", "text"), DECIDED)
 def test_first_cause_of_a_wording(causes: str, text: str) -> None:
     """Causes after a bar are right as well: the text names no GPU, which tells them apart."""
     found = explained(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.cases import each_case
+from support.report_samples import versions
 
 from envdoctor.commands.check import diagnose_report
 from envdoctor.core.records import Fact
@@ -112,10 +113,32 @@ def test_gpus_of_a_sentence(text: str, names: list[str]) -> None:
             False,
         ),
         (">>> print('CUDA', torch.cuda.is_available())\nCUDA False", "stack.cuda_available", False),
+        (">>> torch.version.cuda\n'12.1'", "stack.torch.cuda", "12.1"),
+        ("In [3]: torch.__version__\nOut[3]: '2.5.1+cu121'", "stack.torch.version", "2.5.1+cu121"),
+        (">>> torch.__version__, torch.version.cuda\n('2.5.1', '12.4')", "stack.torch.cuda", "12.4"),
+        ("torch.__version__: 2.5.1+cu121", "stack.torch.version", "2.5.1+cu121"),
+        ("torch.__version__ 2.5.1, torch.version.cuda 12.4", "stack.torch.cuda", "12.4"),
+        ("torch.version.cuda = '11.8'", "stack.torch.cuda", "11.8"),
+        ("torch.cuda.is_available() -> False", "stack.cuda_available", False),
+        ("torch.cuda.device_count(): 0", "stack.cuda_available", False),
+        ("assert torch.__version__ == '2.1.0'", "stack.torch", "unreadable"),
+        ("if torch.__version__ >= '2.0':", "stack.torch", "unreadable"),
     ],
 )
 def test_printed_value(text: str, path: str, value: Any) -> None:
     assert fact(parse_report(text), path) == value
+
+
+@each_case(
+    ("text", "packages"),
+    [
+        ("trl.__version__ 0.12.0", {"trl": "0.12.0"}),
+        ("- trl.__version__: 0.12.0\n- Python: 3.11", {"trl": "0.12.0"}),
+        ("peft.__version__ = '0.13.2'\ntrl.__version__ = '0.12.1'", {"peft": "0.13.2", "trl": "0.12.1"}),
+    ],
+)
+def test_a_stated_version_of_a_module(text: str, packages: dict[str, str]) -> None:
+    assert versions(parse_report(text)) == packages
 
 
 def test_the_name_of_a_printed_gpu_is_read_between_other_values() -> None:

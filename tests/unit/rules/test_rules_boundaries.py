@@ -75,6 +75,15 @@ def toolchain() -> Iterator[Case]:
         (make_machine([V100], nvcc="13.0.88"), stack),
         (make_machine([V100], nvcc="12.9.86"), stack),
     )
+    flashinfer = [torch_stack("2.8.0+cu128", packages={"flashinfer-python": each}) for each in ("0.6.7", "0.6.6")]
+    blackwell = make_machine([RTX5090], nvcc="12.8.93")
+    yield Case("CUDA002", "warning", (blackwell, flashinfer[0]), (blackwell, flashinfer[1]))
+    yield Case(
+        "CUDA002",
+        "warning",
+        (make_machine(["NVIDIA B300"], nvcc="12.8.93"), stack),
+        (make_machine(["NVIDIA B300"], nvcc="12.9.86"), stack),
+    )
     gcc = {"nvcc": "12.3.107", "gcc": "(Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0"}
     yield Case(
         "CUDA003",
@@ -103,7 +112,7 @@ def toolchain() -> Iterator[Case]:
 
 
 def cuda_initialization() -> Iterator[Case]:
-    """DRV007 to DRV014: a CUDA build of torch that does not initialize CUDA."""
+    """DRV007 to DRV016: a CUDA build of torch that does not initialize CUDA."""
     fails, works = torch_stack(available=False), torch_stack(available=True)
     nothing = make_machine(None)
     yield Case("DRV007", "error", (nothing, fails), (nothing, torch_stack("2.8.0+cpu", available=False)))
@@ -127,6 +136,11 @@ def cuda_initialization() -> Iterator[Case]:
         (make_machine([RTX4090], driver="566.36", **WSL), fails),
         (make_machine([RTX4090], driver="566.36"), fails),
     )
+    passed = make_machine(["Tesla P40"], driver="537.13", **WSL)
+    card = (passed.gpus.value or ())[0]
+    in_tcc_mode = msgspec.structs.replace(card, name=known("Tesla P40", "report", "driver model TCC"))
+    kept = make_machine([in_tcc_mode], driver="537.13", **WSL)
+    yield Case("DRV016", "error", (kept, fails), (passed, fails))
     boxed = make_machine([H100], driver="570.133.20", container="docker")
     yield Case("DRV013", "warning", (boxed, fails), (boxed, works))
     lost = "NVML error 999: Unknown Error"
@@ -228,7 +242,7 @@ def builds() -> Iterator[Case]:
 
 
 def python() -> Iterator[Case]:
-    """PY001 to PY007, PKG014 and PKG015."""
+    """PY001 to PY009, PKG014 and PKG015."""
     machine, none = local_machine([H100]), {source: make_stack(None, source=source) for source in ("report", "files")}
     compiled = extension_stack(extension_file("vllm/_C.abi3.so", "vllm", glibcxx="3.4.30"), vllm="0.10.2")
     lib = {
@@ -277,6 +291,11 @@ def python() -> Iterator[Case]:
         (machine, pinned_stack("torch 2.8.0, pytorch 2.5.1")),
         (machine, pinned_stack("torch 2.8.0, pytorch 2.8.0")),
     )
+    embedded = known("D:\\ComfyUI\\python_embeded\\python.exe", "report")
+    places = ("c:\\users\\jo\\python310\\lib\\site-packages", "d:\\comfyui\\python_embeded\\lib\\site-packages")
+    found = [Distribution(name="xformers", version="0.0.30", location=place) for place in places]
+    outside, inside = (msgspec.structs.replace(torch_stack(distributions=(each,)), python=embedded) for each in found)
+    yield Case("PY009", "warning", (make_machine([RTX4090]), outside), (make_machine([RTX4090]), inside))
     yield Case(
         "PKG014",
         "info",
