@@ -1,4 +1,4 @@
-"""The fields of GRPOConfig and TrainingArguments that are settings without an entry in settings.toml.
+"""The fields of TRL's configurations and TrainingArguments that are settings without an entry in settings.toml.
 
 trl_fields.toml has the fields of each release, trl_field_rules.toml what this trainer does with some of them.
 Standard library only.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from messages import BadInput, format_value, shorten
 
 HERE = Path(__file__).parent
-CLASSES = {"trl": "TRL's GRPOConfig", "transformers": "transformers' TrainingArguments"}
+CONFIGS = {"grpo": "GRPOConfig", "sft": "SFTConfig", "dpo": "DPOConfig"}  # by trainer
 NAMES = {"trl": "TRL", "transformers": "transformers"}
 
 
@@ -68,31 +68,55 @@ def releases(package: str) -> list[tuple[int, ...]]:
     return sorted(map(release_key, _table()[f"{package}_releases"].split(" ")))
 
 
+def class_name(package: str, trainer: str) -> str:
+    """The class that has the fields of a library."""
+    return f"TRL's {CONFIGS[trainer]}" if package == "trl" else "transformers' TrainingArguments"
+
+
 @functools.cache
-def fields() -> dict[str, Field]:
-    """Every field of a release that was read."""
-    table = _table()["fields"]
-    return {
-        name: Field(name, row["package"], tuple(row["kinds"]), *_ends(row["releases"]), row["default"])
-        for name, row in table.items()
-    }
+def fields(trainer: str = "grpo") -> dict[str, Field]:
+    """Every field of a trainer's configuration in a release that was read."""
+    table = _table()
+    shared = {name: _make_field(name, "transformers", row) for name, row in table["transformers"].items()}
+    own = {name: _make_field(name, "trl", row) for name, row in table[trainer].items()}
+    defaults = table["defaults"][trainer]
+    return dict(
+        sorted(
+            {
+                **{name: replace(field, default=defaults.get(name, field.default)) for name, field in shared.items()},
+                **own,
+            }.items()
+        )
+    )
 
 
-def _ends(releases: str) -> tuple[str, str]:
-    first, _, last = releases.partition("..")
-    return first, last
+def _make_field(name: str, package: str, row: dict[str, Any]) -> Field:
+    first, _, last = row["releases"].partition("..")
+    return Field(name, package, tuple(row["kinds"]), first, last, row["default"])
 
 
 @functools.cache
 def rules() -> dict[str, dict[str, Any]]:
-    """The rules for fields: refused, requires, older_names."""
+    """The rules for fields: refused, allowed, refused_by a trainer, requires, older_names."""
     return tomllib.loads((HERE / "trl_field_rules.toml").read_text(encoding="utf-8"))
 
 
-def check_refused(name: str, value: object, source: str) -> None:
+def refused_fields(trainer: str) -> dict[str, list[str]]:
+    """The fields that a trainer refuses, each with the reason and a hint."""
+    table = rules()
+    shared = {
+        name: row
+        for name, row in table["refused"].items()
+        if name not in table["allowed"] or trainer not in table["allowed"][name]
+    }
+    return shared | table["refused_by"].get(trainer, {})
+
+
+def check_refused(name: str, value: object, source: str, trainer: str = "grpo") -> None:
     """Refuse a field that another setting or the trainer determines."""
-    if name in rules()["refused"]:
-        reason, hint = rules()["refused"][name]
+    refused = refused_fields(trainer)
+    if name in refused:
+        reason, hint = refused[name]
         raise BadInput(
             f"{source}: {name} = {shorten(format_value(value))} cannot be set: {reason}",
             expected=f"settings without {name}",
@@ -100,19 +124,20 @@ def check_refused(name: str, value: object, source: str) -> None:
         )
 
 
-def check_release(name: str, versions: dict[str, str], source: str) -> None:
+def check_release(name: str, versions: dict[str, str], source: str, trainer: str = "grpo") -> None:
     """Refuse a field that the installed release does not have under this or an older name."""
-    field = fields()[name]
+    table = fields(trainer)
+    field = table[name]
     installed = versions.get(field.package, "")
-    older = rules()["older_names"].get(name, "")
-    if not installed or field.is_in(installed) or (older and fields()[older].is_in(installed)):
+    older = table.get(rules()["older_names"].get(name, ""))
+    if not installed or field.is_in(installed) or (older and older.is_in(installed)):
         return
-    raise missing_field(name, installed, source)
+    raise missing_field(name, installed, source, trainer)
 
 
-def missing_field(name: str, version: str, source: str = "settings") -> BadInput:
+def missing_field(name: str, version: str, source: str = "settings", trainer: str = "grpo") -> BadInput:
     """The error for a field that a release of its library does not have."""
-    field = fields()[name]
+    field = fields(trainer)[name]
     return BadInput(
         f"{source}: {name} is set, but {NAMES[field.package]} {version} has no such field",
         expected=field.releases,

@@ -1,10 +1,10 @@
-"""Write train/trl_fields.toml: the fields of GRPOConfig and TrainingArguments of each release.
+"""Write train/trl_fields.toml: the fields of TRL's configurations and TrainingArguments of each release.
 
     python tests/campaigns/config_fields.py DIRECTORY
 
 DIRECTORY has one folder per release, `trl-1.16.0` or `transformers-5.17.0`, with the package's source
 (`trl-1.16.0/trl/trainer/grpo_config.py`), from `uv pip install --no-deps --target trl-1.16.0 trl==1.16.0`. The source
-is parsed only. A field of both is one of transformers, with TRL's default.
+is parsed only. A field of both is one of transformers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ KINDS = {
     "int": "int", "float": "float", "bool": "bool", "str": "text", "list": "list", "List": "list", "dict": "dict",
     "Dict": "dict", "None": "none",
 }  # fmt: skip
-SOURCES = {"trl": ("trl/trainer", "GRPOConfig", "_BaseConfig"), "transformers": ("transformers", "TrainingArguments")}
+SOURCES = [
+    ("transformers", "transformers", "transformers", ("TrainingArguments",)),
+    *(
+        ("trl", "trl/trainer", trainer, (config, "_BaseConfig"))
+        for trainer, config in (("grpo", "GRPOConfig"), ("sft", "SFTConfig"), ("dpo", "DPOConfig"))
+    ),
+]
+TESTED = {"trl": "1.16.0", "transformers": "5.17.0"}  # as in train/trl_config/defaults.py
 
 
 def read_fields(folder: Path, classes: tuple[str, ...]) -> dict[str, tuple[list[str], str]]:
@@ -47,7 +54,7 @@ def _class_fields(node: ast.ClassDef) -> Iterator[tuple[str, tuple[list[str], st
             continue
         if isinstance(settable, ast.Constant) and settable.value is False:
             continue
-        value = options.get("default", None if call else line.value)
+        value = options.get("default", options.get("default_factory", None if call else line.value))
         yield name, (sorted(_kinds(line.annotation)), _default(value))
 
 
@@ -81,30 +88,51 @@ def main() -> None:
     """Read all releases and write the table."""
     directory = Path(sys.argv[1])
     lines = [
-        "# Written by tests/campaigns/config_fields.py: the fields that GRPOConfig and TrainingArguments accept, as",
-        "# NAME = { package, kinds of values, releases FIRST..LAST, default of the newest release }.",
+        "# Written by tests/campaigns/config_fields.py: the fields of TrainingArguments, and by trainer those that",
+        "# TRL's configuration adds, as NAME = { kinds of values, releases FIRST..LAST, default of the newest tested",
+        "# release }. [defaults] has the defaults by which a configuration replaces those of TrainingArguments.",
         "",
         f'source = "the wheels of trl and transformers, {datetime.datetime.now(tz=datetime.UTC).date()}"',
     ]
-    rows: dict[str, str] = {}
-    own_defaults: dict[str, str] = {}
-    for package, (folder, *classes) in SOURCES.items():
+    rows: dict[str, dict[str, str]] = {}
+    for package, folder, owner, classes in SOURCES:
         folders = {path.name.removeprefix(f"{package}-"): path for path in directory.glob(f"{package}-*")}
         releases = sorted(folders, key=Version)
-        lines.append(f'{package}_releases = "{" ".join(releases)}"')
-        tables = {release: read_fields(folders[release] / folder, tuple(classes)) for release in releases}
-        for name in sorted({name for table in tables.values() for name in table}):
-            with_field = [release for release in releases if name in tables[release]]
-            kinds = sorted({kind for release in with_field for kind in tables[release][name][0]})
-            first = "" if with_field[0] == releases[0] else with_field[0]
-            last = "" if with_field[-1] == releases[-1] else with_field[-1]
-            default = own_defaults.setdefault(name, tables[with_field[-1]][name][1])
-            quoted = ", ".join(f'"{kind}"' for kind in kinds)
-            rows[name] = (  # a name of both belongs to transformers, which comes last
-                f'{name} = {{ package = "{package}", kinds = [{quoted}], releases = "{first}..{last}", '
-                f"default = {_toml_text(default)} }}"
-            )
-    TARGET.write_text("\n".join([*lines, "", "[fields]", *(rows[name] for name in sorted(rows))]) + "\n")
+        note = f'{package}_releases = "{" ".join(releases)}"'
+        lines += [note] if note not in lines else []
+        tables = {release: read_fields(folders[release] / folder, classes) for release in releases}
+        rows[owner] = {
+            name: _row(name, tables, TESTED[package])
+            for name in sorted({name for table in tables.values() for name in table})
+        }
+    shared = rows["transformers"]
+    for owner, found in rows.items():
+        lines += [
+            "",
+            f"[{owner}]",
+            *(
+                f"{name} = {{ {row} }}"
+                for name, row in found.items()
+                if owner == "transformers" or name not in shared
+            ),
+        ]
+    for owner, found in rows.items():
+        if owner != "transformers":
+            changed = {name: row.partition("default = ")[2] for name, row in found.items() if name in shared}
+            lines += ["", f"[defaults.{owner}]", *(f"{name} = {default}" for name, default in changed.items())]
+    TARGET.write_text("\n".join(lines) + "\n")
+
+
+def _row(name: str, tables: dict[str, dict[str, tuple[list[str], str]]], tested: str) -> str:
+    """The kinds, releases and default of a field."""
+    releases = list(tables)
+    with_field = [release for release in releases if name in tables[release]]
+    kinds = sorted({kind for release in with_field for kind in tables[release][name][0]})
+    first = "" if with_field[0] == releases[0] else with_field[0]
+    last = "" if with_field[-1] == releases[-1] else with_field[-1]
+    known = [release for release in with_field if Version(release) <= Version(tested)] or with_field
+    quoted = ", ".join(f'"{kind}"' for kind in kinds)
+    return f'kinds = [{quoted}], releases = "{first}..{last}", default = {_toml_text(tables[known[-1]][name][1])}'
 
 
 def _toml_text(text: str) -> str:
