@@ -25,7 +25,9 @@ def repository_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
 
 def find_conflicts(settings: Mapping[str, Any]) -> list[Conflict]:
     """Combinations of settings that cannot work."""
-    checks = (_model_conflicts, _step_conflicts, _loss_conflicts, _generation_conflicts)
+    checks = [_model_conflicts, _step_conflicts]
+    if settings["trainer"] == "grpo":
+        checks += [_completion_conflicts, _loss_conflicts, _generation_conflicts]
     return [conflict for find in checks for conflict in find(settings)]
 
 
@@ -37,19 +39,13 @@ def _model_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
             "hidden_size is a multiple of 2 * heads: rotary embeddings need heads of an even width",
             f"--set hidden_size={2 * heads * max(1, round(hidden / (2 * heads)))}",
         )
+    if settings["load_in_4bit"] and settings["load_in_8bit"]:
+        yield ("load_in_4bit = true with load_in_8bit = true", "one of them", "--set load_in_8bit=false")
     if settings["task"] == "dataset" and not settings["model"]:
         yield ("model is empty", "a directory or a Hub name", "--set model=Qwen/Qwen2.5-0.5B-Instruct")
 
 
 def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    completions = settings["prompts_per_step"] * settings["num_generations"]
-    size = settings["per_device_train_batch_size"]
-    if size and completions % size:
-        yield (
-            f"per_device_train_batch_size = {size} for {completions} completions per step",
-            f"a divisor of prompts_per_step * num_generations = {completions}",
-            f"--set per_device_train_batch_size={math.gcd(completions, size)}",
-        )
     steps, warm_up = settings["max_steps"], settings["warmup_steps"]
     if 0 < steps <= warm_up:
         yield (
@@ -63,6 +59,20 @@ def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
             "the modules whose gradients it projects",
             "--set optim_target_modules=all-linear",
         )
+    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
+    if unknown:
+        yield (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
+
+
+def _completion_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
+    completions = settings["prompts_per_step"] * settings["num_generations"]
+    size = settings["per_device_train_batch_size"]
+    if size and completions % size:
+        yield (
+            f"per_device_train_batch_size = {size} for {completions} completions per step",
+            f"a divisor of prompts_per_step * num_generations = {completions}",
+            f"--set per_device_train_batch_size={math.gcd(completions, size)}",
+        )
     every, updates = settings["save_steps"], settings["num_iterations"]
     if every % updates:
         yield (
@@ -70,9 +80,6 @@ def _step_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
             "a multiple of num_iterations: a checkpoint does not contain the completions of a started step",
             f"--set save_steps={math.ceil(every / updates) * updates}",  # rounded up: 0 would save none
         )
-    unknown = [name for name in settings["report_to"] if name not in REPORTERS]
-    if unknown:
-        yield (f"report_to = {unknown[0]!r}{suggest(unknown[0], REPORTERS)}", ", ".join(REPORTERS), "leave it out")
 
 
 def _loss_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -96,8 +103,6 @@ def _generation_conflicts(settings: Mapping[str, Any]) -> Iterator[Conflict]:
     chosen = [name for name in engines if settings[name]]
     if len(chosen) > 1:
         yield (f"{chosen[0]} = true with {chosen[1]} = true", "one sampling engine", f"--set {chosen[1]}=false")
-    if settings["load_in_4bit"] and settings["load_in_8bit"]:
-        yield ("load_in_4bit = true with load_in_8bit = true", "one of them", "--set load_in_8bit=false")
     host = settings["vllm_server_host"]
     if not re.fullmatch(r"[\w.:-]+", host):
         yield (

@@ -1,4 +1,4 @@
-"""The bundled trainer: GRPO with TRL on a recipe, in a run directory from which a killed run can be resumed.
+"""The bundled trainer: GRPO, SFT or DPO with TRL, in a run directory from which a killed run can be resumed.
 
     PYTHON -B train/grpo.py RUN_DIR [--resume latest|CHECKPOINT]     # RUN_DIR/run.json has the recipe and settings
     PYTHON -B train/grpo.py RUN_DIR --dry-run --processes 2          # only the checks before the data and the model
@@ -15,7 +15,7 @@ import os
 import sys
 from typing import Any
 
-from checks.batches import apply_accumulation, count_steps
+from checks.batches import apply_accumulation
 from checks.cuda_graphs import check_cuda_graphs
 from checks.fsdp import check_fsdp_settings
 from checks.model_names import resolve_local_folder
@@ -31,25 +31,41 @@ from run.proven_kernels import check_failed_probes
 from run.resumed_settings import record_settings
 from settings import SETTINGS_FILE, Recipe, list_recipes, read_recipe, resolve_settings
 from tasks.dataset import DatasetTask, check_dataset
+from tasks.examples import ExamplesTask, check_examples
 from tasks.sort import SortTask, check_sort
+from tasks.sort_examples import SortExamples, check_sort_examples
 from tasks.tes import TesTask, check_tes
 
-TASKS: dict[str, Any] = {
-    "sort": (check_sort, SortTask),
-    "tes": (check_tes, TesTask),
-    "dataset": (check_dataset, DatasetTask),
+TASKS: dict[str, dict[str, Any]] = {
+    "prompts": {
+        "sort": (check_sort, SortTask),
+        "tes": (check_tes, TesTask),
+        "dataset": (check_dataset, DatasetTask),
+    },
+    "examples": {
+        "sort": (check_sort_examples, SortExamples),
+        "dataset": (check_examples, ExamplesTask),
+    },
 }
+
+
+def tasks(settings: dict[str, Any]) -> tuple[Any, Any]:
+    """The check and the class of a task: GRPO needs prompts, SFT and DPO examples."""
+    data = "prompts" if settings["trainer"] == "grpo" else "examples"
+    return TASKS[data][settings["task"]]
 
 
 def check(recipe: Recipe, settings: object, source: str = "settings") -> tuple[dict[str, Any], dict[str, Any]]:
     """Check everything about a run that needs no torch; return every setting, and a summary of the data."""
     settled = resolve_settings(recipe, settings, source)
-    apply_accumulation(settled, dict(settings), int(os.environ.get("WORLD_SIZE", "1")))
+    if settled["trainer"] == "grpo":
+        apply_accumulation(settled, dict(settings), int(os.environ.get("WORLD_SIZE", "1")))
     settled |= {name: resolve_local_folder(name, settled[name]) for name in ("model", "tokenizer")}
     check_alarm_names(settled["stop_on"])
     check_fsdp_settings(settled)
     check_cuda_graphs(settled)
-    return TASKS[settled["task"]][0](settled)
+    check_task, _ = tasks(settled)
+    return check_task(settled)
 
 
 def main() -> int:
@@ -92,31 +108,30 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
     run.start_phase("load", "torch, transformers, TRL")
     prepare_process(settings, run)
     import torch
-    from datasets import Dataset
-    from generation.evaluation import Evaluator
-    from generation.evaluation_engines import choose_evaluation_engine
     from modeling import fsdp
-    from modeling.policy import make_policy, save_reference_model
-    from modeling.revision import use_snapshot_path
+    from modeling.policy import has_reference, make_policy, save_reference_model
     from modeling.saving import finish, save
     from modeling.warm_up import warm_up
-    from patches.table import construct_trainer, describe_untested, remove_patches
+    from patches.table import describe_untested, remove_patches
     from run.ranks import Ranks
-    from run.recorder import Recorder, TrainingComplete
+    from run.recorder import TrainingComplete
     from run.result import draw_result, make_result
+    from trainers.parts import RunParts
+    from trainers.select import select_trainer
     from transformers import PrinterCallback
     from transformers.utils import logging as transformers_logging
-    from trl import GRPOConfig
-    from trl_config.arguments import make_config, make_grpo_arguments
+    from trl_config.common import make_config
     from trl_config.defaults import changed_defaults
     from trl_config.versions import InstalledVersions, RunContext
+
+    config_class, make_arguments, construct = select_trainer(settings["trainer"])
 
     transformers_logging.disable_progress_bar()
     device = choose_device(use_cpu=settings["use_cpu"])
     ranks = Ranks(device)
-    installed = InstalledVersions.detect(GRPOConfig)
+    installed = InstalledVersions.detect(config_class)
     context = RunContext(output=str(run.checkpoints), device=device, ranks=dry_run or ranks.world_size)
-    make_grpo_arguments(settings, installed, context)  # refuses what this TRL lacks before the model is loaded
+    make_arguments(settings, installed, context)  # refuses what this TRL lacks before the model is loaded
     fsdp.check_environment(settings, checkpoint)
     if dry_run:
         return 0
@@ -126,17 +141,17 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
     # 3. Data, tokenizer, model.
     run.start_phase("data", ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int)))
     torch.manual_seed(settings["seed"])
-    task = TASKS[settings["task"]][1](settings)
+    task = tasks(settings)[1](settings)
     policy = make_policy(run, task, settings, device=device, proven=proven, ranks=ranks)
     check_prompt_count(len(task.train), settings)  # the tokenizer may have filtered long prompts
     run.record_dataset(task.train, task.held_out)
     timer.end("data")
 
     # 4. TRL's configuration.
-    arguments, notes = make_grpo_arguments(settings, installed, policy.complete_context(context))
-    run.note(*notes, *changed_defaults(GRPOConfig, arguments, installed.versions))
+    arguments, notes = make_arguments(settings, installed, policy.complete_context(context))
+    run.note(*notes, *changed_defaults(config_class, arguments, installed.versions, settings["trainer"]))
     check_length(server_length, policy.longest_prompt + policy.completion, settings)
-    config = make_config(GRPOConfig, arguments)
+    config = make_config(config_class, arguments)
     if settings["fsdp"]:
         fsdp.configure_mixed_precision(config, policy.autocast)
 
@@ -145,34 +160,16 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
         run.start_phase("warmup", f"{settings['sft_steps']} steps of {settings['sft_batch_size']}")
         warm_up(policy, task, settings, run)
         timer.end("warmup")
-    if settings["beta"] > 0:
+    if has_reference(settings):
         save_reference_model(run, policy, fresh=checkpoint is None, ranks=ranks)
     if checkpoint:
         run.archive_files_after(checkpoint)
 
     # 6. TRL's trainer, with the patches of patches/table.py.
-    evaluator = Evaluator(run, task, policy, settings, ranks)
-    recorder = Recorder(
-        run, task, settings, ranks=ranks, interrupt=interrupt, evaluate=evaluator.evaluate, first_step=first_step
-    )
-    patches = policy.patch_context(settings, device=device, installed=installed, ranks=ranks, timer=recorder.timer)
-    rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
-    with use_snapshot_path(policy.model, settings):
-        trainer = construct_trainer(
-            patches,
-            processing_class=policy.tokenizer,
-            reward_funcs=recorder.reward,
-            args=config,
-            train_dataset=Dataset.from_list(rows),
-            callbacks=[recorder],
-        )
-    recorder.trainer = trainer
+    parts = RunParts(run, task, policy, settings, ranks, device, installed, interrupt, first_step)
+    training = construct(parts, config)
+    trainer, recorder, patches = training.trainer, training.recorder, training.patches
     trainer.remove_callback(PrinterCallback)
-    trainer.state.max_steps = count_steps(
-        settings, len(task.train), ranks.world_size
-    )  # rewards may read it in the first evaluation
-    engine = choose_evaluation_engine(trainer, settings, ranks, multi_step=patches.multi_step)
-    evaluator.use_trainer(trainer, engine)
     run.write_event("patches", active=patches.active)
     run.log(f"patches: {', '.join(patches.active)}")
     run.note(*describe_untested(patches))
@@ -180,8 +177,8 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
 
     # 7. Baseline evaluation.
     if checkpoint is None:
-        run.start_phase("evaluate", "before GRPO")
-        baseline = evaluator.evaluate("before", 0)
+        run.start_phase("evaluate", f"before {settings['trainer'].upper()}")
+        baseline = training.evaluate("before", 0)
         timer.end("evaluate")
     else:
         baseline = run.read_baseline_evaluation()
@@ -211,8 +208,8 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
         return 130
 
     # 9. Final evaluation.
-    run.start_phase("evaluate", "after GRPO")
-    final = evaluator.evaluate("after", step)
+    run.start_phase("evaluate", f"after {settings['trainer'].upper()}")
+    final = training.evaluate("after", step)
     recorder.record_evaluation("after", step, final)
     timer.end("evaluate")
 
@@ -229,6 +226,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
     timer.end("plot")
     result = make_result(
         recipe=name,
+        trainer=settings["trainer"],
         recorder=recorder,
         policy=policy,
         task=task,

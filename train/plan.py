@@ -26,7 +26,7 @@ from memory.phases import MemoryPlan
 from memory.remedies import find_remedies
 from memory.shape import ModelShape
 from memory.workload import resolve_dtypes, resolve_workload
-from settings import BadInput, Recipe, parse_assignments, read_recipe, resolve_settings
+from settings import BadInput, Recipe, parse_assignments, read_recipe, requested_trainer, resolve_settings
 
 __all__ = ["BadInput", "ModelShape", "compare_with_measured", "parse_config", "plan", "read_shape"]
 
@@ -47,7 +47,8 @@ def plan(
     `attention` the resolution of "auto". Without them the settings count, or a conservative assumption with a note.
     """
     settings = dict(settings)
-    apply_accumulation(settings, {}, 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1)))
+    if settings["trainer"] == "grpo":
+        apply_accumulation(settings, {}, 1 if settings["device_map"] else max(1, int(machine.get("gpus") or 1)))
     check(shape, settings, machine, trl)
     if settings["use_cpu"]:
         machine = {"gpus": machine.get("gpus")}  # a run on the CPU does not use the GPU's memory
@@ -84,7 +85,8 @@ def check(shape: ModelShape, settings: dict[str, Any], machine: dict[str, Any], 
     check_graphs(settings, shape)
     _, dtype, _ = resolve_dtypes(shape, settings, machine)
     check_attention(settings, shape, device, dtype)
-    check_batches(settings, ranks)
+    if settings["trainer"] == "grpo":
+        check_batches(settings, ranks)
     check_sleep(settings, trl)
     if settings["fsdp"]:
         check_fsdp_processes(device, ranks)
@@ -186,7 +188,8 @@ def _plan_request(content: bytes) -> dict[str, Any]:
 def _resolve_recipe(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name = request.get("recipe") or ""
     recipe = read_recipe(str(name)) if name else Recipe("", "", {})
-    assignments = parse_assignments(request.get("assignments") or [])
+    given = list(request.get("assignments") or [])
+    assignments = parse_assignments(given, trainer=requested_trainer(given, recipe.settings))
     if request.get("model"):
         assignments |= {"model": str(request["model"])}
     return recipe.name, resolve_settings(recipe, assignments, "--set")

@@ -27,8 +27,7 @@ def check_renamed(name: str, value: object, source: str, known: Collection[str])
     text = shorten(format_value(value))
     assignments = {"*": f"{row}={text}"} if isinstance(row, str) else row
     assignment = str(assignments.get(text, assignments.get("*", "")))
-    parts = [part.partition("=")[0] for each in assignments.values() for part in str(each).split(" ")]
-    names = [part for part in dict.fromkeys(parts) if part in known]
+    names = present_names(name, known)
     if not names:
         return
     present = ", ".join(names)
@@ -36,6 +35,14 @@ def check_renamed(name: str, value: object, source: str, known: Collection[str])
     valid = assignment.split(" ") if assignment.partition("=")[0] in known else []
     hint = " ".join(f"--set {part}" for part in valid) or f"leave {name} out"
     raise BadInput(f"{source}: {what}", expected=present, hint=hint)
+
+
+def present_names(name: str, known: Collection[str]) -> list[str]:
+    """The settings among `known` that have another name or replace it; empty for a name without another one."""
+    row = renamed_settings().get(name, "")
+    assignments = [row] if isinstance(row, str) else row.values()
+    parts = [part.partition("=")[0] for each in assignments for part in str(each).split(" ")]
+    return [part for part in dict.fromkeys(parts) if part in known]
 
 
 def suggest_setting(name: str, known: Collection[str]) -> str:

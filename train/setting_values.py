@@ -37,6 +37,7 @@ class Setting:
     example: Any = None  # a typical value, for hints
     note: str = ""  # added to the error where the setting has no effect
     planned: bool = False  # the memory plan replaces the default
+    trainers: tuple[str, ...] = ()  # the trainers that have the setting; empty: every trainer
 
     @property
     def kind(self) -> type:

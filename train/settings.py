@@ -19,10 +19,11 @@ from conflicts import repository_conflicts
 from messages import BadInput, Conflict, describe, format_value, shorten, suggest
 from renamed_settings import check_renamed, suggest_setting
 from setting_values import KINDS, UNBOUNDED, Setting, check_value, coerce, parse_value
-from trl_fields import CLASSES, check_refused, fields, rules
+from trl_fields import CONFIGS, check_refused, class_name, fields, rules
 
 HERE = Path(__file__).parent
 RECIPES = HERE / "recipes"
+GRPO = "grpo"  # the trainer without another choice
 SETTINGS_FILE = "settings.toml"  # the settings of verl runs are in verl_settings.toml
 
 __all__ = ["BadInput", "Setting", "format_value", "shorten", "suggest"]  # of other modules, for the whole trainer
@@ -38,27 +39,50 @@ class Recipe:
 
 
 @functools.cache
-def setting_definitions(file: str = SETTINGS_FILE) -> dict[str, Setting]:
-    """Every setting of a definitions file, in the order of the file."""
+def setting_definitions(file: str = SETTINGS_FILE, trainer: str = GRPO) -> dict[str, Setting]:
+    """Every setting of a definitions file as one trainer has it, in the order of the file."""
     groups = tomllib.loads((HERE / file).read_text(encoding="utf-8"))
     return {
-        name: Setting(
-            name,
-            _kinds(row),
-            row.get("default"),
-            row["help"],
-            tuple(row.get("choices", ())),
-            row.get("minimum", 0.0),
-            row.get("maximum", UNBOUNDED),
-            tuple(row.get("tasks", ())),
-            (requires,) if isinstance(requires := row.get("requires", ()), str) else tuple(requires),
-            row.get("example"),
-            row.get("note", ""),
-            row.get("planned", False),
-        )
-        for group in groups.values()
-        for name, row in group.items()
+        name: _make_setting(name, _row_of(row, trainer)) for group in groups.values() for name, row in group.items()
     }
+
+
+def _row_of(row: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """A row with what differs with a trainer; a setting with the default of TRL has none of this trainer."""
+    changes = row.get(trainer, {})
+    return {
+        name: value for name, value in {**row, **changes}.items() if not ("type" in changes and name == "default")
+    }
+
+
+def _make_setting(name: str, row: Mapping[str, Any]) -> Setting:
+    return Setting(
+        name,
+        _kinds(row),
+        row.get("default"),
+        row["help"],
+        tuple(row.get("choices", ())),
+        row.get("minimum", 0.0),
+        row.get("maximum", UNBOUNDED),
+        tuple(row.get("tasks", ())),
+        (requires,) if isinstance(requires := row.get("requires", ()), str) else tuple(requires),
+        row.get("example"),
+        row.get("note", ""),
+        row.get("planned", False),
+        tuple(row.get("trainers", ())),
+    )
+
+
+def names_of(trainer: str, file: str = SETTINGS_FILE) -> list[str]:
+    """The names of the settings that a trainer has."""
+    settings = setting_definitions(file, trainer).values()
+    return [setting.name for setting in settings if trainer in (setting.trainers or (trainer,))]
+
+
+def trainer_of(*sources: Mapping[str, Any]) -> str:
+    """The trainer of the first source that sets `trainer`; GRPO without any, and for an unknown one."""
+    named = next((source["trainer"] for source in sources if "trainer" in source), GRPO)
+    return named if isinstance(named, str) and named in CONFIGS else GRPO
 
 
 def _kinds(row: Mapping[str, Any]) -> tuple[type, ...]:
@@ -66,6 +90,12 @@ def _kinds(row: Mapping[str, Any]) -> tuple[type, ...]:
     if "kinds" in row:
         return tuple(KINDS[kind] for kind in row["kinds"])
     return (KINDS[row["type"]], NoneType) if "type" in row else (type(row["default"]),)
+
+
+def requested_trainer(assignments: Sequence[str], *others: Mapping[str, Any]) -> str:
+    """The trainer that the last assignment of `trainer` names, or else one of the other sources."""
+    named = [text.partition("=")[2] for text in assignments if text.startswith("trainer=")]
+    return trainer_of({"trainer": named[-1]} if named else {}, *others)
 
 
 def list_recipes() -> list[str]:
@@ -103,8 +133,10 @@ def expand_user(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's raises RuntimeError for an unknown user
 
 
-def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> dict[str, Any]:
-    """Parse `--set KEY=VALUE` by the types of the defaults. A list that is given again is extended.
+def parse_assignments(
+    assignments: Sequence[str], file: str = SETTINGS_FILE, *, trainer: str = GRPO
+) -> dict[str, Any]:
+    """Parse `--set KEY=VALUE` by the types of the trainer's defaults. A list that is given again is extended.
 
     Sample: ["max_steps=5", "report_to=wandb"].
     """
@@ -115,30 +147,37 @@ def parse_assignments(assignments: Sequence[str], file: str = SETTINGS_FILE) -> 
             raise BadInput(
                 f"--set {assignment}", expected="KEY=VALUE, as max_steps=100", hint="envdoctor train --settings"
             )
-        value = parse_value(_find_setting(key, "--set", file, text), text)
+        value = parse_value(_find_setting(key, "--set", file, text, trainer), text)
         given[key] = given[key] + value if isinstance(value, list) and value and key in given else value
     return given
 
 
-def _find_setting(key: str, source: str, file: str, value: object) -> Setting:
-    known = setting_definitions(file)
+def _find_setting(key: str, source: str, file: str, value: object, trainer: str) -> Setting:
+    known = setting_definitions(file, trainer)
     if key in known:
         return known[key]
-    passed = fields() if file == SETTINGS_FILE else {}
-    check_renamed(key, value, source, [*known, *passed])
+    passed = fields(trainer) if file == SETTINGS_FILE else {}
+    check_renamed(key, value, source, [*names_of(trainer, file), *passed])
+    others = [each for each in CONFIGS if file == SETTINGS_FILE and key in fields(each)]
+    if key not in passed and others:
+        raise BadInput(
+            f"{source}: {key} is a field of TRL's {CONFIGS[others[0]]}, and the trainer is {trainer}",
+            expected=f"fields of TRL's {CONFIGS[trainer]}",
+            hint=f"--trainer {others[0]}, or leave {key} out",
+        )
     if key not in passed:
         raise BadInput(
             f"{source}: unknown setting {key!r}{suggest_setting(key, [*known, *passed])}",
             expected="a setting of the trainer",
             hint="envdoctor train --settings",
         )
-    check_refused(key, value, source)
-    return field_setting(key)
+    check_refused(key, value, source, trainer)
+    return field_setting(key, trainer)
 
 
-def field_setting(name: str) -> Setting:
+def field_setting(name: str, trainer: str = GRPO) -> Setting:
     """The setting of a field that passes to TRL as it is."""
-    field = fields()[name]
+    field = fields(trainer)[name]
     # TRL reads a text as JSON where it accepts an object.
     kinds = [kind for kind in field.kinds if kind != "text" or "dict" not in field.kinds]
     requires = rules()["requires"].get(name)
@@ -146,7 +185,7 @@ def field_setting(name: str) -> Setting:
         name,
         tuple(KINDS[kind] for kind in sorted(kinds, key=lambda kind: kind == "none")),
         None,
-        f"field of {CLASSES[field.package]} ({field.releases}), default {field.default or 'empty'}",
+        f"field of {class_name(field.package, trainer)} ({field.releases}), default {field.default or 'empty'}",
         minimum=-UNBOUNDED,
         requires=(requires,) if requires else (),
     )
@@ -158,8 +197,9 @@ def passed_fields(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _definitions_of(settings: Mapping[str, Any], file: str) -> dict[str, Setting]:
-    definitions = setting_definitions(file)
-    return definitions | {name: field_setting(name) for name in settings if name not in definitions}
+    trainer = trainer_of(settings)
+    definitions = setting_definitions(file, trainer)
+    return definitions | {name: field_setting(name, trainer) for name in settings if name not in definitions}
 
 
 def resolve_settings(
@@ -173,10 +213,11 @@ def resolve_settings(
     """Every setting, checked. Order of precedence: `given`, the recipe, the defaults."""
     if not isinstance(given, dict):
         raise BadInput(f"{source} is {describe(given)}", expected="an object of settings", hint="use --set key=value")
-    settings = {name: setting.default for name, setting in setting_definitions(file).items()}
+    trainer = trainer_of(given, recipe.settings)
+    settings = {name: setting.default for name, setting in setting_definitions(file, trainer).items()}
     for origin, changes in ((f"recipe {recipe.name}", recipe.settings), (source, given)):
         for key, value in changes.items():
-            setting = _find_setting(key, origin, file, value)
+            setting = _find_setting(key, origin, file, value, trainer)
             settings[key] = coerce(setting, value, origin)
             check_value(setting, settings[key], origin)
     if settings["report_to"] == ["none"]:  # transformers' word for no tracker
@@ -229,14 +270,17 @@ def _check_ineffective(
         contradicts_recipe = setting.name in given and name in recipe and name not in given
         if settings[setting.name] == setting.default and not contradicts_recipe:
             continue
-        if setting.tasks and settings["task"] not in setting.tasks:
-            raise BadInput(
-                f"{source}: {setting.name} = {value}, which belongs to task {' and '.join(setting.tasks)}",
-                expected=f"settings of task {settings['task']}",
-                hint=f"leave {setting.name} out",
-            )
+        for kind, owners in (("trainer", setting.trainers), ("task", setting.tasks)):
+            if owners and settings[kind] not in owners:
+                if kind == "trainer" and setting.name in recipe and setting.name not in given:
+                    raise _other_trainer(setting, settings, source)
+                raise BadInput(
+                    f"{source}: {setting.name} = {value}, which belongs to {kind} {' and '.join(owners)}",
+                    expected=f"settings of {kind} {settings[kind]}",
+                    hint=f"leave {setting.name} out",
+                )
         if unmet:
-            needed = definitions.get(name) or field_setting(name)
+            needed = definitions.get(name) or field_setting(name, trainer_of(settings))
             example = values.split(",")[0] or ("true" if needed.kind is bool else format_value(needed.example))
             note = f"; {setting.note}" if setting.note else ""
             raise BadInput(
@@ -244,3 +288,13 @@ def _check_ineffective(
                 expected=f"{name} is {' or '.join(values.split(',')) if values else 'set'}{note}",
                 hint=f"--set {name}={example}, or leave {setting.name} out",
             )
+
+
+def _other_trainer(setting: Setting, settings: Mapping[str, Any], source: str) -> BadInput:
+    """The error for a recipe that has settings of another trainer than the requested one."""
+    trainer, owners = settings["trainer"], " and ".join(setting.trainers)
+    return BadInput(
+        f"{source}: trainer = {trainer}, but the recipe sets {setting.name}, which belongs to trainer {owners}",
+        expected=f"no recipe, or one for {trainer}",
+        hint=f"envdoctor train --trainer {trainer} --model MODEL --data PATH",
+    )

@@ -86,7 +86,8 @@ class MemoryPlan(Record, frozen=True, kw_only=True):
     usable: int  # of the free memory; a fuller plan does not count as fitting
     prompt_tokens: int
     completion_tokens: int
-    answers: int
+    trainer: str = "grpo"
+    answers: int  # completions or examples per step and GPU
     per_device_train_batch_size: int
     dtype: str
     attention: str

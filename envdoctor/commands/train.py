@@ -55,9 +55,11 @@ DEMO_RECIPE = "sort"  # needs no data and no download
 
 
 class TrainRequest(Record, frozen=True, kw_only=True):
-    """Starts the bundled GRPO trainer, or verl, on this machine or through a launcher.
+    """Starts the bundled trainer (GRPO, SFT or DPO with TRL), or verl, on this machine or through a launcher.
 
     Example: envdoctor train --model Qwen/Qwen2.5-0.5B-Instruct --data rows.jsonl --reward score.py:helpful
+
+    Example: envdoctor train --trainer sft --model Qwen/Qwen2.5-0.5B-Instruct --data conversations.jsonl
 
     Example: envdoctor train tes --set data=./weeks --set max_steps=100
 
@@ -67,10 +69,11 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     recipe: Annotated[
         str,
         Argument(
-            f"A bundled recipe, or your own TOML file; default: {OWN_RECIPE} with --model, --data or --reward, "
-            f"otherwise {DEMO_RECIPE}.", "[RECIPE]",
+            f"A bundled recipe, or your own TOML file; default: {OWN_RECIPE} with --trainer, --model, --data or "
+            f"--reward, otherwise {DEMO_RECIPE}.", "[RECIPE]",
         ),
     ] = ""  # fmt: skip
+    trainer: Annotated[str, Option("--trainer", "TRL's trainer: grpo, sft or dpo.", "NAME")] = ""
     model: Annotated[str, Option("--model", "The model to train: a directory or a name on the Hub.", "ID|DIR")] = ""
     data: Annotated[str, Option("--data", "A file, a directory or a dataset of the Hub.", "PATH|NAME")] = ""
     rewards: Annotated[
@@ -91,7 +94,7 @@ class TrainRequest(Record, frozen=True, kw_only=True):
     @property
     def all_assignments(self) -> tuple[str, ...]:
         """The settings of --set and of the options that are settings."""
-        named = {"model": self.model, "data": self.data, "rewards": ",".join(self.rewards)}
+        named = {"trainer": self.trainer, "model": self.model, "data": self.data, "rewards": ",".join(self.rewards)}
         named |= {"report_to": self.report_to, "stop_on": self.stop_on}
         return (*self.assignments, *(f"{key}={value}" for key, value in named.items() if value))
 
@@ -145,7 +148,8 @@ def run(request: TrainRequest, reporter: Reporter) -> CommandResult:
     if request.list_settings and not (request.recipe or request.all_assignments):
         return CommandResult(SettingList(recipes.read_settings()))
     if not request.recipe:
-        recipe = OWN_RECIPE if request.model or request.data or request.rewards else DEMO_RECIPE
+        own = request.trainer or request.model or request.data or request.rewards
+        recipe = OWN_RECIPE if own else DEMO_RECIPE
         request = msgspec.structs.replace(request, recipe=recipe)
     if request.list_settings:
         name, rows, fields = recipes.effective_settings(request.recipe, request.all_assignments)

@@ -59,7 +59,10 @@ def _subject(data: MemoryPlan) -> list[Part]:
     """The model, and the settings that determine its memory."""
     parameters = f"  {_count(data.parameters)} parameters, {_count(data.trained)} trained"
     lengths = f"prompts of {data.prompt_tokens} and completions of {data.completion_tokens} tokens"
-    batch = f"{data.answers} completions per step and GPU, micro-batch of {data.per_device_train_batch_size}"
+    kind = "completions"
+    if data.trainer != "grpo":
+        kind, lengths = "examples", f"examples of {data.completion_tokens} tokens"
+    batch = f"{data.answers} {kind} per step and GPU, micro-batch of {data.per_device_train_batch_size}"
     return [
         Text.assemble("  ", (data.model or data.recipe, "name"), parameters),
         Text(f"  {batch}; {lengths}; {data.dtype}, {data.attention}"),

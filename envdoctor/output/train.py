@@ -62,7 +62,8 @@ def render_training(data: TrainResult) -> list[Part]:
     if data.dry_run:
         from envdoctor.training.recipes import read_settings
 
-        defaults = {setting.name: setting.default for setting in read_settings(data.run.engine)}
+        trainer = str(data.run.settings.get("trainer", ""))
+        defaults = {setting.name: setting.default for setting in read_settings(data.run.engine, trainer)}
         changed = {key: value for key, value in data.run.settings.items() if value != defaults.get(key)}
         rows = table("setting", "value", "default")
         for key, value in changed.items():

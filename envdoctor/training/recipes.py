@@ -42,6 +42,7 @@ class Setting(Record, frozen=True):
     choices: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     group: str = ""
+    trainers: tuple[str, ...] = ()  # that have the setting; empty: all
 
 
 class EffectiveSetting(Record, frozen=True):
@@ -129,21 +130,27 @@ def recipe_engine(recipe: str) -> Engine:
     return read_recipe(recipe).engine
 
 
-def read_settings(engine: Engine = "grpo") -> tuple[Setting, ...]:
-    """Read all settings of a trainer from its settings file."""
+def read_settings(engine: Engine = "grpo", trainer: str = "grpo") -> tuple[Setting, ...]:
+    """Read all settings from the settings file of an engine, as one of TRL's trainers has them."""
     path = bundled_directory("train") / SETTINGS_FILES[engine]
     table = decode_toml(path, expected="the trainer's settings", hint=HINT)
     return tuple(
-        Setting(name, entry.get("default"), entry["help"], _choices(entry), tuple(entry.get("tasks", ())), group)
+        _setting(name, entry | entry.get(trainer, {}), group, has_default="type" not in entry.get(trainer, {}))
         for group, entries in table.items()
         for name, entry in entries.items()
     )
 
 
+def _setting(name: str, entry: Mapping[str, Any], group: str, *, has_default: bool) -> Setting:
+    tasks, trainers = (tuple(entry.get(key, ())) for key in ("tasks", "trainers"))
+    default = entry.get("default") if has_default else None
+    return Setting(name, default, entry["help"], _choices(entry), tasks, group, trainers)
+
+
 def read_field_names() -> tuple[str, ...]:
     """Return the names of TRL's and transformers' fields, which are settings of the bundled trainer."""
-    path = bundled_directory("train") / "trl_fields.toml"
-    return tuple(decode_toml(path, expected="the fields of TRL", hint=HINT)["fields"])
+    table = decode_toml(bundled_directory("train") / "trl_fields.toml", expected="the fields of TRL", hint=HINT)
+    return tuple(dict.fromkeys(name for rows in ("transformers", *table["defaults"]) for name in table[rows]))
 
 
 def _choices(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -167,8 +174,13 @@ def effective_settings(recipe: str, assignments: Sequence[str] = ()) -> tuple[st
     engine = recipe_engine(recipe)
     request = {"recipe": recipe, "assignments": list(assignments), "sources_only": True}
     resolved = _check(recipe, engine, request)
-    task, known = resolved.settings["task"], {setting.name: setting for setting in read_settings(engine)}
-    names = [name for name, setting in known.items() if not setting.tasks or task in setting.tasks]
+    task, trainer = resolved.settings["task"], resolved.settings.get("trainer", "")
+    known = {setting.name: setting for setting in read_settings(engine, trainer)}
+    names = [
+        name
+        for name, setting in known.items()
+        if task in (setting.tasks or (task,)) and trainer in (setting.trainers or (trainer,))
+    ]
     names += [name for name in resolved.settings if name not in known]
     rows = []
     for name in names:

@@ -9,8 +9,13 @@ from settings import SETTINGS_FILE, Setting, setting_definitions
 
 
 def setting_variations(file: str = SETTINGS_FILE) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A name and a setting with another value: each choice, or one other number, text or list."""
+    """A name and a setting with another value: each choice, or one other number, text or list.
+
+    Another trainer has other settings.
+    """
     for name, setting in setting_definitions(file).items():
+        if name == "trainer":
+            continue
         values: list[Any] = [choice for choice in setting.choices if choice != setting.default]
         if not values:
             values = [setting.example] if setting.example is not None else other_values(setting)

@@ -14,7 +14,7 @@ from settings import BadInput, Recipe, field_setting, parse_assignments, resolve
 from support.paths import TRAIN
 from support.stacks import defaults, forking, stack_environment
 from support.trainer_runs import finish, start, write_run
-from trl_fields import check_release, fields, rules
+from trl_fields import CONFIGS, check_release, fields, rules
 
 OWN = Recipe("mine", "", {"task": "dataset", "model": "a/b"})
 SAMPLES = {"bool": True, "int": 3, "float": 0.5, "text": "x", "list": ["a"], "dict": {"a": 1}}
@@ -64,8 +64,12 @@ def outcome(name: str, value: Any) -> str:
 
 
 def test_rules_name_fields() -> None:
-    for rule, names in rules().items():
-        assert set(names) <= set(fields()), rule
+    table = dict(rules())
+    for trainer, names in table.pop("refused_by").items():
+        assert set(names) <= set(fields(trainer)), trainer
+    every = {name for trainer in CONFIGS for name in fields(trainer)}
+    for rule, names in table.items():
+        assert set(names) <= (every if rule == "requires" else set(fields())), rule
         assert rule == "older_names" or not set(names) & set(setting_definitions()), rule
 
 

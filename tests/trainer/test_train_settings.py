@@ -208,7 +208,7 @@ def test_rows_of_preferences_without_a_reward_name_what_is_missing(tmp_path: Pat
     assert "chosen, rejected are pairs of a preferred and a rejected completion, which DPO trains on" in str(
         caught.value
     )
-    assert caught.value.hint == "--reward FILE.py:FUNCTION"
+    assert caught.value.hint == "--trainer dpo"
     assert check_dataset(resolve_settings(OWN, {"data": str(rows), "rewards": ["length"]}))
 
 

@@ -23,7 +23,9 @@ def check_file_names(files: Sequence[Path]) -> None:
 
 
 def check_prompt_count(prompts: int, settings: dict[str, Any], source: str = "") -> None:
-    """Refuse fewer prompts than a step needs: TRL drops incomplete batches, so the run would end without a step."""
+    """Refuse fewer prompts than a step of GRPO needs: TRL drops incomplete batches, so the run would have no step."""
+    if settings["trainer"] != "grpo":
+        return
     if prompts < settings["prompts_per_step"]:
         raise BadInput(
             f"{prompts} training prompt{'s' * (prompts != 1)}{source and f' ({source})'}, "

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -28,30 +29,55 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 PROMPT_COLUMNS = ("question", "problem", "instruction", "input", "messages")  # common names, for hints
 
 
+@dataclass(frozen=True)
+class RawRows:
+    """The rows of a source as read, and the split of each where another split of a dataset is held out."""
+
+    rows: list[RawRow]
+    splits: list[str]
+    summary: dict[str, Any]  # for the run's record
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns. A line of a JSONL file may omit one."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.columns))
+
+    def add_splits(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The parsed rows, each with its split."""
+        return [row | {"split": split} for row, split in zip(rows, self.splits, strict=True)] if self.splits else rows
+
+
+def read_raw_rows(source: Source, settings: dict[str, Any], *, most: int | None = None) -> RawRows:
+    """Read the rows of a source; `most`: only the first rows of each file."""
+    summary: dict[str, Any] = {"files": [path.name for path in source.files] or [source.name]}
+    splits: list[str] = []
+    if source.kind == "hub":
+        held_out = held_out_split(settings)
+        rows = list(read_hub(source.name, settings["data_split"]))
+        more = list(read_held_out(source.name, held_out)) if held_out else []
+        splits = [""] * len(rows) + [held_out] * len(more) if held_out else []
+        rows += more
+        summary["commit"] = find_commit(source.name)[0]
+    elif source.kind == "builtin":
+        rows = list(read_builtin(source.name))
+    else:
+        rows = [row for path in source.files for row in islice(read_file(path, source.kind), most)]
+    if not rows:
+        raise bad_data(source.name, "has no rows", "at least two rows")
+    return RawRows(rows, splits, summary)
+
+
 def read_rows(
     source: Source, settings: dict[str, Any], *, most: int | None = None
 ) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
     """Return (format, rows, summary for the run's record); `most`: read only the first rows of each file."""
-    is_hub, held_out = source.kind == "hub", ""
-    if is_hub:
-        held_out = held_out_split(settings)
-        raw_rows = list(read_hub(source.name, settings["data_split"]))
-        in_split = len(raw_rows)
-        raw_rows += read_held_out(source.name, held_out) if held_out else []
-    elif source.kind == "builtin":
-        raw_rows = list(read_builtin(source.name))
-    else:
-        raw_rows = [row for path in source.files for row in islice(read_file(path, source.kind), most)]
-    if not raw_rows:
-        raise bad_data(source.name, "has no rows", "at least two rows")
+    raw = read_raw_rows(source, settings, most=most)
+    raw_rows, names = raw.rows, raw.columns
     data_format = choose_format(source, settings, raw_rows[0])
     parse = {"tes": _parse_tes, "gsm8k": _parse_gsm8k, "rows": _parse_row}[data_format]
-    names = list(dict.fromkeys(name for raw in raw_rows for name in raw.columns))
-    rows = [parse(raw, settings) for raw in raw_rows]
-    # A line of a JSONL file may omit a column; a reward function then gets None for it.
-    rows = [row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows]
-    if held_out:
-        rows = [row | {"split": held_out if number >= in_split else ""} for number, row in enumerate(rows)]
+    rows = [parse(row, settings) for row in raw_rows]
+    # A reward function gets None for a column that a line omits.
+    rows = raw.add_splits([row | {"columns": {name: row["columns"].get(name) for name in names}} for row in rows])
     # TRL checks only the first prompt of a batch for messages.
     first = rows[0]
     other = next((row for row in rows if type(row["prompt"]) is not type(first["prompt"])), None)
@@ -59,16 +85,14 @@ def read_rows(
         kinds = {str: "text", list: "messages"}
         problem = f"is {kinds[type(other['prompt'])]}, that of {first['source']} is {kinds[type(first['prompt'])]}"
         raise bad_data(f"{other['source']}: the prompt", problem, "prompts all text, or all messages")
-    summary = {"format": data_format, "files": [path.name for path in source.files] or [source.name]}
-    if is_hub:
-        summary["commit"] = find_commit(source.name)[0]
+    summary = {"format": data_format, **raw.summary}
     if data_format == "tes":
-        decisions = [tes_data.parse_decision(raw) for raw in raw_rows]
+        decisions = [tes_data.parse_decision(row) for row in raw_rows]
         rows = [_add_decision(row, decision) for row, decision in zip(rows, decisions, strict=True)]
         mismatched = tes_data.mismatched_rows(decisions)
         summary |= {"ignored_twins": source.ignored_twins, "optimal_action_not_best_q": mismatched}
     elif set(tes_data.Q_COLUMNS) <= set(names):
-        rows = [_add_q(raw, row) for raw, row in zip(raw_rows, rows, strict=True)]
+        rows = [_add_q(read, row) for read, row in zip(raw_rows, rows, strict=True)]
     return data_format, rows, summary
 
 
@@ -83,11 +107,13 @@ def choose_format(source: Source, settings: dict[str, Any], first: RawRow) -> st
         raise bad_data(source.name, f"is {source.kind}, data_format = tes", f"CSV files named {tes_data.PATTERN}")
     required = {"tes": tes_data.COLUMNS, "gsm8k": ["question", answer], "rows": [prompt]}[data_format]
     missing = [name for name in required if name not in columns]
-    if missing and data_format == "rows" and (shape := describe_other_shape(columns)):
+    shape, option = describe_other_shape(columns)
+    if missing and data_format == "rows" and shape:
         raise BadInput(
             f"{first.location} has {cut(', '.join(columns))}: {shape}, and no column {prompt}",
             expected=NEEDED,
-            hint=f"add a column {prompt} with the messages before the completion, and --reward FILE.py:FUNCTION",
+            hint=option
+            or f"add a column {prompt} with the messages before the completion, and --reward FILE.py:FUNCTION",
         )
     if missing:
         raise BadInput(
@@ -107,7 +133,7 @@ def _column_hint(data_format: str, columns: list[str]) -> str:
 
 
 def _parse_row(raw: RawRow, settings: dict[str, Any]) -> dict[str, Any]:
-    prompt = _parse_prompt(raw, settings["prompt_column"])
+    prompt = parse_prompt(raw, settings["prompt_column"])
     key = prompt.strip() if isinstance(prompt, str) else json.dumps(prompt)
     return {"prompt": prompt, "source": raw.source, "file": raw.file, "key": key, "columns": raw.columns}
 
@@ -131,18 +157,20 @@ def add_reference(row: dict[str, Any], location: str, column: str, *, require_ma
     return row | {"reference": number}
 
 
-def _parse_prompt(raw: RawRow, column: str) -> str | list[dict[str, str]]:
+def parse_prompt(raw: RawRow, column: str) -> str | list[dict[str, str]]:
+    """Parse a prompt: text, or messages of which the last is the user's."""
     location, value = f"{raw.location}, column {column}", raw.columns.get(column)
     if isinstance(value, str) and raw.file.lower().endswith(".csv"):
-        value = _parse_csv_messages(location, value)
+        value = parse_csv_messages(location, value)
     if isinstance(value, str):
-        return _check_text(location, value)
+        return check_text(location, value)
     if isinstance(value, (list, tuple)):
         return _check_messages(location, list(value))
     raise bad_data(location, f"contains {cut(repr(value), 80)}", 'text, or a list of {"role", "content"} messages')
 
 
-def _check_text(location: str, text: str) -> str:
+def check_text(location: str, text: str) -> str:
+    """Refuse an empty text, and one that is not Unicode."""
     if not text.strip():
         raise bad_data(location, "is empty", "a prompt")
     try:
@@ -153,7 +181,7 @@ def _check_text(location: str, text: str) -> str:
     return text
 
 
-def _parse_csv_messages(location: str, text: str) -> Any:
+def parse_csv_messages(location: str, text: str) -> Any:
     """Parse a CSV cell that contains messages as JSON; return any other text unchanged."""
     if not re.match(r'\s*\[\s*\{\s*"(role|content)"', text):
         return text
@@ -179,7 +207,7 @@ def _check_messages(location: str, messages: list[Any]) -> list[dict[str, str]]:
         if extra:
             problem = f"message {number} has {', '.join(extra)}"
             raise bad_data(f"{location},", problem, "only role and content: no tools, no images")
-        checked.append({"role": message["role"], "content": _check_text(f"{location}, message {number}", content)})
+        checked.append({"role": message["role"], "content": check_text(f"{location}, message {number}", content)})
     if checked[-1]["role"] != "user":
         # TRL before 0.25 continues an assistant message and refuses other roles; later versions start a new turn.
         problem = f"the last message has the role {checked[-1]['role']}"

@@ -54,6 +54,12 @@ class MemoryPlan:
         self.colocated = sampling_engine(self.settings) == "vllm-colocate"
         self.ddp = workload.world_size > 1 and not workload.sharded
 
+    @property
+    def has_reference_copy(self) -> bool:
+        """Whether the reference policy is a second model; that of an adapter is the model without it."""
+        precomputed = self.settings.get("precompute_ref_log_probs")
+        return bool(self.settings["beta"] > 0 and not self.work.lora and not precomputed)
+
     def persistent_parts(self) -> list[Part]:
         """Return what is allocated from the first step to the last."""
         work, settings, shape = self.work, self.settings, self.shape
@@ -68,7 +74,7 @@ class MemoryPlan:
         if shape.quant_method == "mxfp4" and work.quantization == "none":
             reason += ", dequantized from MXFP4"
         parts = [Part("weights", weights, reason)]
-        if settings["beta"] > 0 and not work.lora:
+        if self.has_reference_copy:
             parts.append(Part("reference model", weights, "beta > 0: a copy of the initial policy"))
         if work.lora:
             size = work.trained_parameters * 4 // (work.shards if work.sharded else 1)
@@ -124,7 +130,8 @@ class MemoryPlan:
 
     def _update_parts(self) -> list[Part]:
         work, shape, batch = self.work, self.shape, self.work.model_pass(backward=True)
-        tokens = f"{work.micro_batch} x ({work.prompt} + {work.completion}) tokens"
+        lengths = work.completion if work.of_examples else f"({work.prompt} + {work.completion})"
+        tokens = f"{work.micro_batch} x {lengths} tokens"
         saved = "the input of each layer" if batch.checkpointing else "all layers"
         layer = f"{work.attention} attention" + (", recomputed for backward" if batch.checkpointing else "")
         logits = {
@@ -138,6 +145,8 @@ class MemoryPlan:
             Part("layer temporaries", formulas.temporary_activations(shape, batch), layer),
             Part("logits", formulas.logits_bytes(shape, batch, work.logits, backward=True), logits),
         ]
+        if self.settings["trainer"] == "dpo" and not self.settings.get("precompute_ref_log_probs"):
+            parts.append(self._reference_pass())
         if batch.precision == "mixed":
             size = work.parameters // work.device_map_gpus * 2
             parts.append(Part("bfloat16 copies", size, "autocast's copies of the float32 weights, until backward"))
@@ -160,6 +169,14 @@ class MemoryPlan:
             ]
         return parts
 
+    def _reference_pass(self) -> Part:
+        """DPO's pass of the reference, while the activations of the policy are held."""
+        batch = self.work.model_pass(backward=False)
+        method = self.work.logits.replace("liger", "held")
+        logits = formulas.logits_bytes(self.shape, batch, method, backward=False)
+        size = formulas.inference_activations(self.shape, batch) + logits
+        return Part("reference pass", size, "log-probabilities of the reference, nothing saved")
+
     def _gathered_layers(self) -> Part:
         sizes = gathered_sizes(self.shape, self.work.gathered_bytes)
         return Part("gathered", sizes.during_training(), "FSDP: embeddings, head, one layer and the next")
@@ -167,6 +184,8 @@ class MemoryPlan:
     def _computes_old_logprobs(self) -> bool:
         """Whether TRL computes log-probabilities of the completions before the update."""
         settings = self.settings
+        if self.work.of_examples:
+            return False
         updates = updates_per_generation(settings, self.work.world_size)
         return settings["beta"] > 0 or updates > 1 or settings["use_vllm"]
 
@@ -189,7 +208,7 @@ class MemoryPlan:
 
     def _generation_parts(self) -> list[Part]:
         work, generation = self.work, sampling_engine(self.settings)
-        if generation.startswith("vllm"):
+        if generation.startswith("vllm") or work.of_examples:
             return []
         sampled = work.sampled
         # TRL lets transformers generate all completions sampled at once at once, whatever the micro-batch.
@@ -300,8 +319,10 @@ class MemoryPlan:
             "trained": work.trained_parameters, "gpus": work.gpus, "gpu": self.machine.get("name") or "",
             "memory": self.memory, "free": self.free, "usable": int(MAX_USE * self.free),
             "prompt_tokens": work.prompt, "completion_tokens": work.completion,
-            "answers": work.completions, "per_device_train_batch_size": work.micro_batch, "dtype": work.dtype,
-            "attention": work.attention,
+            "trainer": settings["trainer"],
+            "answers": work.completions // work.sequences_per_example,
+            "per_device_train_batch_size": work.micro_batch // work.sequences_per_example,
+            "dtype": work.dtype, "attention": work.attention,
             "parts": [{"part": name, "bytes": size, "why": reason} for name, size, reason in parts if size > 0],
             "phases": {phase: size for phase, size in phases.items() if temporary[phase] or vllm_sizes[phase]},
             "peak": peak, "peak_phase": peak_phase,

@@ -32,7 +32,7 @@ def find_remedies(
     selected = next((changes for changes in selections if _fits(changes, replan)), selections[0])
     if _fits(selected, replan):  # with all changes known, one may be needless or the micro-batch too small
         selected = _minimal(selected, replan)
-        for larger in (change for change in reversed(candidates) if change[0].keys() == {BATCH}):
+        for larger in (change for change in reversed(candidates) if BATCH in change[0]):
             trial = [larger if BATCH in change[0] else change for change in selected]
             selected = trial if _fits(trial, replan) else selected
     return _with_savings(_by_saving(selected, baseline, replan), baseline, replan)
@@ -113,7 +113,7 @@ def _select(
     selected: list[Change] = []
     current = baseline
     for candidate in candidates:
-        if all(settings[key] == value for key, value in candidate[0].items()):
+        if all(settings.get(key) == value for key, value in candidate[0].items()):
             continue
         # A candidate replaces an earlier one for the same settings, such as a larger micro-batch.
         trial = [*(change for change in selected if change[0].keys() != candidate[0].keys()), candidate]
@@ -152,15 +152,21 @@ def _merge(changes: list[Change]) -> dict[str, Any]:
 
 
 def _candidates(shape: ModelShape, settings: dict[str, Any], baseline: dict[str, Any], trl: str) -> list[Change]:
-    """Return the possible changes: first those without effect on the result, then on speed, then on learning."""
+    """Return the possible changes: first those without effect on the result, then on speed, then on learning.
+
+    The trainer refuses those that do not apply to it.
+    """
+    of_examples, shorter = settings["trainer"] != "grpo", max(16, baseline["completion_tokens"] // 2)
     smaller = [size for size in divisors(baseline["answers"]) if size < baseline[BATCH]]
     fsdp_trl = MINIMUM_VERSIONS["trl"]
     unquantized, rank = quantization_type(settings) == "none" and not shape.bitsandbytes_type, settings["r"]
     attention = "flex_attention" if shape.model_type == "gpt_oss" else "sdpa"
     rows: list[tuple[bool, dict[str, Any], str]] = [
         # Without the setting the plan already uses the largest micro-batch that fits.
-        *((settings[BATCH] > 0, {BATCH: size}, "fewer completions per pass; the same result")
+        *((settings[BATCH] > 0 and not of_examples, {BATCH: size}, "fewer completions per pass; the same result")
           for size in _halvings(smaller)),
+        *((of_examples, {BATCH: size, "gradient_accumulation_steps": baseline["answers"] // size},
+           "fewer examples per pass; the same number per step") for size in _halvings(smaller)),
         # TRL 1.15 and later do not hold the logits either; 1.14 uses this setting for every loss.
         (not at_least(trl, (1, 15)) and (settings["loss_type"] in LIGER_LOSSES or at_least(trl, (1, 14))),
          {"use_liger_kernel": True},
@@ -182,9 +188,10 @@ def _candidates(shape: ModelShape, settings: dict[str, Any], baseline: dict[str,
         (not rank, {"r": 16}, "trains an adapter, which needs a higher learning rate"),
         (unquantized and shape.model_type != "gpt_oss", {"load_in_4bit": True, "r": rank or 16},
          "frozen weights in 4 bits; needs the package bitsandbytes"),
-        (True, {"prompts_per_step": max(1, settings["prompts_per_step"] // 2)},
+        (not of_examples, {"prompts_per_step": max(1, settings["prompts_per_step"] // 2)},
          "half the completions per step: a noisier gradient"),
-        (settings["task"] == "dataset", {"max_completion_length": max(16, baseline["completion_tokens"] // 2)},
+        (of_examples, {"max_length": shorter}, "longer examples are truncated"),
+        (settings["task"] == "dataset" and not of_examples, {"max_completion_length": shorter},
          "shorter completions: longer ones are truncated"),
     ]  # fmt: skip
     return [(change, effect) for possible, change, effect in rows if possible]

@@ -11,6 +11,7 @@ from checks.batches import completions_per_generation, vllm_max_length
 from checks.dtypes import choose_dtype
 from checks.engines import quantization_type, sampling_engine
 from checks.versions import at_least
+from data.example_lengths import max_length
 from data.lengths import choose_bounds
 from memory.formulas import DTYPE_BYTES, MicroBatch, lora_parameters
 from memory.shape import ModelShape, count_parameters
@@ -56,8 +57,20 @@ class Workload:
         return self.world_size if self.sharded else self.device_map_gpus
 
     @property
+    def of_examples(self) -> bool:
+        """Return whether examples are trained on (SFT and DPO), and no completions are sampled."""
+        return bool(self.settings["trainer"] != "grpo")
+
+    @property
+    def sequences_per_example(self) -> int:
+        """Return the sequences of a forward pass per example: DPO computes both completions of a pair at once."""
+        return 2 if self.settings["trainer"] == "dpo" else 1
+
+    @property
     def completions(self) -> int:
-        """Return the completions of one process per step."""
+        """Return the completions, or sequences of examples, of one process per step."""
+        if self.of_examples:
+            return self.micro_batch * int(self.settings["gradient_accumulation_steps"])
         total = self.settings["prompts_per_step"] * self.settings["num_generations"]
         return max(1, math.ceil(total / self.world_size))
 
@@ -68,7 +81,9 @@ class Workload:
 
     @property
     def micro_batch(self) -> int:
-        """Return the completions of one forward and backward pass."""
+        """Return the completions, or sequences of examples, of one forward and backward pass."""
+        if self.of_examples:
+            return int(self.settings["per_device_train_batch_size"]) * self.sequences_per_example
         return min(self.settings["per_device_train_batch_size"] or self.completions, self.completions)
 
     @property
@@ -164,7 +179,8 @@ def resolve_workload(
     The arguments are the same as those of `plan.plan`.
     """
     gpus = max(1, int(machine.get("gpus") or 1))
-    prompt, completion, length_notes = resolve_lengths(shape, settings, prompt_tokens, completion_tokens)
+    lengths = resolve_lengths if settings["trainer"] == "grpo" else resolve_example_length
+    prompt, completion, length_notes = lengths(shape, settings, prompt_tokens, completion_tokens)
     compute, held, dtype_notes = resolve_dtypes(shape, settings, machine)
     sharded = settings["fsdp"] and not settings["device_map"] and gpus > 1
     if held != "float32" or compute == "float32":
@@ -215,6 +231,10 @@ def logits_method(settings: Mapping[str, Any], trl: str) -> str:
     # always (add_fused_lm_head).
     if at_least(trl, (1, 15)) or (settings["use_liger_kernel"] and at_least(trl, (1, 14))):
         return "fused"
+    if settings["trainer"] == "sft":
+        # From 1.7 on chunked_nll is the default loss; transformers' Liger fuses the head into the loss.
+        chunked = settings["loss_type"] == "chunked_nll" or (not settings["loss_type"] and at_least(trl, (1, 7)))
+        return "fused" if chunked or settings["use_liger_kernel"] else "held"
     return "liger" if settings["use_liger_kernel"] else "held"
 
 
@@ -243,6 +263,22 @@ def resolve_lengths(
         prompt = max(1, min(prompt, settings["vllm_max_model_length"] - completion))
     vllm_max_length(settings, prompt, completion)
     return prompt, completion, notes
+
+
+def resolve_example_length(
+    shape: ModelShape, settings: Mapping[str, Any], longest: int, _: int
+) -> tuple[int, int, list[str]]:
+    """Return (0, tokens of the longest example, notes): the loss reads the logits of all tokens."""
+    bound = max_length(dict(settings), shape.max_positions)
+    packed = bool(settings.get("packing")) and bound
+    if packed or (longest and not bound):
+        return 0, packed or longest, []
+    if longest:
+        return 0, min(longest, bound), []
+    if settings["task"] != "dataset":
+        return 0, SYMBOL_PROMPT_TOKENS, []
+    length = bound or DEFAULT_PROMPT_TOKENS
+    return 0, length, [f"assumed example length: {length} tokens; --set max_length=N sets it"]
 
 
 def _lora_notes(shape: ModelShape, settings: Mapping[str, Any]) -> list[str]:

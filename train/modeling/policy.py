@@ -114,7 +114,8 @@ def _load(
     tokens = lengths["longest"] + lengths["max_completion_length"]
     check_cuda_graphs(settings, *kinds, window=loading.sliding_window(text), length=tokens)
     run.write_event("data", summary=task.describe(), lengths=lengths)
-    run.log(f"prompts: {lengths['prompts']}, longest {lengths['longest']} tokens, median {lengths['median']}")
+    kind = "prompts" if "prompts" in lengths else "examples"
+    run.log(f"{kind}: {lengths[kind]}, longest {lengths['longest']} tokens, median {lengths['median']}")
     run.start_phase("model", settings["model"])
     environment = os.environ.get("ATTN_IMPL", "")
     loaded = loading.load_model(settings, device=device, environment=environment, proven=dict(proven) or None)
@@ -194,6 +195,11 @@ def _plan_memory(
         settings["per_device_train_batch_size"] = plan["per_device_train_batch_size"]
         run.note(plan["notes"][-1])
     return plan
+
+
+def has_reference(settings: Mapping[str, Any]) -> bool:
+    """Whether TRL compares the policy with a reference policy."""
+    return bool(settings["beta"] > 0 or settings["trainer"] == "dpo")
 
 
 def save_reference_model(run: RunDirectory, policy: Policy, *, fresh: bool, ranks: Ranks) -> None:

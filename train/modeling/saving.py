@@ -197,7 +197,7 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
     base = public_value(settings["model"]) if settings["model"] else ""
     on_hub = bool(base) and not is_local_path(settings["model"])
     recipe = recipe or str(result.get("recipe", ""))
-    tags = ["grpo", "trl", *(["lora"] if adapter else []), "envdoctor"]
+    tags = [settings["trainer"], "trl", *(["lora"] if adapter else []), "envdoctor"]
     header = ["---", *([f"base_model: {json.dumps(base)}"] if on_hub else [])]
     header += [f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation", "tags:"]
     header += [f"- {tag}" for tag in tags] + ["---", ""]
@@ -205,8 +205,9 @@ def model_card(result: dict[str, Any], settings: dict[str, Any], recipe: str = "
     source = f" of {base}" if base else " of a tiny model with random weights"
     steps = f", {result['steps']} steps" if result.get("steps") else ""
     lines = [f"# {recipe}: {'adapter for ' if adapter else ''}{base or 'a tiny model'}", ""]
+    trainer = settings["trainer"].upper()
     lines += [
-        f"Trained with GRPO: {kind}{source}, by envdoctor's recipe `{recipe}`, seed {settings['seed']}{steps}.",
+        f"Trained with {trainer}: {kind}{source}, by envdoctor's recipe `{recipe}`, seed {settings['seed']}{steps}.",
         "",
     ]
     lines += ["## Held-out metrics", "", *table(("", "before", "after"), held_out_rows(result)), ""]
@@ -238,7 +239,7 @@ def table(head: tuple[str, ...], rows: list[Any]) -> list[str]:
 
 def changed_settings(settings: dict[str, Any]) -> dict[str, str]:
     """Settings that differ from the defaults, without local addresses."""
-    known = setting_definitions()
+    known = setting_definitions(trainer=settings["trainer"])
     changed = {}
     for name, value in settings.items():
         if name in PRIVATE or (name in known and value == known[name].default):

@@ -23,6 +23,7 @@ Stage = Literal["model", "policy", "construction", "trainer"]
 Kind = Literal["speed", "correctness", "generation", "measurement"]
 
 # Fields whose computation reads the log-probabilities before the update, or changes those of the loss.
+ALL_TRAINERS = ("grpo", "sft", "dpo")
 SCORED_FIELDS = {"off_policy_mask_threshold", "delta", "cast_lm_head_to_fp32", "vllm_importance_sampling_clip_min"}
 
 
@@ -41,6 +42,7 @@ class Patch:
     condition: Callable[[PatchContext], bool]
     kind: Kind = "speed"
     stages: tuple[Stage, ...] = ("trainer",)
+    trainers: tuple[str, ...] = ("grpo",)
 
     def untested(self, installed: Any) -> list[tuple[str, Version | None]]:
         """The patched libraries whose installed version is not tested; all without InstalledVersions."""
@@ -83,14 +85,14 @@ PATCHES: tuple[Patch, ...] = (
         "sample by the run's settings, not by the checkpoint's generation_config.json",
         "transformers mixes the checkpoint's repetition penalty and temperature into the run's",
         "patches.generation_config", lambda context: bool(context.settings["model"]),
-        kind="correctness", stages=("model",),
+        kind="correctness", stages=("model",), trainers=ALL_TRAINERS,
     ),
     Patch(
         "non-reentrant-checkpointing", {"trl": ">=0.22,<1.17"},
         "keep gradient checkpointing non-reentrant after each generation",
         "TRL up to 0.23 enables the reentrant kind, which gives an adapter no gradient",
         "patches.gradient_checkpointing", lambda context: bool(context.settings["gradient_checkpointing"]),
-        kind="correctness", stages=("model",),
+        kind="correctness", stages=("model",), trainers=ALL_TRAINERS,
     ),
     Patch(
         "fsdp-generate", {"transformers": ">=5.17,<5.18"},
@@ -119,7 +121,7 @@ PATCHES: tuple[Patch, ...] = (
         "keep the adapter trainable, in float32 and without a second copy when TRL takes the model",
         "TRL freezes or rounds the adapter, or fails",
         "patches.adapter_construction", lambda context: context.settings["r"] > 0,
-        kind="correctness", stages=("construction",),
+        kind="correctness", stages=("construction",), trainers=ALL_TRAINERS,
     ),
     Patch(
         "single-pass-logprobs", {"trl": ">=1.9,<1.17"},
@@ -144,6 +146,7 @@ PATCHES: tuple[Patch, ...] = (
         "accumulate gradients in DDP's communication buckets",
         "DDP holds a second copy of the gradients",
         "patches.ddp_buckets", lambda context: getattr(context.ranks, "world_size", 1) > 1,
+        trainers=ALL_TRAINERS,
     ),
     Patch(
         "distinct-prompt-tokenization", {"trl": ">=1.0,<1.17"},
@@ -181,6 +184,10 @@ PATCHES: tuple[Patch, ...] = (
 )  # fmt: skip
 
 
+def _applies(patch: Patch, context: PatchContext) -> bool:
+    return context.settings["trainer"] in patch.trainers and patch.condition(context)
+
+
 def select_patches(context: PatchContext, stage: Stage) -> list[Patch]:
     """The patches of a stage whose conditions hold; of those that only gain speed, the tested ones.
 
@@ -190,7 +197,7 @@ def select_patches(context: PatchContext, stage: Stage) -> list[Patch]:
         patch
         for patch in PATCHES
         if stage in patch.stages
-        and patch.condition(context)
+        and _applies(patch, context)
         and (patch.kind != "speed" or (context.settings["patches"] and not patch.untested(context.installed)))
     ]
 
@@ -200,7 +207,7 @@ def describe_untested(context: PatchContext) -> list[str]:
     off: dict[str, list[str]] = {}
     on: dict[str, list[str]] = {}
     for patch in PATCHES:
-        if patch.condition(context) and (context.settings["patches"] or patch.kind != "speed"):
+        if _applies(patch, context) and (context.settings["patches"] or patch.kind != "speed"):
             for library, version in patch.untested(context.installed):
                 names = off if patch.kind == "speed" else on
                 names.setdefault(f"{library} {version}", []).append(f"{patch.name} ({patch.tested[library]})")
@@ -226,11 +233,9 @@ def apply_patches(context: PatchContext, stage: Stage) -> list[Any]:
     return found
 
 
-def construct_trainer(context: PatchContext, **arguments: Any) -> Any:
-    """Construct TRL's GRPOTrainer, patched."""
-    from trl import GRPOTrainer
-
-    context.trainer_class = GRPOTrainer
+def construct_trainer(context: PatchContext, trainer_class: type, **arguments: Any) -> Any:
+    """Construct one of TRL's trainers, patched."""
+    context.trainer_class = trainer_class
     apply_patches(context, "policy")
     with contextlib.ExitStack() as stack:
         for manager in apply_patches(context, "construction"):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from renamed_settings import renamed_settings
+from renamed_settings import present_names
 from run.directory import RunDirectory, replace_nonfinite
 from run.redaction import redact_standard_streams
 from run.resumed_settings import check_changes
@@ -23,13 +23,16 @@ from settings import (
     BadInput,
     Recipe,
     list_recipes,
+    names_of,
     parse_assignments,
     passed_fields,
     read_recipe,
+    requested_trainer,
     resolve_settings,
     setting_definitions,
+    trainer_of,
 )
-from trl_fields import check_release, fields, rules
+from trl_fields import check_release, fields, refused_fields
 
 Check = Callable[[Recipe, object], tuple[dict[str, Any], dict[str, Any]]]
 
@@ -98,7 +101,8 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
         known = not resumed or name in list_recipes()  # run.json has every setting: the recipe may be gone
         found = read_recipe(name) if known else Recipe(name, "", {})
         if isinstance(settings, dict):
-            former, settings = settings, settings | parse_assignments(assignments, settings_file)
+            trainer = requested_trainer(assignments, settings, found.settings)
+            former, settings = settings, settings | parse_assignments(assignments, settings_file, trainer=trainer)
         if given.get("sources_only"):
             print(json.dumps({"ok": True, "recipe": found.name, **_with_sources(found, settings, settings_file)}))
             return 0
@@ -107,7 +111,7 @@ def run_check(request: bytes, check: Check, *, recipe: str, settings_file: str) 
             check_changes(check(found, former)[0], settings, "--set")
         if settings_file == SETTINGS_FILE:
             for field in passed_fields(settings):
-                check_release(field, given.get("versions") or {}, "settings")
+                check_release(field, given.get("versions") or {}, "settings", settings["trainer"])
     except BadInput as error:
         print(json.dumps({"ok": False, "error": error.as_record()}))
         return 2
@@ -119,8 +123,9 @@ def _with_sources(recipe: Recipe, given: Any, file: str) -> dict[str, Any]:
     """Every setting with its source, and the names of fields that are not set. Data and conflicts are not checked."""
     settings = resolve_settings(recipe, given, file=file, find_conflicts=lambda _: [])
     sources = {}
+    trainer = trainer_of(settings)
     for name, value in settings.items():
-        setting = setting_definitions(file).get(name)
+        setting = setting_definitions(file, trainer).get(name)
         if name in given:
             sources[name] = "--set"
         elif name in recipe.settings:
@@ -130,8 +135,9 @@ def _with_sources(recipe: Recipe, given: Any, file: str) -> dict[str, Any]:
             sources[name] = "memory plan" if planned else "default" if value is not None else "default of TRL"
         if setting is not None and setting.planned and value == setting.default:
             sources[name] = "memory plan"
-    others = [name for name in fields() if name not in settings and name not in rules()["refused"]]
+    known = [*names_of(trainer), *fields(trainer)]
+    others = [name for name in fields(trainer) if name not in settings and name not in refused_fields(trainer)]
+    others = [name for name in others if not present_names(name, known)] if file == SETTINGS_FILE else []
     return {
-        "settings": settings, "sources": sources,
-        "summary": {"other_fields": sorted(set(others) - renamed_settings().keys()) if file == SETTINGS_FILE else []},
+        "settings": settings, "sources": sources, "summary": {"other_fields": others},
     }  # fmt: skip

@@ -28,6 +28,7 @@ def draw_result(run: RunDirectory, task: Any, title: str, baseline: dict[str, fl
 def make_result(
     *,
     recipe: str,
+    trainer: str,
     recorder: Recorder,
     policy: Any,
     task: Any,
@@ -47,6 +48,7 @@ def make_result(
     return {
         "schema": 1,
         "recipe": recipe,
+        "trainer": trainer,
         "status": "stopped" if recorder.stopped_by else "done",
         "stopped_by": recorder.stopped_by or None,
         "before": baseline,

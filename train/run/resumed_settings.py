@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from run.directory import RunDirectory
-from settings import BadInput, format_value, shorten
+from settings import GRPO, BadInput, format_value, setting_definitions, shorten, trainer_of
 
 FILE = Path(__file__).parent / "resumed_settings.toml"
 LENGTHS = ("max_steps", "num_train_epochs")
@@ -22,9 +22,12 @@ def _rules() -> dict[str, Any]:
 
 def check_changes(before: Mapping[str, Any], now: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The settings that differ from those of the run's start; BadInput for one that a resumed run cannot change."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    defaults = setting_definitions(trainer=trainer_of(now))  # of a setting that an earlier version did not have
+    former = {name: setting.default for name, setting in defaults.items()} | dict(before)
+    names = [name for name in {**before, **now} if former.get(name) != now.get(name)]
+    fixed = () if trainer_of(now) == GRPO else _rules()["fixed_with_examples"]
     for name in names:
-        if name not in _rules()["changeable"]:
+        if name not in _rules()["changeable"] or name in fixed:
             raise BadInput(
                 f"{source}: {name} = {shorten(format_value(now.get(name)))}, but the run was started with "
                 f"{shorten(format_value(before.get(name)))}",

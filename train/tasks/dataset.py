@@ -150,18 +150,22 @@ def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     source = find_source(settings["data"], settings["data_format"])
     settings |= {"data": source.name}
     if source.needs_stack:
-        kind = "Parquet"
-        if source.kind == "hub":
-            splits = " and ".join(filter(None, (settings["data_split"], held_out_split(settings))))
-            kind = f"split {splits} of a Hub dataset"
-        files = [path.name for path in source.files] or [source.name]
-        return settings, {"files": files, "note": f"{kind}: {DEFERRED}"}
+        return settings, describe_deferred(source, settings)
     if sum(path.stat().st_size for path in source.files) > SAMPLED_BYTES:
         return _check_sample(source, settings)
     _, split, settings = read_data(source, settings)
     summary = split.summary | {"rewards": settings["rewards"]}
     check_prompt_count(summary["train_rows"], settings, source.name)
     return settings, summary
+
+
+def describe_deferred(source: Source, settings: dict[str, Any]) -> dict[str, Any]:
+    """A summary of data that only the run can read."""
+    kind = "Parquet"
+    if source.kind == "hub":
+        splits = " and ".join(filter(None, (settings["data_split"], held_out_split(settings))))
+        kind = f"split {splits} of a Hub dataset"
+    return {"files": [path.name for path in source.files] or [source.name], "note": f"{kind}: {DEFERRED}"}
 
 
 def _check_sample(source: Source, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -203,11 +207,12 @@ def choose_rewards(settings: dict[str, Any], data_format: str, rows: Sequence[Ro
     if data_format == "gsm8k":
         return ["gsm8k"]
     columns = rows[0]["columns"]
-    if shape := describe_other_shape(set(columns) - {settings["prompt_column"]}):
+    shape, option = describe_other_shape(set(columns) - {settings["prompt_column"]})
+    if shape:
         raise BadInput(
             f"settings: rewards is empty, and the columns {', '.join(columns)} are {shape}",
             expected=NEEDED,
-            hint="--reward FILE.py:FUNCTION",
+            hint=option or "--reward FILE.py:FUNCTION",
         )
     raise BadInput(
         f"settings: rewards is empty, and the columns {', '.join(columns)} imply no default reward",

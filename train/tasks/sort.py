@@ -80,13 +80,8 @@ class SortTask:
 
 def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (checked settings, counts)."""
+    check_multisets(settings)
     total = count_multisets(settings["digits"])
-    if not 1 <= settings["held_out_multisets"] < total:
-        raise BadInput(
-            f"settings: held_out_multisets = {settings['held_out_multisets']}",
-            expected=f"from 1 to {total - 1}: {settings['digits']} digits form {total} multisets",
-            hint=f"--set held_out_multisets={100 if total > 100 else total // 5}",
-        )
     if settings["max_completion_length"] <= settings["digits"]:
         raise BadInput(
             f"settings: max_completion_length = {settings['max_completion_length']} for {settings['digits']} digits",
@@ -98,6 +93,17 @@ def check_sort(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     prompts = sum(min(MAX_ORDERS, _count_orders(multiset)) for multiset in training)
     check_prompt_count(prompts, settings, f"of {total - held_out} multisets of {settings['digits']} digits")
     return settings, {"train_multisets": total - held_out, "held_out_multisets": held_out}
+
+
+def check_multisets(settings: dict[str, Any]) -> None:
+    """Refuse to hold out no multiset, or all."""
+    total = count_multisets(settings["digits"])
+    if not 1 <= settings["held_out_multisets"] < total:
+        raise BadInput(
+            f"settings: held_out_multisets = {settings['held_out_multisets']}",
+            expected=f"from 1 to {total - 1}: {settings['digits']} digits form {total} multisets",
+            hint=f"--set held_out_multisets={100 if total > 100 else total // 5}",
+        )
 
 
 def count_multisets(digits: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from checks.batches import (
@@ -20,13 +19,18 @@ from checks.batches import (
 from checks.engines import ENGINE_SETTINGS, sampling_engine
 from checks.fsdp import fsdp_fields
 from checks.versions import check_sleep
-from packaging.version import Version
-from settings import BadInput, passed_fields
+from settings import BadInput
+from trl_config.common import (
+    add_passed_fields,
+    check_device_map,
+    check_fields,
+    common_fields,
+    describe_renamed,
+    run_length,
+)
 from trl_config.importance_sampling import importance_sampling_fields
 from trl_config.loss import loss_fields
-from trl_config.optimizers import check_optimizer
 from trl_config.versions import InstalledVersions, RunContext
-from trl_fields import fields, missing_field, rules
 
 PAGED = ("use_transformers_continuous_batching", "use_transformers_paged")  # renamed in 1.7
 
@@ -36,69 +40,22 @@ def make_grpo_arguments(
 ) -> tuple[dict[str, Any], list[str]]:
     """Keyword arguments for GRPOConfig, and notes."""
     notes: list[str] = []
-    if settings["device_map"] and at.ranks > 1:
-        raise BadInput(
-            f"device_map = {settings['device_map']} in {at.ranks} processes",
-            expected="one process with several GPUs, or one process per GPU with a full copy of the model",
-            hint="--set device_map=",
-        )
+    check_device_map(settings, at)
     arguments = {
         **_batches(settings, at.ranks),
-        **_optimisation(settings, installed),
         **loss_fields(settings, installed, notes),
         **_generation(settings, installed, at, notes),
         **_trust_remote_code(settings, installed),
-        "output_dir": at.output,
-        "seed": settings["seed"],
-        "bf16": at.autocast == "bfloat16",
-        "fp16": at.autocast == "float16",
-        "use_cpu": at.device == "cpu",
-        "gradient_checkpointing": settings["gradient_checkpointing"],
-        "torch_compile": settings["torch_compile"],
-        # run.recorder deletes old checkpoints after the new one is marked complete; transformers would do it before.
-        "save_strategy": "steps" if settings["save_steps"] else "no",
-        "save_steps": settings["save_steps"] or 1,
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # the alarms need a NaN loss
-        "report_to": settings["report_to"] or "none",
-        "run_name": Path(at.output).parent.name,
-        **({"logging_dir": str(Path(at.output).parent / "tensorboard")} if installed.has("logging_dir") else {}),
-        "disable_tqdm": True,
+        **common_fields(settings, installed, at),
         # From 1.7 TRL adds the load-balancing loss of an MoE model, with the coefficient of its configuration (0.9
         # for gpt-oss). The loss is GRPO's alone, in every version.
         **({"router_aux_loss_coef": 0.0} if installed.has("router_aux_loss_coef") else {}),
-        "ddp_find_unused_parameters": False,  # every trained weight is used
     }
-    if settings["gradient_checkpointing"]:
-        # The re-entrant kind computes no gradient through frozen weights (LoRA).
-        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    _add_passed_fields(arguments, settings, installed)
+    add_passed_fields(arguments, settings, installed)
     arguments |= fsdp_fields(settings, installed.versions, device=at.device, ranks=at.ranks)
-    notes += [
-        f"{name}: {'transformers' if name == 'warmup_steps' else 'TRL'} of this environment names it {older}"
-        for name, older in rules()["older_names"].items()
-        if older in arguments
-    ]
-    missing = sorted(name for name in arguments if not installed.has(name))
-    if missing:
-        raise BadInput(
-            f"TRL {installed.trl} has no GRPOConfig field {missing[0]}",
-            expected="TRL 0.22.2 to 1.16",
-            hint="envdoctor profiles",
-        )
+    notes += describe_renamed(arguments)
+    check_fields(arguments, installed, "GRPOConfig")
     return arguments, notes
-
-
-def _add_passed_fields(arguments: dict[str, Any], settings: Mapping[str, Any], installed: InstalledVersions) -> None:
-    """Add the user's fields that have no setting of their own. Objects complete those of the trainer."""
-    for name in passed_fields(settings):
-        older = rules()["older_names"].get(name, "")
-        field = older if older and not installed.has(name) else name
-        if not installed.has(field):
-            package = fields()[name].package
-            raise missing_field(name, str(installed.versions.get(package) or installed.trl))
-        value, own = settings[name], arguments.get(field)
-        arguments[field] = own | value if isinstance(own, dict) and isinstance(value, dict) else value
 
 
 def _trust_remote_code(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
@@ -120,9 +77,7 @@ def _batches(settings: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     per_gpu, micro = check_batches(settings, ranks)
     _check_save_steps(settings, ranks)
     sampled = completions_per_generation(settings, ranks)
-    by_steps = settings["max_steps"] > 0
-    length = {name: settings[name] for name in (["max_steps"] if by_steps else ["num_train_epochs"])}
-    return length | {
+    return run_length(settings) | {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": per_gpu // micro,
         **({"generation_batch_size": sampled} if sampled != per_gpu * ranks else {}),
@@ -139,28 +94,6 @@ def _check_save_steps(settings: Mapping[str, Any], ranks: int) -> None:
             expected="a multiple: a checkpoint does not contain the completions of a started generation",
             hint=f"--set save_steps={math.ceil(every / updates) * updates}",
         )
-
-
-def _optimisation(settings: Mapping[str, Any], installed: InstalledVersions) -> dict[str, Any]:
-    if installed.optimizers:
-        check_optimizer(settings["optim"], installed.optimizers, installed.packages)
-    return {
-        "learning_rate": settings["learning_rate"],
-        "lr_scheduler_type": settings["lr_scheduler_type"],
-        **_warm_up(settings["warmup_steps"], installed),
-        "optim": settings["optim"],
-        "weight_decay": settings["weight_decay"],
-        "max_grad_norm": settings["max_grad_norm"],
-    }
-
-
-def _warm_up(steps: float, installed: InstalledVersions) -> dict[str, Any]:
-    """Below 1 a share of all steps: in transformers 5 by the same field, in 4 by another one."""
-    if steps >= 1 or not steps:
-        return {"warmup_steps": int(steps)}
-    version = installed.versions.get("transformers")
-    by_ratio = version is not None and version < Version("5") and installed.has("warmup_ratio")
-    return {"warmup_ratio" if by_ratio else "warmup_steps": steps}
 
 
 def _generation(
@@ -232,15 +165,3 @@ def _colocated(
         check_sleep(settings, str(installed.trl))
         arguments["vllm_enable_sleep_mode"] = True
     return arguments
-
-
-def make_config(kind: Any, arguments: dict[str, Any]) -> Any:
-    """Construct GRPOConfig; its ValueError is reported as bad input."""
-    try:
-        return kind(**arguments)
-    except ValueError as error:
-        raise BadInput(
-            f"{kind.__name__} refuses the settings: {error}",
-            expected="settings that TRL and transformers accept",
-            hint="envdoctor train --settings",
-        ) from error
