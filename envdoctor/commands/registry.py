@@ -53,6 +53,7 @@ COMMANDS = (
     Command("check", "Diagnose this machine and its environment", {
         "check.CheckResult": "check.render_check", "check_image.ImageCheck": "image.render_image_check",
     }, has_findings=True),
+    Command("health", "Judge this node for a scheduler", {"health.HealthReport": "health.render_health"}),
     Command("fix", "Apply remedies to a copy of an environment", {
         "envdoctor.install.fix_records.FixResult": "fix.render_fix",
     }),
@@ -158,7 +159,7 @@ HELP_SECTIONS = {
     "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "export", "fetch"),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
-    "Fleet": ("fleet",),
+    "Fleet": ("fleet", "health"),
     "Maintain": ("clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema", "help"),
 }
 BY_NAME = {command.name: command for command in COMMANDS}

@@ -1,0 +1,79 @@
+"""Xid messages of the NVIDIA driver in the kernel log."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from envdoctor.core.errors import BadInput
+from envdoctor.core.record import Record
+from envdoctor.core.records import Fact, known, unreadable
+
+KERNEL_LOG = Path("/dev/kmsg")
+MAX_BYTES = 32 << 20
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\): (?P<code>\d{1,4})\b")
+# Seconds since the start of the system: "6,1,5130000,-;" of /dev/kmsg in microseconds, "[    5.13]" of dmesg.
+STAMPS = ((re.compile(r"^\d+,\d+,(\d+),"), 1e-6), (re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
+
+
+class Xid(Record, frozen=True):
+    """One message. `age` in seconds; None if the log has no times that can be compared."""
+
+    bus: str
+    code: int
+    age: float | None = None
+
+
+def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
+    """The Xids of the kernel's ring buffer, or of a file with its messages; unreadable without permission."""
+    if path:
+        return known(_parse(_read_file(Path(path))), path)
+    try:
+        text = _read_ring_buffer()
+    except OSError as error:
+        return unreadable(str(KERNEL_LOG), f"{error.strerror}: reading the kernel log needs root")
+    return known(_parse(text), str(KERNEL_LOG))
+
+
+def _read_file(path: Path) -> str:
+    from envdoctor.core.decoding import open_input
+
+    hint = "journalctl -k -b > kernel.log"
+    with open_input(path, expected="the messages of the kernel as text", hint=hint) as stream:
+        try:
+            return stream.read(MAX_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            raise BadInput(f"cannot read {path}: {error.strerror}", expected="a file", hint=hint) from error
+
+
+def _read_ring_buffer() -> str:
+    """All records. Each read returns one; at the end, a non-blocking read fails with EAGAIN."""
+    lines: list[bytes] = []
+    size = 0
+    descriptor = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while size < MAX_BYTES:
+            try:
+                record = os.read(descriptor, 8192)
+            except BrokenPipeError:  # the record was overwritten meanwhile
+                continue
+            except BlockingIOError:
+                break
+            lines.append(record)
+            size += len(record)
+    finally:
+        os.close(descriptor)
+    return b"".join(lines).decode("utf-8", "replace")
+
+
+def _parse(text: str) -> tuple[Xid, ...]:
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = []
+    for line in text.splitlines():
+        if match := XID.search(line):
+            stamp = next((float(m[1]) * unit for pattern, unit in STAMPS if (m := pattern.match(line))), None)
+            age = None if stamp is None else max(0.0, uptime - stamp)
+            found.append(Xid(match["bus"], int(match["code"]), age))
+    return tuple(found)

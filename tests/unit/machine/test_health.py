@@ -1,0 +1,167 @@
+"""`envdoctor health`: severities, expectations, Xids, and metrics that the reference parser of Prometheus reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.cases import each_case
+from support.command import envdoctor
+from support.health_scripts import XID
+
+from envdoctor.commands.health import HealthReport, HealthRequest, run
+from envdoctor.commands.health_metrics import metrics_text, write_metrics
+from envdoctor.core.errors import BadInput
+from envdoctor.machine.kernel_log import read_xids
+from envdoctor.machine.recorded import read_recorded
+
+GPU = "gpus.0."
+CASES = {
+    "healthy": ([], "healthy", ""),
+    "uncorrected ECC errors": ([f"{GPU}ecc_uncorrected=3"], "reset", "GPU002"),
+    "remapping failed": (
+        [f'{GPU}remapped_rows={{"correctable":0,"uncorrectable":9,"pending":false,"failed":true}}'],
+        "isolate", "GPU003",
+    ),
+    "remapping pending": (
+        [f'{GPU}remapped_rows={{"correctable":0,"uncorrectable":1,"pending":true,"failed":false}}'],
+        "reset", "GPU003",
+    ),
+    "driver and library differ": (["driver.library=580.1.1"], "reset", "DRV001"),
+    "compute mode": ([f"{GPU}compute_mode=prohibited"], "isolate", "GPU005"),
+    "heat": ([f'{GPU}throttle_reasons=["hw-thermal"]'], "monitor", "GPU006"),
+}  # fmt: skip
+
+
+def health(*, facts: list[str] | None = None, **fields: object) -> tuple[HealthReport, int]:
+    result = run(HealthRequest(machine="h200", facts=tuple(facts or ()), **fields))
+    assert isinstance(result.data, HealthReport)
+    return result.data, result.exit_code
+
+
+@each_case("name", CASES)
+def test_severity_of_a_finding(name: str) -> None:
+    facts, severity, rule = CASES[name]
+    report, exit_code = health(facts=facts)
+    assert report.severity == severity
+    assert not rule or rule in {item.id for item in report.items if item.action == severity}
+    assert exit_code == (1 if severity in ("isolate", "reset") else 0)
+
+
+def test_expected_gpus_and_driver() -> None:
+    assert health(gpus=1, driver="580.159.04")[0].severity == "healthy"
+    report, _ = health(gpus=8, driver="570.26")
+    assert [item.id for item in report.items] == ["COUNT", "DRIVER"]
+
+
+def write_log(path: Path, *codes: int) -> str:
+    path.write_text("".join(XID.format(code=code) for code in codes))
+    return str(path)
+
+
+@each_case(
+    ("codes", "severity"),
+    [((), "healthy"), ((13, 31, 43, 45, 63, 94), "monitor"), ((999,), "monitor"), ((31, 95), "reset"),
+     ((48,), "reset"), ((119, 119), "reset"), ((95, 79), "isolate"), ((64,), "isolate")],
+)  # fmt: skip
+def test_severity_of_xids(codes: tuple[int, ...], severity: str, tmp_path: Path) -> None:
+    report, _ = health(kernel_log=write_log(tmp_path / "log", *codes), xid_hours=10**6)
+    assert report.severity == severity
+
+
+def test_old_xids_are_ignored_and_forms_of_the_log(tmp_path: Path) -> None:
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    log = tmp_path / "log"
+    lines = (
+        f"6,1,{int((now - 10) * 1e6)},-;NVRM: Xid (PCI:0000:41:00): 79, pid=1, fell",
+        f"<3>[{now - 7200:12.6f}] NVRM: Xid (0000:41:00): 48, DBE",
+        "Nov 26 10:00:00 node kernel: NVRM: Xid (PCI:0000:41:00): 31, pid=1",
+        "NVRM: GPU at PCI:0000:41:00: no Xid",
+    )
+    log.write_text("\n".join(lines))
+    ages = [(xid.code, None if xid.age is None else round(xid.age)) for xid in read_xids(str(log)).value or ()]
+    assert [code for code, _ in ages] == [79, 48, 31]
+    assert ages[2][1] is None
+    assert 10 <= (ages[0][1] or 0) <= 15
+    assert {item.message.split()[1] for item in health(kernel_log=str(log), xid_hours=1)[0].items} == {"79", "31"}
+    with pytest.raises(BadInput):
+        read_xids(str(tmp_path / "missing"))
+
+
+def metrics(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = list(text_string_to_metric_families(text))
+    assert all(family.type == "gauge" and family.documentation for family in families)
+    assert len({family.name for family in families}) == len(families)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_metrics_are_read_by_the_reference_parser(tmp_path: Path) -> None:
+    path = tmp_path / "envdoctor.prom"
+    log = write_log(tmp_path / "log", 79, 79, 31)
+    report, _ = health(
+        facts=[f"{GPU}ecc_uncorrected=3"], gpus=2, kernel_log=log, xid_hours=10**6, prometheus=str(path)
+    )
+    found = metrics(path.read_text())
+    gpu = (("gpu", "0"), ("name", "NVIDIA H200"))
+    assert found["envdoctor_health_severity", ()] == 3
+    assert found["envdoctor_gpus_expected", ()] == 2
+    assert found["envdoctor_gpu_ecc_uncorrected_errors", gpu] == 3
+    assert found["envdoctor_gpu_memory_total_bytes", gpu] == report.machine.gpus.value[0].memory_total.value  # type: ignore[index]
+    assert found["envdoctor_xid_messages", (("xid", "79"),)] == 2
+    assert found["envdoctor_health_problem", (("action", "reset"), ("id", "GPU002"))] == 1
+    assert oct(path.stat().st_mode & 0o777) == "0o644"
+    assert {each.name for each in tmp_path.iterdir()} == {"log", "envdoctor.prom"}
+
+
+def test_names_are_escaped() -> None:
+    machine = read_recorded("h200")
+    text = metrics_text(machine, "monitor", actions=[('a"\\\nb', "monitor")], xids={}, expected=0, now=1.5)
+    assert ("envdoctor_health_problem", (("action", "monitor"), ("id", 'a"\\\nb'))) in metrics(text)
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path, ended = tmp_path / "e.prom", threading.Event()
+    write_metrics(path, "a 0\n" * 20_000)
+    sizes = set()
+
+    def read() -> None:
+        while not ended.is_set():
+            sizes.add(len(path.read_text()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(100):
+        write_metrics(path, "a 1\n" * 20_000)
+    ended.set()
+    reader.join()
+    assert sizes == {80_000}
+    assert [each.name for each in tmp_path.iterdir()] == ["e.prom"]
+
+
+def test_metrics_of_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    done = envdoctor("health", "--machine", "h200", "--prometheus", tmp_path / "no/e.prom", home=tmp_path)
+    assert (done.returncode, "hint: " in done.stderr) == (2, True)
+
+
+def test_the_first_line_is_the_reason(tmp_path: Path) -> None:
+    done = envdoctor("health", "--machine", "h200", "--gpus", "8", home=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "✗ isolate: COUNT 1 of 8 GPUs are usable")
+    done = envdoctor("health", "--machine", "h200", "--format", "json", home=tmp_path)
+    data = json.loads(done.stdout)["data"]
+    assert (done.returncode, data["severity"], data["xids"]["state"]) == (0, "healthy", "unreadable")
+
+
+def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
+    """The linter of Prometheus, where it is installed."""
+    import shutil
+
+    if not shutil.which("promtool"):
+        pytest.skip("promtool not installed: apt-get install prometheus")
+    text = metrics_text(read_recorded("h100x8"), "healthy", actions=[], xids={}, expected=8, now=1.0)
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
