@@ -270,7 +270,8 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
             expected="one source of facts",
             hint="envdoctor check --from-report FILE",
         )
-    report = parse_report(read_pasted_text(request.report))
+    text, unread = read_pasted_text(request.report)
+    report = parse_report(text)
     findings = diagnose_report(report)
     if has_no_facts(report) and not findings:
         name = "standard input" if request.report == "-" else request.report
@@ -292,7 +293,7 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         rule_filter=rule_filter,
         environment=EnvironmentSelection("", "that of the report"),
         report=report.kinds or (UNNAMED_REPORT,),
-        coverage=measure_coverage(report),
+        coverage=measure_coverage(report, unread),
     )
     return _result(request, result)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 from envdoctor.core.decoding import MAX_FILE_BYTES, open_input
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
 from envdoctor.core.options import Argument, FactOption, MachineOption, PythonOption, VenvOption
-from envdoctor.core.paths import exists, is_file, is_folder
+from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.results import CommandResult
@@ -145,7 +145,7 @@ def _open_text(text: str) -> BinaryIO:
             expected="an error text, a file, a rule, a cause, or text on standard input",
             hint="envdoctor explain train.log",
         )
-    is_path = "\n" not in text and len(text) < 1024 and exists(text)
+    is_path = "\n" not in text and len(text) < 1024 and (exists(text) or is_link(Path(text)))
     is_directory = is_path and is_folder(Path(text))
     if is_directory:
         text = str(_log_of_directory(Path(text)))

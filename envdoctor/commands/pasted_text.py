@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from envdoctor.core.decoding import open_input
 from envdoctor.core.errors import BadInput
@@ -11,14 +12,19 @@ from envdoctor.core.errors import BadInput
 MAX_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
 
 
-def read_pasted_text(name: str) -> str:
-    """The text of a file, or of standard input for `-`, up to MAX_BYTES."""
+def read_pasted_text(name: str) -> tuple[str, str]:
+    """The text of a file, or of standard input for `-`, and a note if what follows MAX_BYTES was not read."""
     if name == "-":
-        return sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace")
+        return _read_start(sys.stdin.buffer)
     hint = "envdoctor check --from-report report.txt"
     expected = "a file with a pasted report, or - for standard input"
     with open_input(Path(name), expected=expected, hint=hint) as stream:
         try:
-            return stream.read(MAX_BYTES).decode("utf-8", "replace")
-        except OSError as error:  # some systems open a directory and fail at the first read
+            return _read_start(stream)
+        except OSError as error:  # of a network file system
             raise BadInput(f"cannot read {name}: {error.strerror}", expected="a file", hint=hint) from error
+
+
+def _read_start(stream: BinaryIO) -> tuple[str, str]:
+    text = stream.read(MAX_BYTES).decode("utf-8", "replace")
+    return text, f"only the first {MAX_BYTES >> 20} MiB were read" if stream.read(1) else ""

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match, write_error
-from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, open_file, read_file
+from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, open_file, open_pipe, read_file
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -37,12 +37,12 @@ def read_text(
 def open_input(path: Path, *, expected: str, hint: str, pipes: bool = True) -> BinaryIO:
     """Open a file, or a pipe that the user named. Raises BadInput for others: reading /dev/zero never ends."""
     try:
-        if not pipes:
-            return open_file(path)
         mode = path.stat().st_mode
-        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not path.samefile("/dev/tty")):
-            raise BadInput(f"{path} is a device", expected=expected, hint=hint)
-        return path.open("rb")
+        if pipes and stat.S_ISFIFO(mode):
+            return open_pipe(path)
+        if pipes and stat.S_ISCHR(mode) and path.samefile("/dev/tty"):
+            return path.open("rb")
+        return open_file(path)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import select
 import stat
 from pathlib import Path
 from typing import BinaryIO
 
 SMALL_FILE_BYTES = 4 << 20  # far more than any profile, lock, machine file or record of an install
+FIRST_BYTE_SECONDS = 20  # until a program writes to a pipe that is read
+OWN_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 LISTING_BYTES = 64 << 20  # RECORD of the largest wheel has 3 MB; a log that is read as a whole
 
 
@@ -46,6 +50,19 @@ def open_file(path: Path | str) -> BinaryIO:
         return open(handle, "rb")  # noqa: PTH123
     os.close(handle)
     raise UnsuitableFile("not a regular file", path)
+
+
+def open_pipe(path: Path | str) -> BinaryIO:
+    """Open a FIFO or a pipe. Raises TimeoutError, which is an OSError, if nobody writes to it for a while."""
+    own = OWN_DESCRIPTOR.fullmatch(os.fspath(path))  # a process substitution; if reopened, its end would not be seen
+    handle = os.dup(int(own[1])) if own else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    if not poll.poll(FIRST_BYTE_SECONDS * 1000):
+        os.close(handle)
+        raise TimeoutError(errno.ETIMEDOUT, f"nothing was written to this pipe for {FIRST_BYTE_SECONDS} s", path)
+    os.set_blocking(handle, True)
+    return open(handle, "rb")  # noqa: PTH123
 
 
 def read_file_text(path: Path | str, limit: int = SMALL_FILE_BYTES) -> str:

@@ -68,12 +68,13 @@ class Explanation(Record, frozen=True, kw_only=True):
     lines: int
     size: int  # bytes
     facts: tuple[str, ...]  # facts of the text or the machine: "torch 2.8.0"
+    unread: str = ""  # the part of a large text that was not read; line numbers do not count it
 
 
 def explain(
     stream: BinaryIO, machine: Machine | None = None, stack: Stack | None = None, *, pin: Pin | None = None
 ) -> Explanation:
-    """Read a text to its end and rank its causes. `pin` selects exact versions for the remedies of findings.
+    """Read a text and rank its causes. `pin` selects exact versions for the remedies of findings.
 
     The facts of the machine and the environment change the score. If they are not given, they are read from a
     report in the text. Only facts that were given can contradict a cause.
@@ -130,6 +131,7 @@ def explain(
         lines=scanned.lines,
         size=scanned.size,
         facts=tuple(_facts(values)),
+        unread=scanned.unread,
     )
 
 

@@ -1,4 +1,4 @@
-"""Finds symptoms and signals in a text of any size, in bounded memory.
+"""Finds symptoms and signals in a text, in bounded time and memory: of a very large one, at its start and its end.
 
 Every match of a pattern contains one of its literals. The scan collects the words of each block once and searches
 only for literals whose words are all present. It then applies the pattern to the few lines around a literal.
@@ -7,6 +7,7 @@ only for literals whose words are all present. It then applies the pattern to th
 from __future__ import annotations
 
 import html
+import os
 import re
 import time
 from bisect import bisect_right
@@ -19,6 +20,8 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 
 BLOCK_BYTES = 1 << 20
+# Of a larger text the part between its start and its end is not read. A log takes about a second for 8 MiB.
+START_BYTES, END_BYTES = 64 << 20, 64 << 20
 PASTE_BYTES = 128 << 10  # larger texts are not pasted from a narrow terminal
 WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
 # A text that was made for it lets a pattern backtrack in each window: after SLOW_SECONDS the windows of that pattern
@@ -82,6 +85,7 @@ class Scan(Record, frozen=True):
     excerpt: str  # start and end of the text
     watchdog: tuple[str, ...] = ()  # lines of the NCCL watchdog
     unknown_members: tuple[Hit, ...] = ()  # lines about a name, argument or attribute that a library lacks
+    unread: str = ""  # the part of a large text that was not read
 
 
 class _Search:
@@ -127,7 +131,7 @@ def _literals_with_words(pattern: str) -> tuple[tuple[str, list[str]], ...]:
 
 
 def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
-    """Read a text to its end and find the symptoms and signals in it."""
+    """Read a text, of a very large one the start and the end, and find the symptoms and signals in it."""
     symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
     signals = [_Search(name, signal.pattern, 1) for name, signal in table.signals.items()]
     members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM)
@@ -135,7 +139,8 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     excerpt = _Excerpt()
     watchdog: list[str] = []
     first_line, size = 1, 0
-    for block in _blocks(stream):
+    text_parts = _Parts(stream)
+    for block in _blocks(text_parts):
         size += len(block)
         excerpt.add(block)
         text = block.decode("utf-8", "replace")
@@ -158,15 +163,45 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         excerpt.text(),
         tuple(watchdog[:WATCHDOG_LINES]),
         tuple(members.hits),
+        text_parts.unread,
     )
 
 
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+class _Parts:
+    """Reads the start and the end of a text. Of one without a known size, as a pipe, it reads the start only."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.unread = ""
+        self.left = START_BYTES + END_BYTES  # bytes to read
+        position = stream.tell() if stream.seekable() else 0
+        self.end = stream.seek(0, os.SEEK_END) if stream.seekable() else 0
+        self.has_gap = self.end - position > self.left
+        if stream.seekable():
+            stream.seek(position)
+
+    def read(self) -> bytes:
+        """The next block; empty at the end."""
+        if self.has_gap and self.left <= END_BYTES:
+            self.has_gap = False
+            skipped = self.end - END_BYTES - self.stream.tell()
+            self.stream.seek(self.end - END_BYTES)
+            self.unread = f"{skipped >> 20:,} MiB after the first {START_BYTES >> 20} MiB"
+            self.stream.readline(BLOCK_BYTES)  # the rest of a line
+        before_gap = self.left - END_BYTES if self.has_gap else self.left
+        data = self.stream.read(min(BLOCK_BYTES, before_gap))
+        self.left -= len(data)
+        if not data and not self.left and self.stream.read(1):  # of a pipe, or a file that grows
+            self.unread = self.unread or f"everything after the first {(START_BYTES + END_BYTES) >> 20} MiB"
+        return data
+
+
+def _blocks(parts: _Parts) -> Iterator[bytes]:
     """Blocks that end at the end of a line. Only a line that is longer than a block is cut."""
     rest = b""
-    following = stream.read(BLOCK_BYTES)
+    following = parts.read()
     while following:
-        data, following = rest + following, stream.read(BLOCK_BYTES)
+        data, following = rest + following, parts.read()
         if not following:  # the last line of a text without a final line break belongs to the lines before it
             yield data if data.endswith(b"\n") else data + b"\n"
             return

@@ -22,10 +22,15 @@ FURTHER_CAUSES = 4  # shown after the first
 def render_explanation(data: Explanation) -> list[Part]:
     """The causes with their evidence; the first one with commands, the others without."""
     read = f"{data.lines} {'line' if data.lines == 1 else 'lines'} read"
+    read += f"; not read and not counted: {data.unread}" if data.unread else ""
     read += f"; {', '.join(data.facts)}" if data.facts else ""
     if not data.causes and not data.program_errors:
+        part = "what was read" if data.unread else "this text"
         return [
-            Text.assemble(("? ", "unknown"), "envdoctor recognizes no error in this text"),
+            Text.assemble(
+                ("? ", "unknown"),
+                f"envdoctor recognizes no error in {part}",
+            ),
             indent(Text(read, style="dim")),
             indent(Text("Pass more of the log (the first error, not only the last), or check the machine:")),
             indent(Text("$ envdoctor check", style="command")),

@@ -24,16 +24,19 @@ LOG = re.compile(
 )
 
 
-def measure_coverage(report: Report) -> ReportCoverage:
-    """Compare the facts of a report with those that a verdict needs, and those of each other report of its text."""
+def measure_coverage(report: Report, unread: str = "") -> ReportCoverage:
+    """Compare the facts of a report with those that a verdict needs, and those of each other report of its text.
+
+    `unread`: the part of the text that was not read.
+    """
     reports = (report, *report.later)
     missing = tuple(dict.fromkeys(fact for each in reports for fact in _missing(each.machine, each.stack)))
     other = next((other for each in reports if (other := _other_gpu(each.machine, each.stack))), "")
     return ReportCoverage(
-        enough=not (missing or other or report.left_out),
+        enough=not (missing or other or report.left_out or unread),
         missing=missing,
         unread=_unread(report.errors),
-        notes=report.notes,
+        notes=(*report.notes, *([unread] if unread else [])),
         other_gpu=other,
     )
 

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from settings import BadInput
 
-MAX_CELL = 1 << 30  # characters of a CSV cell; Python's default of 128 KiB is too small for long prompts
+# Characters of a line and of a CSV cell; Python's default of 128 KiB is too small for long prompts. A sparse file is
+# one line, and an open quotation mark makes one cell of the rest of a file.
+MAX_LENGTH = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ def read_file(path: Path, kind: str) -> Iterator[RawRow]:
 
 def read_csv(path: Path) -> Iterator[RawRow]:
     """Yield every row of a CSV file."""
-    csv.field_size_limit(MAX_CELL)
+    csv.field_size_limit(MAX_LENGTH)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(_lines(path, file), strict=True)
         try:
             header = next(reader, [])
             if not header:
@@ -62,7 +64,17 @@ def read_csv(path: Path) -> Iterator[RawRow]:
 def read_header(path: Path) -> list[str]:
     """Return the column names of a CSV file."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file), [])
+        return next(csv.reader(_lines(path, file)), [])
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file. Raise BadInput for a line that does not fit into memory."""
+    number = 0
+    while line := file.readline(MAX_LENGTH):
+        number += 1
+        if len(line) == MAX_LENGTH:
+            raise bad_data(f"{path} line {number}", f"has more than {MAX_LENGTH} characters", "shorter lines")
+        yield line
 
 
 def _first_duplicate(names: list[str]) -> str | None:
@@ -72,7 +84,7 @@ def _first_duplicate(names: list[str]) -> str | None:
 def read_jsonl(path: Path) -> Iterator[RawRow]:
     """Yield every non-empty line of a JSONL file; the number of a row is its line number."""
     with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(_lines(path, file), 1):
             if line.strip():
                 location = f"{path} line {number}"
                 yield RawRow(location, f"{path.name}:{number}", path.name, _parse_line(location, line))

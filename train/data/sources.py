@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -70,6 +71,12 @@ def _find_source(data: str, data_format: str) -> Source:
             expected="a readable file or directory",
             hint="--set data=PATH",
         ) from None
+    if os.path.lexists(path):
+        raise BadInput(
+            f"settings: data = {data}: neither a regular file nor a directory",
+            expected=EXPECTED_DATA,
+            hint="--set data=PATH",
+        )
     if _is_path(data):
         files = [each.name for each in path.parent.glob("*") if each.suffix.lower() in KINDS]
         close = difflib.get_close_matches(path.name, files, 1)

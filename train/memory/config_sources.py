@@ -15,6 +15,7 @@ import hub
 from checks.model_names import check_revision
 from memory.config import CONFIG_HINT, parse_config
 from memory.shape import ModelShape
+from regular_files import read_regular_file
 from settings import BadInput, expand_user
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"
@@ -87,9 +88,7 @@ def find_cached(model: str, environment: Any) -> Path | None:
 def _read_json(file: Path) -> dict[str, Any]:
     expected = "a model's config.json"
     try:
-        if file.stat().st_size > MAX_CONFIG_BYTES:
-            raise BadInput(f"{file} has {file.stat().st_size} bytes", expected=expected, hint=CONFIG_HINT)
-        content = file.read_bytes()
+        content = read_regular_file(file, MAX_CONFIG_BYTES)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}", expected=expected, hint=CONFIG_HINT) from error
     return _parse_json(content, str(file))

@@ -16,16 +16,19 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from regular_files import read_regular_file
 from rewards.state import preserve_state
 from settings import BadInput, expand_user, suggest
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+MAX_SOURCE_BYTES = 4 << 20
 # Arguments of TRL with these names take precedence over columns. TRL 1.16 passes log_extra and log_metric.
 TRL_ARGUMENTS = (
     "prompt",
@@ -54,10 +57,10 @@ def check_user_reward(name: str) -> str:
     path = expand_user(location) if location.endswith(".py") else _find_module(location)
     if path is None:
         return name
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # of links that form a loop, too
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, ValueError, SyntaxError, RecursionError) as error:
+        tree = ast.parse(read_regular_file(path, MAX_SOURCE_BYTES), str(path))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         reason = getattr(error, "strerror", None) or getattr(error, "msg", None) or error
         raise BadInput(

@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.remedies import commands_of
 
 from envdoctor.explain import explain
-from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, _blocks, scan
+from envdoctor.explain.scan import BLOCK_BYTES, PASTE_BYTES, TRIES_PER_BLOCK, _blocks, _Parts, scan
 from envdoctor.knowledge.symptoms import Signal, Symptom, SymptomTable
 from envdoctor.machine.recorded import read_recorded
 
@@ -226,7 +226,7 @@ def test_blocks_end_with_a_line_unless_it_is_longer_than_two_blocks(monkeypatch:
         (b"0123456789" * 3, [b"0123456789" * 2, b"0123456789\n"]),
         (b"", []),
     ):
-        assert list(_blocks(io.BytesIO(text))) == blocks
+        assert list(_blocks(_Parts(io.BytesIO(text)))) == blocks
 
 
 def test_the_log_of_a_run_directory_is_explained(tmp_path: Path) -> None:
