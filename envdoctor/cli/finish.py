@@ -58,7 +58,7 @@ def _print_result(command: str, form: Format, result: CommandResult) -> None:
 
         render(result)
     else:
-        _print_utf8(_formatter(form)(command, result, None))
+        _print_for_programs(form, _formatter(form)(command, result, None))
 
 
 def print_error(command: str, form: Format, error: EnvdoctorError) -> None:
@@ -68,16 +68,16 @@ def print_error(command: str, form: Format, error: EnvdoctorError) -> None:
 
         render_error(error)
     else:
-        _print_utf8(_formatter(form)(command, None, error))
+        _print_for_programs(form, _formatter(form)(command, None, error))
 
 
-def _print_utf8(text: str) -> None:
+def _print_for_programs(form: Format, text: str) -> None:
     """Print output for programs: always in UTF-8, independent of the encoding of the terminal."""
     from envdoctor.core.printable import printable
     from envdoctor.redact.output import without_secrets
 
     sys.stdout.flush()
-    text = without_secrets(printable(text))
+    text = without_secrets(printable(text)) if form is Format.github else text  # JSON was cleaned before its encoding
     sys.stdout.buffer.write(f"{text}\n".encode("utf-8", "replace") if text else b"")
     sys.stdout.buffer.flush()
 

@@ -10,7 +10,7 @@ from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.printable import printable_json
 from envdoctor.core.results import CommandResult
-from envdoctor.redact.output import without_secrets
+from envdoctor.redact.output import data_without_secrets, may_have_secrets
 
 ENVELOPE_SCHEMA = 2
 
@@ -54,10 +54,17 @@ def json_text(data: object) -> str:
 
 def json_bytes(data: object) -> bytes:
     """Encode as JSON on one line, without secrets. Bytes of file names that are not UTF-8 become `?`."""
+    encoded = _encode(data)
+    if may_have_secrets(encoded):  # removed from each text: a value would end after the quotation mark of JSON
+        encoded = _encode(data_without_secrets(msgspec.to_builtins(data, enc_hook=str)))
+    return printable_json(encoded).encode()
+
+
+def _encode(data: object) -> str:
     try:
-        encoded = msgspec.json.encode(data, enc_hook=str)
+        return msgspec.json.encode(data, enc_hook=str).decode()
     except UnicodeEncodeError:
         import json
 
-        encoded = json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False).encode("utf-8", "replace")
-    return without_secrets(printable_json(encoded.decode())).encode()
+        text = json.dumps(msgspec.to_builtins(data, enc_hook=str), ensure_ascii=False)
+        return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,7 @@
-"""Removal of secrets from every line that is printed: tokens by their format, and credentials and signatures in URLs.
+"""Removal of secrets from everything that is printed: the same patterns as those of packed files.
 
-A log, an error of a library or the address of a package source can contain them. `report` and `pack` remove far more.
+A log, an error of a library or the address of a package source can contain them. `report` removes far more: names of
+users and hosts, addresses, serial numbers.
 """
 
 from __future__ import annotations
@@ -8,38 +9,60 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from typing import Any
 
-from envdoctor.redact.token_shapes import TOKEN_SHAPES
 from envdoctor.redact.variables import SECRET
 
 MARK = "***"
 MIN_SECRET_LENGTH = 12
-CREDENTIALS = r"://[^/\s\"'<>`\\]{0,1000}@"
-# Parameters of signed URLs (S3, Google, Azure, CloudFront, Hugging Face) and of home-made ones.
-SIGNATURE = (
-    r"(?i)([?&;](?:sig|signature|[a-z_-]*token|[a-z_-]*key|key-pair-id|password|secret|auth|policy|credentials?|se|sp|sv"
-    r"|awsaccesskeyid|googleaccessid|x-(?:amz|goog)-[a-z-]+)=)[^&;\s\"'<>`\\]+"
+# A text without these has no secret. The patterns are imported only for others, because that takes time.
+NAMES = "token|passw|passphrase|_pass|pwd|secret|credential|key|auth|cookie|jwt|_pat"
+SUSPICIOUS = re.compile(
+    rf"(?i)(?:{NAMES})[\w.-]{{0,60}}[\\\"'`\]]{{0,3}}[ \t]{{0,60}}[:=]|-[\w-]{{0,60}}(?:{NAMES})[\w-]{{0,60}}[ \t]"
+    r"|://[^/\s]*@|:[^\s/@:]{1,128}@|bearer|basic[ %]"
+    r"|[?&;](?:sig|signature|se|sp|sv|policy|x-amz-[a-z-]+|x-goog-[a-z-]+|googleaccessid)="
+    r"| (?:-u|--(?:proxy-)?user)[ =]|-----BEGIN|PRIVATE KEY"
+    r"|hf_|api_org_|sk-|github_pat|gh[opsur]_|A(?:KI|SI|RO|ID|NP|GP)A|xox[a-z]-|xapp-|gl[a-z]{2,5}-"
+    r"|AIza|ya29\.|GOCSPX-|npm_|pypi-Ag|nvapi-|wandb_v|r8_|gsk_|rpa_|dckr_|_live_|_test_|eyJ|SG\.|hooks\.slack"
 )
-BEARER = r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}"
+BEARER = re.compile(r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}")
+
+
+def may_have_secrets(text: str) -> bool:
+    """Whether a text has anything that the patterns of secrets start with."""
+    return bool(SUSPICIOUS.search(text)) or any(value in text for value in _secret_values())
 
 
 def without_secrets(text: str) -> str:
-    """The text without tokens, credentials in URLs, and values of this process's secret variables."""
-    if "://" in text:
-        if "@" in text:
-            text = re.sub(CREDENTIALS, f"://{MARK}@", text)
-        if "?" in text:
-            text = re.sub(SIGNATURE, rf"\1{MARK}", text)
-    for literal, shape in TOKEN_SHAPES:
-        if literal in text:
-            text = re.sub(shape, MARK, text)
-    if "hf_" in text:  # after a letter as well, as in a damaged file: no name has 30 letters and digits behind it
-        text = re.sub(r"hf_[A-Za-z0-9]{30,}", MARK, text)
-    if "earer" in text or "asic " in text:
-        text = re.sub(BEARER, rf"\1\2{MARK}", text)
+    """The text without tokens, credentials, values after the name of a secret, and values of secret variables."""
+    if not may_have_secrets(text):
+        return text
     for value in _secret_values():
         text = text.replace(value, MARK)
-    return text
+    from envdoctor.redact.secrets import redact_private_keys, redact_secrets
+
+    text = redact_secrets(redact_private_keys(text, _mark), _mark, "secret_triggers")
+    if "hf_" in text:  # after a letter as well, as in a damaged file: no name has 30 letters and digits behind it
+        text = re.sub(r"hf_[A-Za-z0-9]{30,}", MARK, text)
+    return BEARER.sub(rf"\1\2{MARK}", text)
+
+
+def data_without_secrets(data: Any, name: str = "") -> Any:
+    """Dicts, lists and texts without secrets. The text of a field with the name of a secret is one."""
+    if isinstance(data, str):
+        from envdoctor.redact.field_names import is_secret_name
+        from envdoctor.redact.secrets import NO_VALUE
+
+        is_secret = name and is_secret_name(name) and data.strip() and not NO_VALUE.fullmatch(data.strip())
+        return MARK if is_secret else without_secrets(data)
+    if isinstance(data, dict):
+        return {without_secrets(str(key)): data_without_secrets(value, str(key)) for key, value in data.items()}
+    return [data_without_secrets(value, name) for value in data] if isinstance(data, list | tuple) else data
+
+
+def _mark(kind: str, value: str) -> str:
+    """Names of hosts and users, which are found as well, are kept."""
+    return MARK if kind == "secret" else value
 
 
 @cache

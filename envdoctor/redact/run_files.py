@@ -14,7 +14,7 @@ from typing import IO, Any
 from envdoctor.core.errors import Refused
 from envdoctor.redact.field_names import is_secret_name
 from envdoctor.redact.identity import read_identity
-from envdoctor.redact.secrets import NO_VALUE, TOKEN_PATTERNS, redact_private_keys, redact_secrets
+from envdoctor.redact.secrets import NO_VALUE, redact_private_keys, redact_secrets, redact_tokens
 
 CHUNK = 1 << 20
 LINE = 8 << 20  # longest part of a line that is read at once
@@ -64,10 +64,7 @@ class RunFileRedactor:
 
     def redact_tokens(self, text: str) -> str:
         """A text without tokens. Text after a name such as `password:` is kept, as in a completion of a model."""
-        for literal, shape in TOKEN_PATTERNS:
-            if literal in text:
-                text = shape.sub(lambda found: self._replace_value("secret", found[0]), text)
-        return self._redact_known_values(text)
+        return self._redact_known_values(redact_tokens(text, self._replace_value))
 
     def _redact_known_values(self, text: str) -> str:
         for secret in self.known:

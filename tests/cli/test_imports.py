@@ -203,9 +203,9 @@ def test_a_short_command_collects_no_garbage() -> None:
 # The trainer's packages from the lowest layer to the highest. The trainer does not import envdoctor.
 TRAINER = PACKAGE.parent / "train"
 TRAINER_LAYERS = (
-    "messages", "renamed_settings", "conflicts", "setting_values", "trl_fields", "settings", "hub", "checks", "data",
-    "rewards", "tasks", "memory", "plan", "trl_config", "run", "patches", "modeling", "generation", "verl_engine",
-    "programs",
+    "messages", "regular_files", "renamed_settings", "conflicts", "setting_values", "trl_fields", "settings", "hub",
+    "checks", "data", "rewards", "tasks", "memory", "plan", "trl_config", "run", "patches", "modeling",
+    "generation", "verl_engine", "programs",
 )  # fmt: skip
 
 

@@ -19,14 +19,22 @@ TOKENS = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|sk-|gsk_|r8_|gh[opsur]_|github_pat_|glpat-|wandb_v\d_|nvapi-|xox[a-z]-|AKIA)[\w-]{12,}"
     r"|\b(?<=earer )[\w.~+/=-]{12,}"
 )
+# `password=...`, `"api_key": "..."`; not `tokens: 512`.
+NAMED = re.compile(
+    r"((?:password|passwd|passphrase|secret|credential|(?:api|access|private|secret)[_-]?key|(?:api|auth|access)[_-]?token)"
+    r"s?[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?![\s\"'*$<{(])[^\s\"',;]{3,}",
+    re.IGNORECASE,
+)
+AUTHORIZATION = re.compile(r"(Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?)[^\"'\r\n]+", re.IGNORECASE)
 MARK = "***"
 
 
 def redact(text: str) -> str:
-    """The text without tokens, credentials in URLs, and the values of this process's secret variables."""
+    """The text without tokens, credentials, named secrets, and the values of this process's secret variables."""
     for value in _secret_values():
         text = text.replace(value, MARK)
-    return TOKENS.sub(MARK, CREDENTIALS.sub(f"://{MARK}@", text))
+    text = TOKENS.sub(MARK, CREDENTIALS.sub(f"://{MARK}@", text))
+    return NAMED.sub(rf"\1{MARK}", AUTHORIZATION.sub(rf"\1{MARK}", text))
 
 
 @cache
