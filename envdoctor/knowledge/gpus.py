@@ -21,11 +21,17 @@ class GpuModel(Record, frozen=True, kw_only=True):
     peer: bool | None = None  # PCIe peer-to-peer; default: data-centre and workstation cards
     ecc: bool | None = None  # default: data-centre and workstation cards
     nvswitch: bool = False
+    unified: bool | None = None  # uses the system's memory; default: Jetson
 
     @property
     def has_peer_access(self) -> bool:
         """Whether two of these GPUs can access each other's memory over PCIe."""
         return self.kind in ("data-centre", "workstation") if self.peer is None else self.peer
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether it has no memory of its own and uses the system's."""
+        return self.kind == "jetson" if self.unified is None else self.unified
 
     @property
     def has_ecc(self) -> bool:

@@ -12,6 +12,7 @@ from envdoctor.machine.gpu import read_nvml
 from envdoctor.machine.interpreters import read_interpreters
 from envdoctor.machine.limits import read_limits
 from envdoctor.machine.memory import read_memory
+from envdoctor.machine.shared_memory import with_shared_memory
 from envdoctor.machine.storage import read_storage
 from envdoctor.machine.system import read_system
 from envdoctor.machine.variables import read_environment, read_slurm
@@ -19,16 +20,16 @@ from envdoctor.machine.variables import read_environment, read_slurm
 
 def read_machine() -> Machine:
     """Read all facts; a fact that cannot be read is unreadable, with the reason."""
-    nvml = read_nvml()
+    nvml, memory = read_nvml(), read_memory()
     return Machine(
         origin="read on this machine",
         system=read_system(),
-        memory=read_memory(),
+        memory=memory,
         storage=read_storage(),
         limits=read_limits(),
         pythons=read_interpreters(),
         driver=read_driver(nvml),
-        gpus=nvml.gpus,
+        gpus=with_shared_memory(nvml.gpus, memory),
         cuda=read_cuda(),
         environment=read_environment(),
         interfaces=_read_interfaces(),

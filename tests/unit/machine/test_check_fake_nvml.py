@@ -55,6 +55,24 @@ def test_lost_gpu_is_reported_and_others_are_read(fake_nvml: FakeNvml, tmp_path:
     assert data["machine"]["gpus"]["value"][0]["name"]["value"] == "NVIDIA H100 80GB HBM3"
 
 
+def test_a_gpu_without_memory_of_its_own_has_the_memory_of_the_system(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    _, data = check(fake_nvml(machine_ini("gb10")), tmp_path)
+    (gpu,) = data["machine"]["gpus"]["value"]
+    memory = data["machine"]["memory"]
+    assert gpu["memory_total"]["value"] == memory["total"]["value"]
+    assert gpu["memory_used"]["value"] == memory["total"]["value"] - memory["available"]["value"]
+    assert gpu["memory_total"]["note"] == "the system's memory, which the GPU shares"
+    assert gpu["ecc"]["state"] == "absent"
+
+
+def test_memory_that_another_gpu_does_not_report_is_not_the_memory_of_the_system(
+    fake_nvml: FakeNvml, tmp_path: Path
+) -> None:
+    _, data = check(fake_nvml(machine_ini("gb10", "[gpu]", "name = NVIDIA H200")), tmp_path)
+    (gpu,) = data["machine"]["gpus"]["value"]
+    assert gpu["memory_total"]["state"] == "absent"
+
+
 @pytest.mark.parametrize("value", ["", "-1", "8"])
 def test_hidden_gpus_are_reported(value: str, fake_nvml: FakeNvml, tmp_path: Path) -> None:
     code, data = check(fake_nvml(machine_ini("h100x8")), tmp_path, CUDA_VISIBLE_DEVICES=value)

@@ -116,6 +116,20 @@ def test_vllm_share_is_computed(home: Path) -> None:
     assert f"vllm_gpu_memory_utilization={data['vllm_gpu_memory_utilization']:g}" in human.stdout
 
 
+@pytest.mark.parametrize(
+    ("model", "gpus"),
+    [
+        ("", ("rtx4060", "rtx3080", "rtx3060", "rtx5070", "t4", "v100", "a10", "l4", "rtx4090")),
+        ("Qwen/Qwen2.5-7B-Instruct", ("a10", "a10g", "l4", "rtx3090", "rtx4090")),
+    ],
+)
+def test_the_recipe_for_small_gpus_fits_them(model: str, gpus: tuple[str, ...], home: Path) -> None:
+    for gpu in gpus:
+        data = plan_data("qlora", *(["--model", model] if model else []), "--gpu", gpu, home=home)
+        assert data["fits"] is True, gpu
+        assert data["dtype"] == ("float16" if gpu in ("t4", "v100") else "bfloat16"), gpu
+
+
 def test_without_gpu_there_is_no_verdict(home: Path) -> None:
     done = envdoctor("plan", "sort", "--machine", "cpu-2core", home=home)
     assert done.returncode == 0
