@@ -174,7 +174,7 @@ def _record_system(section: Section, fields: dict[str, str]) -> None:
         section.set_fact("system.os", system[: match.start()] if match else system)
         if architecture in ("x86_64", "aarch64", "ppc64le", "arm64", "riscv64"):
             section.set_fact("system.architecture", architecture)
-    if match := re.match(r"glibc-(\d\.\d{1,3})", fields.get("libc version", "")):
+    if match := re.match(r"glibc-(2\.\d{2,3})", fields.get("libc version", "")):
         section.set_fact("system.glibc", match[1])
     elif fields.get("libc version") == "N/A":
         section.set_absent("system.glibc", "not glibc (Libc version: N/A)")
@@ -203,7 +203,7 @@ def record_platform(section: Section, platform: str) -> None:
         if "arm64" in platform:
             section.set_fact("system.architecture", "arm64")
     # Python may have been built with an older glibc than the system has; a value read earlier has precedence.
-    section.set_fact("system.glibc", first_group(r"-with-glibc(\d\.\d{1,3})", platform))
+    section.set_fact("system.glibc", first_group(r"-with-glibc(2\.\d{2,3})", platform))
 
 
 def record_wsl(section: Section, kernel: str) -> None:

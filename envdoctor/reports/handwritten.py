@@ -271,7 +271,7 @@ def _record_system(section: Section, value: str) -> bool:
     if "-" not in name and not re.fullmatch(r"(?i)wsl ?2?|linux", name):
         section.set_fact("system.os", re.sub(r"(?i)^win ?(1[01])", r"Windows \1", name)[:80])
     section.set_fact("system.kernel", first_group(r"[Kk]ernel[: ]v?(\d\.\d{1,3}[\w.+-]{0,60})", value))
-    section.set_fact("system.glibc", first_group(r"(?i)glibc[ -]?v?(2\.\d{1,2})", value))
+    section.set_fact("system.glibc", first_group(r"(?i)glibc[ -]?v?(2\.\d{2})", value))
     section.set_fact("system.architecture", first_group(r"\b(x86_64|aarch64|arm64)\b", value))
     return True
 
@@ -373,7 +373,7 @@ RECORDERS: tuple[tuple[Recorder, tuple[str, ...]], ...] = (
     )),
     (_record_wsl, ("wsl", "wsl2")),
     (_record_kernel, ("kernel", "kernel release", "linux kernel")),
-    (partial(_record_match, "system.glibc", r"(?:^|glibc[ -]?|[ )])(2\.\d{1,2})(?![\d.])"), (
+    (partial(_record_match, "system.glibc", r"(?:^|glibc[ -]?|[ )])(2\.\d{2})(?![\d.])"), (
         "glibc", "libc", "gnu libc",
     )),
     (partial(_record_match, "system.architecture", r"(?i)\b(x86_64|aarch64|arm64|ppc64le)\b"), (

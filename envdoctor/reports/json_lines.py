@@ -41,7 +41,8 @@ def _lines(data: Any, key: str = "") -> Iterator[str]:
             yield from _lines(value, "")
     else:
         text = "" if data is None else str(data)
-        yield from (f"{key}: {text}" if key else text).splitlines()
+        is_text = text.count("\n") > 1  # a report in a string; `sys.version` has two lines
+        yield from (f"{key}: {text}" if key and not is_text else text).splitlines()
 
 
 def plain_member(text: str) -> str:

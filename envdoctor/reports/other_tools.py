@@ -173,7 +173,7 @@ def parse_comfyui_log(lines: list[Line]) -> Section | None:
         elif line.text.startswith("** ") and line.key == "platform":
             section.set_fact("system.os", line.value if line.value in ("Windows", "Darwin") else None)
         elif line.text.startswith("** ") and line.key == "python executable":
-            section.set_fact("stack.python", line.value)
+            section.set_fact("stack.python", line.value if "python" in line.value.lower() else None)
         elif line.text.startswith("** ") and line.key == "python version":
             record_python_version(section, line.value)
         else:

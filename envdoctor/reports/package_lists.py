@@ -202,7 +202,7 @@ def _record_uv_environment(sections: dict[str, Section], current: str, line: Lin
         current = current or "uv pip list"
         section = sections.setdefault(current, Section(current))
         section.set_fact("stack.python_version", version)
-        section.set_fact("stack.python", first_group(r"environment at:? (\S{1,200})$", line.text))
+        section.set_fact("stack.python", first_group(r"environment at:? ([^\s|]\S{0,200})$", line.text))
     if current in sections:
         sections[current].consumed.add(line.number)
     return current

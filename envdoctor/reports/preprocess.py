@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 
 from envdoctor.reports.json_lines import plain_member
@@ -17,6 +18,28 @@ MARKERS = (
 )  # fmt: skip
 MAX_LINE_CHARACTERS = 1_000  # longer than any field of a report; vLLM logs its complete configuration in one line
 
+ENTITY = re.compile(r"&(?:gt|lt|amp|nbsp|quot|#\d{2,5}|#x[0-9a-fA-F]{2,4});")
+MARKDOWN_ESCAPE = re.compile(r"\\([_*\[\]<>#`|~])")
+ESCAPED_UNDERSCORE = re.compile(r"(?<=\w)\\(_)(?=\w)")
+WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
+MIN_ESCAPED_LINES = 3
+# What a tool or a page writes at the start of every line. One exception in ten is permitted.
+DECORATION = re.compile(
+    r"\s{0,4}(?:[-*]\s|[+#]\s?|\d{1,4}:\s|(?:pod|job|deployment|service|container)/[\w.-]{1,80}:?\s"
+    r"|[A-Za-z][\w-]{0,30}[-_.]?\d{1,5}:\s)"
+)
+SIGNS = frozenset("-*+#")
+MIN_DECORATED, DECORATED_SHARE = 4, 0.9
+LINES_OF_A_LABEL = 3  # `GPU 0: `, `GPU 1: ` number what they name
+# Lists whose signs are part of them: of what uv installed, of `transformers env` and of similar tools.
+UV_CHANGE = re.compile(r"[\w.-]+==\S+(?: \(from [^)]*\))?$")
+OWN_BULLETS = re.compile(
+    r"(?!PyTorch version: |PyTorch version  )`?\w[\w -]{1,40}`? version(?: \([^)]{1,20}\))?\s?:|Platform:"
+    r"|\*\*\w[^*:]{1,30}:\*\*"
+)
+PLAIN_REPORT = re.compile(
+    r"Is debug build|CUDA used to build|CUDA available: |Versions of relevant|\[pip3?\]|NVIDIA-SMI|[-*] \S"
+)
 ANSI = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b[()][A-Z0-9]|\[\d{1,3}(?:;\d{1,3}){0,3}m")
 BLOCK_TAGS = re.compile(
     r"</?(?:details|summary|pre|p|div|ul|ol|li|tr|table|thead|tbody|blockquote|h\d)(?:\s[^<>\n]{0,200})?>|<br ?/?>",
@@ -33,8 +56,13 @@ PREFIXES = (
     re.compile(r"\[(?:rank|default)?\d{1,5}\]:\s?"),  # torchrun: `[rank0]: `
     re.compile(r"\([A-Za-z_][\w. =,:/-]{0,80}?pid=\d{1,9}[^)]{0,60}\)\s?"),  # `(EngineCore_DP0 pid=1959996) `
     re.compile(
-        r"\[?(?:task )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:|-]{0,4}"
-    ),  # Kubernetes, GitHub Actions, Python's logging
+        r"\[?(?:task )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:-]{0,4}"
+        r"(?:\|\s{1,2}(?=(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR)\b))?"  # a `|` can also begin a table
+    ),  # Python's logging, loguru
+    re.compile(
+        r"\[?(?:task )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:]{0,3}"
+    ),  # Kubernetes, GitHub Actions
+    re.compile(r"##\[(?:info|debug|warning|error|group|command|section)\]\s?"),  # GitHub Actions, Azure
     re.compile(
         r"(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - (?=\w)"
     ),  # OpenMMLab: `2024/10/15 13:48:48 - mmengine - INFO - `
@@ -48,11 +76,20 @@ PREFIXES = (
     ),  # journalctl: `Mar 01 12:00:00 gpu01 serve.sh[4123]: `
     re.compile(r"[│┃╎]\s?"),
 )
-PREFIX_STARTS = frozenset("[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+PREFIX_STARTS = frozenset("#[(>│┃╎0123456789") | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 # Fast check: a line that starts with a letter and does not match has no prefix.
 WORD_PREFIX = re.compile(r"\||^[A-Z][a-z]{2} | - [A-Z]{4,7} - |^[A-Z]{4,7}:")
 # ComfyUI's log has a timestamp for each write, also within a line: `** Platform:2025-10-21T21:59:21.513450 - Linux`.
 TIMESTAMPS = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6} - ?")
+# A row of a Markdown table with a key of collect_env or of sglang: `| PyTorch version | 2.8.0+cu128 |`.
+TABLE_ENTRY = re.compile(
+    r"\|\s?[*`]{0,3}((?i:(?:pytorch|python|gcc|clang|cmake|libc|nvidia driver|cuda runtime|cudnn|hip runtime) version"
+    r"|miopen runtime version|os|is (?:cuda|xnnpack) available|is debug build|python platform|cuda available|nvcc"
+    r"|(?:cuda|rocm|xpu) used to build pytorch|gpu models and configuration|cuda_module_loading set to"
+    r"|cuda driver version)|CUDA_HOME|GPU \d[\d,]{0,60}(?: Compute Capability)?)[*`]{0,3}\s{0,60}\|"
+    r"\s{0,9}([^|]{1,300}?)\s{0,60}\|$"
+)
+BOLD_KEY = re.compile(r"\*\*([A-Za-z][^*:]{1,60}?)(?::\*\*|\*\*:)\s*")  # `**Python version:** 3.12`
 LINE_NUMBER = re.compile(r"\s{0,8}(\d{1,6})(?:[:.)|]\s?|\s+|$)")
 # `(vllm) [user@node dir]$ `, `root@0123456789ab:/workspace# `, `$ `, `(venv) C:\dir>`, `In [1]: `, `!` of notebooks
 PROMPT = re.compile(
@@ -79,11 +116,54 @@ def clean_text(text: str) -> str:
     text = TIMESTAMPS.sub("", text)
     if "<" in text:
         text = TAGS.sub("", CELL_ENDS.sub("  ", BLOCK_TAGS.sub("\n", text)))
-    if any(entity in text for entity in ("&gt;", "&lt;", "&amp;", "&nbsp;")):
+    if ENTITY.search(text):
         import html
 
-        text = html.unescape(text)
-    return text
+        text = html.unescape(html.unescape(text)).replace("\xa0", " ")  # a page can escape what was escaped already
+    return "\n".join(strip_common_decoration(_without_escapes(text).split("\n")))
+
+
+def _without_escapes(text: str) -> str:
+    r"""Text without escapes of Markdown (`vllm\_C`), and with the lines of a string (`"a\nb"`)."""
+    if (
+        text.count("\\n") >= MIN_ESCAPED_LINES
+        and text.count("\n") < text.count("\\n") // 10 + 2
+        and not _is_json(text)
+    ):
+        text = re.sub(r"(?<!\\)\\n", "\n", text).replace("\\t", "\t").replace('\\"', '"')
+    if "\\" not in text:
+        return text
+    escapes = MARKDOWN_ESCAPE if len(MARKDOWN_ESCAPE.findall(text)) >= MIN_ESCAPED_LINES else ESCAPED_UNDERSCORE
+    return "\n".join(line if WINDOWS_PATH.search(line) else escapes.sub(r"\1", line) for line in text.split("\n"))
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip()[:2] in ('{"', "[{")
+
+
+def strip_common_decoration(raw: list[str]) -> list[str]:
+    """The lines without what every line starts or ends with: a comment sign, a bullet, the name of a pod or a node.
+
+    `+PyTorch version: 2.8.0` of a diff, `pod/trainer-0 | NVIDIA-SMI ...`, ` 3: GPU 0: NVIDIA H100` of `srun --label`.
+    """
+    filled = [line for line in raw[:MAX_LINES] if line and not line.isspace()]
+    if len(filled) < MIN_DECORATED:
+        return raw
+    if sum(line.rstrip().endswith("\\") for line in filled) >= DECORATED_SHARE * len(filled):
+        raw = [line.rstrip().removesuffix("\\") for line in raw]
+        filled = [line for line in raw if line and not line.isspace()]
+    starts = Counter(match[0].strip() for line in filled if (match := DECORATION.match(line)))
+    total = sum(starts.values())
+    if total < max(DECORATED_SHARE * len(filled), LINES_OF_A_LABEL * len(starts)):
+        return raw
+    stripped = [DECORATION.sub("", line, count=1) for line in raw]
+    bare = [line.strip() for line in stripped if line]
+    signs = starts.keys()
+    if signs <= SIGNS and any(map(UV_CHANGE.match, bare)) and not any(map(PLAIN_REPORT.match, bare)):
+        return raw
+    if signs & {"-", "*"} and any(map(OWN_BULLETS.match, bare)) and not any(map(PLAIN_REPORT.match, bare)):
+        return raw
+    return stripped
 
 
 def split_lines(raw: list[str]) -> list[Line]:
@@ -91,13 +171,13 @@ def split_lines(raw: list[str]) -> list[Line]:
     numbered = has_line_numbers(raw)
     lines = []
     for number in _select_lines(raw):
-        text = raw[number][:MAX_LINE_CHARACTERS]
+        text = raw[number][:MAX_LINE_CHARACTERS].replace("\t", "    ")
         if numbered and (match := LINE_NUMBER.match(text)):
             text = text[match.end() :]
-        text = strip_prefixes(text.strip())
+        text = BOLD_KEY.sub(r"\1: ", strip_prefixes(text.strip()))
         if text[:1] == text[-1:] == "`" and text.count("`") == 2:
             text = text[1:-1].strip()
-        text = plain_member(text)
+        text = TABLE_ENTRY.sub(r"\1: \2", plain_member(text))
         if text:
             lines.append(_make_line(number, text))
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.reports.json_lines import expand_json
+from envdoctor.reports.preprocess import strip_prefixes
 
 MIN_CHARACTERS = 200  # of a line that contains several lines
 MIN_LABELS = 4
@@ -26,6 +27,11 @@ TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
 LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
 
 
+MIN_CUT_ROWS = 3
+INSTALLED_ITEM = re.compile(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
+INSTALLED_PART = re.compile(r"\s*[\w.+!-]+(?:\s+[A-Za-z][\w.-]*-\d[\w.+!]*)*\s*$")
+DEVICE = re.compile(r"Device: cuda:\d{1,2} (?!.* : \w)[^:]{4,60}$")
+DEVICE_END = re.compile(r"[\w -]{1,30} : (?:cudaMallocAsync|native)\b")
 # `<driver_version>591.74</driver_version>` of `nvidia-smi -q -x`; the listing has the same names with spaces.
 XML_FIELD = re.compile(r"\s*<([a-z_0-9]{2,60})>([^<>]{0,200})</\1>\s*$")
 XML_HEADING = re.compile(r"\s*<([a-z_0-9]{2,60})>\s*$|\s*<gpu id=\"([0-9A-Fa-f:.]{8,20})\">\s*$")
@@ -35,10 +41,31 @@ XML_NAMES = {"uuid": "GPU UUID", "current_mig": "Current", "current_ecc": "Curre
 def unfold_lines(raw: list[str]) -> list[str]:
     """The lines of a text, where several lines on one line are separate again."""
     if any("nvidia_smi_log" in line for line in raw[:2000]):
-        raw = [_listing_line(line) for line in raw]
-    if any(WRAPPED_HEADER.match(line) for line in raw):
+        raw = [_listing_line(strip_prefixes(line.strip())) for line in raw]
+    if any(WRAPPED_HEADER.match(line) for line in raw) or sum(map(_is_cut_row, raw, raw[1:])) >= MIN_CUT_ROWS:
         raw = _join_rows(raw)
-    return [part for line in raw for part in (_unfold(line) if len(line) >= MIN_CHARACTERS else expand_json(line))]
+    raw = _join_lists(raw)
+    return [part for line in raw for part in _unfold(line)]
+
+
+def _is_cut_row(line: str, following: str) -> bool:
+    """Whether a table row goes on in the next line."""
+    return line.startswith(("| ", "|-", "|=")) and not _ends_row(line) and _ends_row(following)
+
+
+def _join_lists(raw: list[str]) -> list[str]:
+    """The lines of pip's list of installed packages, and of ComfyUI's device, which a narrow terminal wrapped."""
+    joined: list[str] = []
+    for line in raw:
+        before = joined[-1] if joined else ""
+        if "Successfully installed " in before and INSTALLED_PART.match(line):
+            complete = INSTALLED_ITEM.match(line.split(None, 1)[0]) and INSTALLED_ITEM.match(before.split()[-1])
+            joined[-1] = before + (" " if complete else "") + line
+        elif DEVICE.search(before) and DEVICE_END.match(line):
+            joined[-1] = f"{before.rstrip()} {line}"
+        else:
+            joined.append(line)
+    return joined
 
 
 def _join_rows(raw: list[str]) -> list[str]:
@@ -68,6 +95,11 @@ def _listing_line(line: str) -> str:
 
 
 def _unfold(line: str) -> list[str]:
+    expanded = expand_json(line)
+    if len(expanded) > 1:
+        return [part for each in expanded for part in _unfold(each)]
+    if len(line) < MIN_CHARACTERS:
+        return expanded
     labels = CHECK_ENV if "CUDA Driver Version: " in line else COLLECT_ENV
     if "PyTorch" in line and len(labels.findall(line)) >= MIN_LABELS:
         return labels.split(line)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +137,36 @@ def test_facts_survive_changes_of_lines(name: str, change: str) -> None:
     assert names_of(report) == names
     assert {package: versions(report).get(package) for package in packages} == packages
     assert ("OSError: stopped here" in report.errors) == (change == "traceback")
+
+
+EVERY_LINE: dict[str, Callable[[str], str]] = {
+    **{name: CHANGES[name] for name in ("kubernetes", "ray", "torchrun", "mail", "windows", "fences")},
+    "actions": with_prefix("2026-03-01T12:00:00.1234567Z ##[info] "),
+    "diff": with_prefix("+"),
+    "comment": with_prefix("# "),
+    "srun": with_prefix(" 3: "),
+    "pod": with_prefix("pod/trainer-0 "),
+    "node": with_prefix("gpu07: "),
+    "tabs": with_prefix("\t"),
+    "hard spaces": lambda text: text.replace(" ", "\xa0"),
+    "entities": lambda text: html.escape(html.escape(text)),
+    "hard breaks": lambda text: text.replace("\n", "\\\n"),
+    "escapes": lambda text: re.sub(r"([_*<>\[\]])", r"\\\1", text),
+    "one string": lambda text: text.replace("\n", "\\n"),
+    "JSON": lambda text: json.dumps({"log": text}),
+}
+# Samples of less lines than a decoration is recognized by, and samples that a change makes ambiguous.
+SHORT = {"pip-build-log", "pip-compose-log", "flashinfer-json", "amd-smi", "slurm-job", "pixi-list-colours"}
+
+
+@pytest.mark.parametrize("change", EVERY_LINE)
+def test_facts_survive_a_change_of_every_line(change: str) -> None:
+    for name in EXPECTED.keys() - SHORT:
+        facts, names, packages, _ = EXPECTED[name]
+        report = parse_report(EVERY_LINE[change](sample(name)))
+        assert {path: fact(report, path) for path in facts} == facts, name
+        assert names_of(report) == names, name
+        assert {package: versions(report).get(package) for package in packages} == packages, name
 
 
 @pytest.mark.parametrize("columns", [50, 60, 72, 80])
