@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels
 from envdoctor.locking.lock import Target
@@ -58,21 +58,26 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
     """
     if not corrected.requirements:
         return _result(corrected, "not-verified", note="there is nothing to solve")
+    if corrected.unfit:
+        return _result(corrected, "conflict", note=corrected.unfit)
     solver = _Solver(corrected, sources)
     backend = _backend(corrected)
+    broken: list[str] = []
     for requirements, dated in (
         (corrected.requirements, False), (corrected.wanted, True), (corrected.wanted, False),
     ):  # fmt: skip
         attempt, note = solver.run(requirements, backend, dated=dated)
-        pinned = requirements == corrected.requirements
-        if attempt.versions and (pinned or not broken_rules(attempt.versions, corrected)):
+        problems = broken_rules(attempt.versions, corrected) if attempt.versions else []
+        if attempt.versions and not problems:
             solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
             return _result(solved, "solved", backend, note, len(attempt.versions))
         if is_unreachable(attempt.output):
             return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(attempt.output)}")
-    conflict = _conflict(solver.first_output)
+        broken = broken or problems
+    conflict = _conflict(solver.first_output) if solver.first_output else "; ".join(broken)
     return (
         _without_ranges(corrected, solver, backend, conflict)
+        or _with_other_pins(corrected, solver, backend, conflict)
         or _without_conflicting(corrected, solver, conflict)
         or _result(corrected, "conflict", backend, conflict)
     )
@@ -90,6 +95,26 @@ def _without_ranges(corrected: CorrectedSet, solver: _Solver, backend: str, conf
     solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
     dropped = tuple(DroppedPackage(text, f"the range of the guide conflicts: {conflict}") for text in ranges)
     solved = replace(solved, dropped=(*corrected.dropped, *dropped))
+    return _result(solved, "solved", backend, note, len(attempt.versions))
+
+
+def _with_other_pins(corrected: CorrectedSet, solver: _Solver, backend: str, conflict: str) -> SolvedSet | None:
+    """The set with other versions of pins that no rule needs, as near to the pins as possible; None if none solves.
+
+    A list of all installed packages pins the dependencies of those that a correction replaces.
+    """
+    kept = {text for text in corrected.requirements if published_releases(Requirement(text).name)}
+    named = [text for text in corrected.requirements if "==" in text and text not in kept]
+    if not named:
+        return None
+    requirements = tuple(Requirement(text).name if text in named else text for text in corrected.requirements)
+    attempt, note = solver.run(requirements, backend, dated=False, preferences=named)
+    if not attempt.versions or broken_rules(attempt.versions, corrected):
+        return None
+    pinned = _pinned(requirements, attempt.versions)
+    changed = [text for text in named if text not in pinned]
+    dropped = tuple(DroppedPackage(text, f"this pin conflicts: {conflict}") for text in changed[:_MAX_DROPPED])
+    solved = replace(_with_requirements(corrected, pinned), dropped=(*corrected.dropped, *dropped))
     return _result(solved, "solved", backend, note, len(attempt.versions))
 
 
@@ -124,9 +149,13 @@ class _Solver:
         self.target = _target(corrected)
         self.first_output = ""
         self.index_is_unreachable = False
+        self.preferences: tuple[str, ...] = ()
 
-    def run(self, requirements: Sequence[str], backend: str, *, dated: bool) -> tuple[_Attempt, str]:
-        """One attempt, and what it does not verify."""
+    def run(
+        self, requirements: Sequence[str], backend: str, *, dated: bool, preferences: Sequence[str] = ()
+    ) -> tuple[_Attempt, str]:
+        """One attempt, and what it does not verify. `preferences` are pins that uv keeps where it can."""
+        self.preferences = tuple(preferences)
         day = self.corrected.exclude_newer if dated else ""
         note = ""
         if backend and not self.index_is_unreachable:
@@ -177,6 +206,7 @@ class _Solver:
         source, output = folder / "requirements.in", folder / "solved.txt"
         contained = [f"{name}=={version}" for name, version in self.corrected.contained.items()]
         source.write_text("".join(f"{text}\n" for text in (*requirements, *contained)))
+        output.write_text("".join(f"{text}\n" for text in self.preferences))
         command: list[str | Path] = [
             "pip", "compile", source, "--output-file", output, "--python-version", self.target.pythons[0],
             "--python-platform", self.target.platform, "--only-binary", ":all:", "--no-header", "--no-annotate",

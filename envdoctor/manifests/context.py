@@ -9,6 +9,7 @@ from envdoctor.manifests.corrections import CorrectedEnvironment, correct_enviro
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
 from envdoctor.manifests.records import build_machine
+from envdoctor.manifests.target_build import BuildTarget, target_of
 from envdoctor.resolution.resolver import ResolverTarget
 
 A = TypeVar("A")
@@ -20,6 +21,7 @@ class GuideContext(NamedTuple):
     guide: Guide
     trace: GuideTrace
     environments: list[CorrectedEnvironment]
+    build: BuildTarget
 
     @property
     def platform(self) -> str:
@@ -40,8 +42,11 @@ def build_context(guide: Guide, machine: Machine | None, today: str) -> GuideCon
     """Interpret the guide and correct the environments that it creates."""
     trace = interpret_guide(guide, machine, today)
     target_machine = machine or build_machine(trace)
+    build = target_of(guide, machine, trace.platform, trace.driver)
     environments = [
-        correct_environment(target_machine, state, ResolverTarget(trace.platform, state.python, state.glibc, today))
+        correct_environment(
+            target_machine, state, ResolverTarget(trace.platform, state.python, state.glibc, today), build
+        )
         for state in trace.final_states
     ]
-    return GuideContext(guide, trace, environments)
+    return GuideContext(guide, trace, environments, build)

@@ -80,6 +80,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     glibc: str
     python: str = ""  # empty: not in the guide
     cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
+    unfit: str = ""  # the reason, if no build of torch runs on the machine of the guide
     exclude_newer: str = ""  # the last day of releases contemporary with the guide; empty without a limit
     image: str = ""  # a container image, whose packages remain
     contained: dict[str, str] = {}  # versions of packages in the image, such as NVIDIA's torch
@@ -108,14 +109,16 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
     environment = main_environment(context)
     if environment is None:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
-    pins, dropped = _corrected_pins(environment)
+    cuda = _cuda_build(context, _image_torch(environment) or environment.packages.get("torch"))
+    pins, dropped = _corrected_pins(environment, context.platform, cuda)
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
         python=environment.state.python if re.fullmatch(r"3\.\d+", environment.state.python) else "",
-        cuda=_cuda_build(context, _image_torch(environment) or environment.packages.get("torch")),
+        cuda=cuda,
+        unfit=_unfit(context, environment),
         exclude_newer=period_end if is_earlier else "",
         image=environment.state.image,
         contained=_image_packages(environment),
@@ -128,7 +131,7 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
             for name, package in environment.packages.items()
             if package.is_dependency
         },
-        profile_toml=_profile_toml(context, environment, pins),
+        profile_toml=_profile_toml(context, environment, pins, cuda),
     )
 
 
@@ -169,7 +172,7 @@ def _image_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
 
 
 def _corrected_pins(
-    environment: CorrectedEnvironment,
+    environment: CorrectedEnvironment, platform: str, cuda: str
 ) -> tuple[list[PinnedRequirement], list[DroppedPackage]]:
     """Exact requirements, and the packages of the guide that are not among them."""
     changes = {change.package.name: change for change in environment.all_pins if change.version}
@@ -177,9 +180,13 @@ def _corrected_pins(
     kept = set(TORCH_FAMILY) | image if image else image
     pins: list[PinnedRequirement] = []
     dropped: list[DroppedPackage] = []
+    named = {*environment.state.requested, *changes}
+    torch = environment.packages.get("torch")
+    if torch and cuda and cuda != cuda_on_pypi(public_part(torch.version), platform):
+        named.add("torch")  # the default index has another build
     for name in dict.fromkeys([*environment.state.requested, *environment.packages]):
         package = environment.packages.get(name)
-        if name in kept or (name not in environment.state.requested and name not in changes):
+        if name in kept or name not in named:
             continue
         spec, reason = _requirement_text(name, package)
         if reason:
@@ -243,13 +250,14 @@ def _setuptools_pin(environment: CorrectedEnvironment) -> list[PinnedRequirement
     return []
 
 
-def _profile_toml(context: GuideContext, environment: CorrectedEnvironment, pins: list[PinnedRequirement]) -> str:
+def _profile_toml(
+    context: GuideContext, environment: CorrectedEnvironment, pins: list[PinnedRequirement], cuda: str
+) -> str:
     """The corrected guide as a profile; empty if the guide installs nothing."""
     if not pins:
         return ""
     name = context.guide.name
     torch = environment.packages.get("torch")
-    cuda = _cuda_build(context, torch)
     identifier = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2].removesuffix(".md")).strip("-.") or "guide"
     period_end = estimate_period_end(environment.state)
     python = environment.state.python
@@ -280,7 +288,30 @@ def _profile_toml(context: GuideContext, environment: CorrectedEnvironment, pins
 
 
 def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
-    """The CUDA version of the torch build. If the guide gets the CPU build of PyPI, that of the PyTorch index."""
+    """The CUDA version of the torch build: the one of the guide, or one that fits the machine."""
+    wanted = _wanted_cuda(context, torch)
+    if torch is None or not wanted or torch.origin == IMAGE_ORIGIN:
+        return wanted
+    cuda = context.build.fitting_cuda(public_part(torch.version), wanted) or wanted
+    return cuda if cuda in cuda_releases() else ""
+
+
+def _unfit(context: GuideContext, environment: CorrectedEnvironment) -> str:
+    """The reason for which no build of torch's release runs on the machine of the guide; empty if one does."""
+    torch = environment.packages.get("torch")
+    wanted = _wanted_cuda(context, torch)
+    if torch is None or not wanted or torch.origin == IMAGE_ORIGIN:
+        return ""
+    version = public_part(torch.version)
+    if context.build.fitting_cuda(version, wanted):
+        return ""
+    older = next(iter(context.build.older_releases(version)), "")
+    newest = f"; the newest release with one is {older}" if older else ""
+    return f"torch {version} has no build for {context.build}{newest}"
+
+
+def _wanted_cuda(context: GuideContext, torch: ResolvedPackage | None) -> str:
+    """The CUDA version that the guide installs. If it gets the CPU build of PyPI, that of the PyTorch index."""
     if torch is None:
         return ""
     cuda = torch.cuda

@@ -15,6 +15,7 @@ from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.records import build_stack
+from envdoctor.manifests.target_build import BuildTarget
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
@@ -92,13 +93,19 @@ def worded_for_a_guide(problem: Problem) -> Problem:
     return replace(problem, message=message, fix=fix)
 
 
-def correct_environment(machine: Machine, state: EnvironmentState, target: ResolverTarget) -> CorrectedEnvironment:
-    """Substitute releases until the rules report no problem, or no substitution helps."""
+def correct_environment(
+    machine: Machine, state: EnvironmentState, target: ResolverTarget, build: BuildTarget
+) -> CorrectedEnvironment:
+    """Substitute releases until the rules report no problem, or no substitution helps.
+
+    A torch whose release has no build for the driver and the GPUs is replaced by an older one, unless it is pinned.
+    """
     target = target._replace(period_end=estimate_period_end(state))
     search = _ReleaseSearch(machine, state, target)
     packages, substitutions = search.substitute_all(dict(state.packages))
     substitutions += search.solved_as_well(packages, substitutions)
     packages, contemporary = search.substitute_contemporary(packages)
+    packages = search.with_fitting_torch(packages, build)
     return CorrectedEnvironment(state, packages, substitutions, [*substitutions, *contemporary])
 
 
@@ -166,6 +173,20 @@ class _ReleaseSearch:
             return contemporary, substitutions
         return packages, []
 
+    def with_fitting_torch(self, packages: Packages, build: BuildTarget) -> Packages:
+        """The packages with the newest torch that has a build for the driver and the GPUs, if it solves as well."""
+        torch = packages.get("torch")
+        if torch is None or torch.pinned or torch.origin != "PyPI" or build.fitting_cuda(torch.version, "cpu"):
+            return packages
+        count = len(self.violations(packages))
+        for version in build.older_releases(torch.version):
+            if satisfies(version, torch.specifier) is False:
+                continue
+            trial = self.resolve(packages, self.pins | {"torch": version})
+            if trial and len(self.violations(trial)) <= count:
+                return trial
+        return packages
+
     def substitute_all(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
         """Substitute releases until the rules report no problem, or no substitution helps."""
         substitutions: list[Substitution] = []
@@ -200,21 +221,24 @@ class _ReleaseSearch:
         names = [item.fact for item in violation.problem.evidence if item.fact in packages]
         unpinned_first = sorted(names, key=lambda name: (packages[name].pinned, packages[name].is_dependency))
         count = len(self.violations(packages))
-        for name in unpinned_first:
-            for version in self._versions_without(violation, packages, name):
-                trial = self.resolve(packages, self.pins | {name: version})
-                if trial and len(self.violations(trial)) < count:
-                    self.pins[name] = version
-                    return Substitution(packages[name], version, violation, packages[name].pinned), trial
+        for in_range in (True, False):  # a range of the guide is left only if no release in it helps
+            for name in unpinned_first:
+                for version in self._versions_without(violation, packages, name, in_range=in_range):
+                    trial = self.resolve(packages, self.pins | {name: version})
+                    if trial and len(self.violations(trial)) < count:
+                        self.pins[name] = version
+                        return Substitution(packages[name], version, violation, packages[name].pinned), trial
         if not unpinned_first:
             return None, packages
         pinned = all(packages[name].pinned for name in names)
         return Substitution(packages[unpinned_first[0]], "", violation, pinned), packages
 
-    def _versions_without(self, violation: Violation, packages: Packages, name: str) -> list[str]:
+    def _versions_without(self, violation: Violation, packages: Packages, name: str, *, in_range: bool) -> list[str]:
         """Versions of a package for which the rule reports fewer problems, newest first."""
         package = packages[name]
-        specifier = "" if package.pinned else package.specifier
+        if not in_range and (package.pinned or not package.specifier):
+            return []  # all its versions were tried
+        specifier = package.specifier if in_range and not package.pinned else ""
         versions: list[str] = []
         count = self._count(violation.rule, packages)
         for version in _candidate_versions(name, specifier, public_part(package.version), self.target):
