@@ -23,6 +23,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
+from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import Document, NothingToAudit
 from envdoctor.rules import evaluate
@@ -144,9 +145,7 @@ def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, d
         return _audit_document(read_input(corrected, path.name, files), machine)
 
     written, notes = (
-        write_corrections(
-            solved, path, Path(fix), guide=text, file_text=lambda corrected: corrected, audit_again=audit_again
-        )
+        write_corrections(solved, path, Path(fix), guide=text, kind=document.kind, audit_again=audit_again)
         if fix
         else ((), ())
     )
@@ -154,7 +153,7 @@ def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, d
         name=target,
         kind=document.kind,
         coverage=coverage,
-        findings=audit.findings,
+        findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
         steps=audit.steps if document.kind == "guide" else (),
         requirements=audit.requirements if audit.findings else (),
         sets=tuple(map(fixed_set, solved)),

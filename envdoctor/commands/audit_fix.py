@@ -73,14 +73,13 @@ def write_corrections(
     folder: Path,
     *,
     guide: str,
-    file_text: Callable[[str], str],
+    kind: str,
     audit_again: Callable[[str], GuideAudit],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write what uv solved. Returns the paths of the files, and notes on what they do not contain.
 
-    A guide becomes a patch; other files are written as they are, with other versions. `file_text` extracts the file
-    from the guide that installs it. The corrected text is written only if it has fewer problems, and never for a text
-    without problems.
+    A guide becomes a patch; other files are written as they are, with other versions. The corrected text is written
+    only if it has fewer problems, and never for a text without problems.
     """
     usable = [each for each in solved if each.state != "conflict"]
     written: list[str] = []
@@ -91,17 +90,18 @@ def write_corrections(
         write_file(path, requirements_text(each), hint=HINT)
         written.append(str(path))
         if each.corrected.profile_toml and not number:
-            profile = _next_to(folder / f"{stem}.toml", source, "profile")
+            is_taken = f"{stem}.toml" == source.name
+            profile = folder / f"{stem}{'.profile' if is_taken else ''}.toml"
             write_file(profile, each.corrected.profile_toml, hint=HINT)
             written.append(str(profile))
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    corrected = write_back(guide, sets)
+    corrected = write_back(guide, sets, kind)
     problems = _problems(audit_again(guide))
     if not problems and len(usable) == len(solved):
         notes.append(f"nothing to correct in {source.name}: it has no errors or warnings")
     elif problems and corrected.text != guide:
         if _problems(audit_again(corrected.text)) < problems:
-            path = _write_text(source, file_text(guide), file_text(corrected.text), folder)
+            path = _write_text(source, guide, corrected.text, folder)
             written.append(str(path))
             notes += [f"{pin} has no place in {source.name}: add it" for pin in corrected.missing]
         else:

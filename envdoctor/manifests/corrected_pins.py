@@ -63,6 +63,7 @@ class Place(Record, frozen=True):
     line: int
     name: str
     text: str  # as written
+    tool: str = ""  # that installs it: "conda" has another notation, and some other names
 
 
 class DroppedPackage(Record, frozen=True):
@@ -136,14 +137,14 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
 
 
 def _places(environment: CorrectedEnvironment, context: GuideContext) -> Iterator[Place]:
-    """The requirements of the steps that created an environment. Those of conda have another notation."""
+    """The requirements of the steps that created an environment."""
     for install in context.trace.installs:
-        if install.after.name != environment.state.name or install.action.tool == "conda":
+        if install.after.name != environment.state.name:
             continue
         for requirement in install.action.requirements:
             if not requirement.url:
                 line = line_of(context, requirement.line, requirement.text)
-                yield Place(line, requirement.name, requirement.text)
+                yield Place(line, requirement.name, requirement.text, install.action.tool)
 
 
 def broken_rules(versions: dict[str, str], corrected: CorrectedSet) -> list[str]:

@@ -7,37 +7,48 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from envdoctor.manifests.corrected_pins import CorrectedSet, Place
+from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
 
-_INDEX = re.compile(r"(whl/)(?:nightly/|test/)?(?:cu\d{2,3}|cpu)")
 # Names on PyPI that no environment should have; their requirements are removed.
+MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
 _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
 _RENAMED = {"pynvml": "nvidia-ml-py"}
 
+_ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
+
 
 class WrittenText(NamedTuple):
-    """A corrected text, and the requirements that it does not contain."""
+    """A corrected text, and what it does not contain: requirements, and the index of torch."""
 
     text: str
     missing: tuple[str, ...]
 
 
-def write_back(text: str, sets: Sequence[tuple[CorrectedSet, str]]) -> WrittenText:
+def write_back(text: str, sets: Sequence[tuple[CorrectedSet, str]], kind: str = "guide") -> WrittenText:
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
     Of several alternatives, each has lines of its own. A line that they share takes the first set.
     """
-    writer = _Writer(text.split("\n"))
+    writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS)
     missing: list[str] = []
     for corrected, backend in sets:
         missing += writer.write(corrected, backend)
-    return WrittenText(writer.text, tuple(dict.fromkeys(missing)))
+    written = writer.text
+    backends = {backend: corrected for corrected, backend in reversed(sets) if backend and kind in MANIFESTS}
+    for backend, corrected in backends.items():
+        names = [name for requirement in corrected.requirements if (name := _base_name(requirement))]
+        with_index = with_torch_index(written, kind, backend, names) if len(backends) == 1 else None
+        missing += [] if with_index else [f"the index {INDEX_URL}{backend} of torch"]
+        written = with_index or written
+    return WrittenText(written, tuple(dict.fromkeys(missing)))
 
 
 class _Writer:
     """Edits lines. The number of lines stays the same until the end: added lines are part of the line above."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], *, has_commands: bool) -> None:
         self.lines = lines
+        self.has_commands = has_commands
         self.edited: set[tuple[int, str]] = set()
 
     @property
@@ -49,6 +60,8 @@ class _Writer:
         pins = {text.partition("==")[0]: text for text in corrected.requirements if "==" in text}
         placed: dict[str, Place] = {}
         for place in corrected.places:
+            if place.tool == "conda" and self.has_commands:
+                continue
             name = _RENAMED.get(place.name, place.name)
             if place.name in _REMOVED:
                 self._remove(place)
@@ -58,7 +71,7 @@ class _Writer:
         for name, pin in pins.items():
             if name not in placed and not self._insert(_place_for(name, corrected, placed), pin):
                 missing.append(pin)
-        if backend:
+        if backend and self.has_commands:
             self._set_backend(placed, corrected, backend)
         return missing
 
@@ -66,11 +79,14 @@ class _Writer:
         """Replace a requirement by a pin, with its extras and marker."""
         if (place.line, place.name) in self.edited:
             return True
-        found = _find(self.lines[place.line - 1], place.text) if 0 < place.line <= len(self.lines) else None
+        line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
+        found = _find(line, place.text)
         if not found:
-            return False
+            entry = line if _pin_of(place.text) == pin else _with_entry(line, place.name, pin)
+            self.lines[place.line - 1] = entry or line
+            self.edited |= {(place.line, place.name)} if entry else set()
+            return bool(entry)
         self.edited.add((place.line, place.name))
-        line = self.lines[place.line - 1]
         written = place.text
         if _pin_of(written) != pin:
             extras = re.match(r"[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", written)
@@ -92,7 +108,10 @@ class _Writer:
             return key in self.edited
         self.edited.add(key)
         last = line.split("\n")[-1]
-        if item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last):  # an item of an array in TOML
+        if entry := _ENTRY.match(last):  # a key of a table in TOML
+            added, _, version = pin.partition("==")
+            self.lines[place.line - 1] = f'{line}\n{entry[1]}{added} = "=={version}"'
+        elif item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last):  # an item of an array in TOML
             head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
             self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"
         elif found[0][:1] in "\"'" and re.search(r"=\s*\[", line):
@@ -118,13 +137,15 @@ class _Writer:
         if not place:
             return
         line = self.lines[place.line - 1]
-        if _INDEX.search(line):
-            line = re.sub(r"\s--pre\b", "", _INDEX.sub(rf"\g<1>{backend}", line))
+        if INDEX.search(line):
+            line = re.sub(r"\s--pre\b", "", INDEX.sub(rf"\g<1>{backend}", line))
         elif match := re.search(r"--torch-backend[= ](\S+)", line):
             line = line.replace(match[1], backend)
-        elif re.search(r"\b(?:uv )?pip3? install\b", line):
-            line = re.sub(r"(?<!uv )\bpip3? install\b", "uv pip install", line, count=1)
+        elif re.search(r"\buv pip install\b", line):
             line = re.sub(r"(\buv pip install\b(?: --system)?)", rf"\1 --torch-backend={backend}", line, count=1)
+        else:
+            option = f"--extra-index-url {INDEX_URL}{backend}"
+            line = re.sub(r"(\bpip3? install\b)", rf"\1 {option}", line, count=1)
         self.lines[place.line - 1] = line
 
 
@@ -136,6 +157,19 @@ def _place_for(name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> 
 
 def _find(line: str, text: str) -> re.Match[str] | None:
     return re.search(rf"(?<![\w.\-/]){re.escape(text)}(?![\w.\-\[=<>~!])", line)
+
+
+def _with_entry(line: str, name: str, pin: str) -> str:
+    """A line `name = "^2.5"` or `name = { version = "^2.5" }` with another version; empty for other lines."""
+    entry = _ENTRY.match(line)
+    if not entry or re.sub(r"[-_.]+", "-", entry[2]).lower() != name:
+        return ""
+    head, value = line[: entry.end(2)], line[entry.end(2) :]
+    version = f"=={pin.partition('==')[2]}"
+    if re.match(r"[\"']?\s*=\s*[\"']", value):
+        return head + re.sub(r"(=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)
+    changed, count = re.subn(r"(\bversion\s*=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)
+    return head + (changed if count else re.sub(r"\{\s*", f'{{ version = "{version}", ', value, count=1))
 
 
 def _pin_of(text: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Machine, Stack
-from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
@@ -19,14 +18,6 @@ from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cud
 from envdoctor.rules.registry import RULES, run_rule
 
 _INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu\d{2,3}|cpu)")
-# The command that changes a requirement of the project and its lock. Other locks are written from a manifest.
-_ADD = {
-    "uv.lock": "uv add",
-    "poetry.lock": "poetry add",
-    "pdm.lock": "pdm add",
-    "Pipfile.lock": "pipenv install",
-    "pixi.lock": "pixi add --pypi",
-}
 
 
 def audit_sets(sets: Sequence[PackageSet], kind: str, name: str, machine: Machine | None) -> list[Finding]:
@@ -48,10 +39,9 @@ def audit_sets(sets: Sequence[PackageSet], kind: str, name: str, machine: Machin
         )
         findings.append(
             replace(
-                finding,
+                project_remedies(finding, kind, origin=package.origin if package else ""),
                 message=prefix + finding.message,
                 line=package.line if package else 0,
-                remedies=_remedies(finding, kind),
                 evidence=evidence,
             )
         )
@@ -93,18 +83,3 @@ def _resolved(package: LockedPackage, platform: str) -> ResolvedPackage:
         cuda = cuda_name(source.backend) or torch_cuda(package.version, source, platform)
     text = f"{package.name}=={package.version}"
     return ResolvedPackage(package.name, package.version, package.line, text, True, cuda, package.origin)
-
-
-def _remedies(finding: Finding, kind: str) -> tuple[Remedy, ...]:
-    """The remedies as changes of the project: what a command installs beside the lock, the next sync removes."""
-    changed = [[_project_step(step, kind) for step in remedy.steps] for remedy in finding.remedies]
-    return tuple(remedy_of([step for step in steps if step]) for steps in changed if steps and all(steps))
-
-
-def _project_step(step: object, kind: str) -> UserCommand | None:
-    is_plain = isinstance(step, Install) and not (
-        step.backend or step.reinstall or step.from_source or step.variables
-    )
-    if not is_plain or not isinstance(step, Install) or kind not in _ADD:
-        return None
-    return UserCommand(command=f"{_ADD[kind]} {' '.join(map(shlex.quote, step.packages))}")
