@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +17,14 @@ from envdoctor.commands.audit_file import (
     is_environment,
     reject_fix,
 )
-from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_NO, EXIT_OK, BadInput
+from envdoctor.commands.audit_fix import Corrections
+from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_NO, EXIT_OK
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
 from envdoctor.machine.select import select_machine
-from envdoctor.manifests.inputs.recognition import HINT
 from envdoctor.manifests.inputs.records import NothingToAudit
 
 
@@ -64,14 +65,13 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     ]
     machine: MachineOption = ""
     facts: FactOption = ()
-    fix: Annotated[str, Option("--fix", "Solve and write corrected requirements here.", "DIR")] = ""
+    fix: Annotated[str, Option("--fix", "Solve and write corrected files here.", "DIR")] = ""
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
 
 
 def run(request: AuditRequest) -> CommandResult:
     """Audit files and directories."""
-    if request.fix and len(request.targets) > 1:
-        raise BadInput("--fix with several files", expected="--fix with one file", hint=f"{HINT} --fix .")
+    fix = Corrections(Path(request.fix)) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
     audits: list[AuditResult] = []
@@ -80,10 +80,9 @@ def run(request: AuditRequest) -> CommandResult:
     for target in dict.fromkeys(request.targets):
         try:
             if is_folder(target) and not is_environment(Path(target)):
-                reject_fix("a directory", request.fix)
-                directories.append(audit_directory(target, machine))
+                directories.append(audit_directory(target, machine, fix))
             else:
-                audits.append(_audit(target, machine, request.fix))
+                audits.append(_audit(target, machine, fix, is_single=len(set(request.targets)) == 1))
         except NothingToAudit:
             if not request.skip_empty:
                 raise
@@ -102,8 +101,11 @@ def run(request: AuditRequest) -> CommandResult:
     return CommandResult(audits[0] if is_single else result, exit_code)
 
 
-def _audit(target: str, machine: Machine | None, fix: str) -> AuditResult:
+def _audit(target: str, machine: Machine | None, fix: Corrections | None, *, is_single: bool) -> AuditResult:
     if is_folder(target):
-        reject_fix("an environment", fix)
+        if fix:
+            raise reject_fix("an environment", f"envdoctor fix {shlex.quote(target)}")
         return audit_environment(target, machine)
-    return audit_file(target, machine, fix).result
+    root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
+    below = fix.below(root) if fix else None
+    return audit_file(target, machine, below, fix_only_problems=not is_single).result

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.commands.audit_file import AuditResult, FileAudit, UnreadableFile, audit_file, is_environment
+from envdoctor.commands.audit_fix import Corrections
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
@@ -42,16 +43,21 @@ class DirectoryAudit(NamedTuple):
     omitted: tuple[str, ...]
 
 
-def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
-    """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged."""
+def audit_directory(target: str, machine: Machine | None, fix: Corrections | None = None) -> DirectoryAudit:
+    """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged.
+
+    With `fix`, a lock is corrected after its manifest.
+    """
     search = _Search(target)
     paths = list(search.paths())
+    paths = sorted(paths, key=_is_lock) if fix else paths
+    below = fix.below(Path(target)) if fix else None
     audits: list[FileAudit] = []
     skipped: list[str] = []
     unreadable: list[UnreadableFile] = []
     for path in paths:
         try:
-            audits.append(audit_file(path, machine))
+            audits.append(audit_file(path, machine, below, fix_only_problems=True))
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:
@@ -69,6 +75,10 @@ def audit_directory(target: str, machine: Machine | None) -> DirectoryAudit:
         tuple(each.result for each in audits), tuple(skipped), tuple(unreadable), compare_documents(compared),
         tuple(search.omitted),
     )  # fmt: skip
+
+
+def _is_lock(path: str) -> bool:
+    return Path(path).name.lower().endswith((".lock", "-lock.yml", "-lock.yaml")) or "pylock" in Path(path).name
 
 
 class _Search:

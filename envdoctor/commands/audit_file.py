@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from envdoctor.commands.audit_fix import FixedSet, check_folder, fixed_set, solve_audit, write_corrections
+from envdoctor.commands.audit_fix import Corrections, FixedSet, Outcome, fix_commands, problems_of
+from envdoctor.commands.audit_fix_lock import LockedInput, fix_locked
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists
@@ -23,6 +24,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
+from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import Document, NothingToAudit
@@ -43,6 +45,7 @@ class AuditResult(Record, frozen=True, kw_only=True):
     sets: tuple[FixedSet, ...] = ()  # with --fix: the pins of each environment as uv solved them
     written: tuple[str, ...] = ()  # files that --fix wrote
     notes: tuple[str, ...] = ()  # what the written files do not contain
+    commands: tuple[str, ...] = ()  # with --fix: what completes the correction, such as `uv lock`
 
 
 class UnreadableFile(Record, frozen=True):
@@ -58,6 +61,7 @@ class FileAudit(NamedTuple):
     result: AuditResult
     document: Document
     stack: Stack | None
+    audit: GuideAudit | None = None  # of commands
 
 
 def is_environment(path: Path) -> bool:
@@ -76,25 +80,58 @@ def audit_environment(target: str, machine: Machine | None) -> AuditResult:
     return AuditResult(name=target, kind="environment", coverage=coverage, findings=found)
 
 
-def audit_file(target: str, machine: Machine | None, fix: str = "") -> FileAudit:
-    """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged."""
+def audit_file(
+    target: str, machine: Machine | None, fix: Corrections | None = None, *, fix_only_problems: bool = False
+) -> FileAudit:
+    """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
+
+    With `fix_only_problems`, a file without errors and warnings is not solved.
+    """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
     if text.startswith("# profile:"):
-        reject_fix("a lock file", fix)
+        if fix:
+            raise reject_fix("a lock of a profile", "envdoctor lock NAME")
         return _audit_profile_lock(text, target, machine)
     platforms = _platforms(machine)
     document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
-    coverage = coverage_of(document)
-    if document.paths:
-        return _audit_commands(text, target, machine, fix, document)
+    audited = (
+        _audit_commands(text, target, machine, document)
+        if document.paths
+        else _audit_sets(text, target, machine, document)
+    )
+    result = audited.result
+    if fix is None or (fix_only_problems and not problems_of(result.findings)):
+        return audited
+    outcome = _fixed(path, text, audited, machine, fix)
+    fixed = msgspec.structs.replace(
+        result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands
+    )
+    return audited._replace(result=fixed)
+
+
+def _fixed(path: Path, text: str, audited: FileAudit, machine: Machine | None, fix: Corrections) -> Outcome:
+    """Correct a file in the directory of `--fix`."""
+    document = audited.document
+    if audited.audit is None or is_list(document, text):
+        return fix_locked(LockedInput(path, text, document, audited.result.findings), machine, fix)
+
+    def audit_again(corrected: str) -> GuideAudit:
+        files = Files(path.parent, *_platforms(machine))
+        return _audit_document(read_input(corrected, path.name, files), machine)
+
+    return fix_commands(audited.audit, path, text=text, kind=document.kind, audit_again=audit_again, fix=fix)
+
+
+def _audit_sets(text: str, target: str, machine: Machine | None, document: Document) -> FileAudit:
+    """Audit a lock, or a list of installed packages."""
+    coverage, name = coverage_of(document), Path(target).name
     if not coverage.judged:
         raise _undecided(target, text, coverage)
-    reject_fix("a lock file" if document.sets else "a package list", fix)
     if document.stack:
-        findings, stack = audit_stack(document.stack, path.name, machine), document.stack
+        findings, stack = audit_stack(document.stack, name, machine), document.stack
     else:
-        findings, stack = audit_sets(document.sets, document.kind, path.name, machine), None
+        findings, stack = audit_sets(document.sets, document.kind, target, machine), None
     return FileAudit(
         AuditResult(name=target, kind=document.kind, coverage=coverage, findings=tuple(findings)), document, stack
     )
@@ -106,10 +143,9 @@ def _platforms(machine: Machine | None) -> tuple[str, ...]:
     return ({"arm64": "aarch64"}.get(architecture, architecture),) if architecture else PLATFORMS
 
 
-def reject_fix(kind: str, fix: str) -> None:
-    """Raise BadInput for --fix with an input that cannot be written back."""
-    if fix:
-        raise BadInput(f"--fix does not support {kind}", expected="a guide or a requirements file", hint=HINT)
+def reject_fix(kind: str, hint: str) -> BadInput:
+    """The error for --fix with an input that another command corrects."""
+    return BadInput(f"--fix does not support {kind}", expected="a manifest, a lock file or a guide", hint=hint)
 
 
 def _audit_profile_lock(text: str, target: str, machine: Machine | None) -> FileAudit:
@@ -131,36 +167,29 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
     return msgspec.structs.replace(finding, line=number)
 
 
-def _audit_commands(text: str, target: str, machine: Machine | None, fix: str, document: Document) -> FileAudit:
-    path, coverage = Path(target), coverage_of(document)
+def _audit_commands(text: str, target: str, machine: Machine | None, document: Document) -> FileAudit:
+    """Audit the steps of a guide, a script or a manifest."""
+    coverage = coverage_of(document)
     audit = _audit_document(document, machine)
     if not coverage.judged and not audit.findings:
         raise _undecided(target, text, coverage)
-    if fix:
-        check_folder(Path(fix))
-    solved = solve_audit(audit) if fix else ()
-
-    def audit_again(corrected: str) -> GuideAudit:
-        files = Files(path.parent, *_platforms(machine))
-        return _audit_document(read_input(corrected, path.name, files), machine)
-
-    written, notes = (
-        write_corrections(solved, path, Path(fix), guide=text, kind=document.kind, audit_again=audit_again)
-        if fix
-        else ((), ())
-    )
     result = AuditResult(
         name=target,
         kind=document.kind,
         coverage=coverage,
         findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
         steps=audit.steps if document.kind == "guide" else (),
-        requirements=audit.requirements if audit.findings else (),
-        sets=tuple(map(fixed_set, solved)),
-        written=written,
-        notes=notes,
+        requirements=_proposed(audit, document, text),
     )
-    return FileAudit(result, document, audit.environment)
+    return FileAudit(result, document, audit.environment, audit)
+
+
+def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ...]:
+    """The proposed pins, if there are problems; of a list of all packages those that differ from it."""
+    if not problems_of(audit.findings):
+        return ()
+    listed = set(text.split()) if is_list(document, text) else set()
+    return tuple(requirement for requirement in audit.requirements if requirement not in listed)
 
 
 def _audit_document(document: Document, machine: Machine | None) -> GuideAudit:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from envdoctor.core.decoding import write_file
+import msgspec
+
+from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
+from envdoctor.core.records import Finding
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.write_back import write_back
 
 HINT = "envdoctor audit SETUP.md --fix ."
+GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
 
 
 class FixedSet(Record, frozen=True, kw_only=True):
@@ -35,14 +39,89 @@ class FixedSet(Record, frozen=True, kw_only=True):
     note: str  # the conflict, or what was not verified
 
 
-def check_folder(folder: Path) -> None:
-    """Raise BadInput for a directory that does not exist, before anything is solved."""
-    if not is_folder(folder):
-        raise BadInput(
-            f"--fix {folder}: not a directory",
-            expected="a directory to write the corrected files to",
-            hint=f"mkdir -p {shlex.quote(str(folder))}",
-        )
+class Outcome(Record, frozen=True, kw_only=True):
+    """What a correction wrote, what it did not, and the commands that complete it."""
+
+    sets: tuple[FixedSet, ...] = ()
+    written: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    def with_written(self, *paths: Path) -> Outcome:
+        """The outcome with further files."""
+        return msgspec.structs.replace(self, written=(*self.written, *map(str, paths)))
+
+    def with_notes(self, *notes: str) -> Outcome:
+        """The outcome with further notes."""
+        return msgspec.structs.replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
+
+    def with_commands(self, *commands: str) -> Outcome:
+        """The outcome with further commands."""
+        return msgspec.structs.replace(self, commands=tuple(dict.fromkeys([*self.commands, *filter(None, commands)])))
+
+
+class Corrections:
+    """The directory of `--fix`, and the corrected texts of this run: a lock is written from a corrected manifest.
+
+    Files below `root` keep their path relative to it.
+    """
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        if not is_folder(folder):
+            raise BadInput(
+                f"--fix {folder}: not a directory",
+                expected="a directory to write the corrected files to",
+                hint=f"mkdir -p {shlex.quote(str(folder))}",
+            )
+        self.folder = folder
+        self.root = root
+        self.texts: dict[Path, str] = {}
+        self.paths: dict[Path, Path] = {}  # of the corrected files
+
+    def below(self, root: Path) -> Corrections:
+        """The same run for the files below a directory."""
+        other = Corrections(self.folder, root)
+        other.texts, other.paths = self.texts, self.paths
+        return other
+
+    def text_of(self, path: Path) -> str:
+        """The text of a file, as this run corrected it."""
+        return self.texts.get(path.resolve()) or read_text(path, expected="a manifest", hint=HINT)
+
+    def folder_of(self, source: Path) -> Path:
+        """The directory for the corrections of a file."""
+        if self.root is None:
+            return self.folder
+        return self.folder / source.parent.relative_to(self.root)
+
+    def write(self, source: Path, text: str) -> Path:
+        """Write the corrected text of a file: a guide as a patch, and any other file under its own name."""
+        original = read_text(source, expected="a manifest", hint=HINT)
+        self.texts[source.resolve()] = text
+        folder = self.folder_of(source)
+        if source.suffix.lower() in GUIDES:
+            name = source.name
+            lines = difflib.unified_diff(
+                original.splitlines(keepends=True), text.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            )
+            path = folder / f"{name}.patch"
+            self.write_file(path, "".join(line if line.endswith("\n") else f"{line}\n" for line in lines))
+            return path
+        path = _next_to(folder / source.name, source, "fixed")
+        self.paths[source.resolve()] = path
+        self.write_file(path, text)
+        return path
+
+    def write_file(self, path: Path, text: str) -> None:
+        """Write a file in the directory of `--fix`."""
+        if not is_folder(path.parent):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadInput(
+                    f"cannot create {path.parent}: {error.strerror}", expected="a writable directory", hint=HINT
+                ) from error
+        write_file(path, text, hint=HINT)
 
 
 def solve_audit(audit: GuideAudit) -> tuple[SolvedSet, ...]:
@@ -67,50 +146,55 @@ def fixed_set(solved: SolvedSet) -> FixedSet:
     )
 
 
-def write_corrections(
-    solved: tuple[SolvedSet, ...],
+def fix_commands(
+    audit: GuideAudit,
     source: Path,
-    folder: Path,
     *,
-    guide: str,
+    text: str,
     kind: str,
     audit_again: Callable[[str], GuideAudit],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write what uv solved. Returns the paths of the files, and notes on what they do not contain.
+    fix: Corrections,
+) -> Outcome:
+    """Solve the sets of a guide or a manifest, and write what uv solved.
 
-    A guide becomes a patch; other files are written as they are, with other versions. The corrected text is written
-    only if it has fewer problems, and never for a text without problems.
+    The corrected text is written only if it has fewer problems, and never for a text without problems.
     """
+    solved = solve_audit(audit)
+    outcome = Outcome(sets=tuple(map(fixed_set, solved)))
     usable = [each for each in solved if each.state != "conflict"]
-    written: list[str] = []
-    notes: list[str] = []
     for number, each in enumerate(usable):
         stem = f"{source.stem}{f'.{number + 1}' if number else ''}"
-        path = folder / f"{stem}.requirements.txt"
-        write_file(path, requirements_text(each), hint=HINT)
-        written.append(str(path))
+        path = fix.folder_of(source) / f"{stem}.requirements.txt"
+        fix.write_file(path, requirements_text(each))
+        outcome = outcome.with_written(path)
+        if each.options:
+            outcome = outcome.with_commands(f"uv pip install {' '.join(each.options)} -r {shlex.quote(str(path))}")
         if each.corrected.profile_toml and not number:
             is_taken = f"{stem}.toml" == source.name
-            profile = folder / f"{stem}{'.profile' if is_taken else ''}.toml"
-            write_file(profile, each.corrected.profile_toml, hint=HINT)
-            written.append(str(profile))
+            profile = path.with_name(f"{stem}{'.profile' if is_taken else ''}.toml")
+            fix.write_file(profile, each.corrected.profile_toml)
+            outcome = outcome.with_written(profile)
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    corrected = write_back(guide, sets, kind)
-    problems = _problems(audit_again(guide))
+    corrected = write_back(text, sets, kind)
+    problems = problems_of(audit.findings)
     if not problems and len(usable) == len(solved):
-        notes.append(f"nothing to correct in {source.name}: it has no errors or warnings")
-    elif problems and corrected.text != guide:
-        if _problems(audit_again(corrected.text)) < problems:
-            path = _write_text(source, guide, corrected.text, folder)
-            written.append(str(path))
-            notes += [f"{pin} has no place in {source.name}: add it" for pin in corrected.missing]
-        else:
-            notes.append(f"{source.name} was not corrected: other versions alone do not solve its problems")
-    return tuple(written), tuple(notes)
+        return outcome.with_notes(f"nothing to correct in {source.name}: it has no errors or warnings")
+    name = source.name
+    if not problems or not usable:
+        return outcome
+    if corrected.text == text:
+        return outcome.with_notes(f"{name} was not corrected: it has the versions that uv solved")
+    remaining = problems_of(audit_again(corrected.text).findings)
+    if remaining >= problems:
+        return outcome.with_notes(f"{name} was not corrected: other versions alone do not solve its problems")
+    outcome = outcome.with_written(fix.write(source, corrected.text))
+    outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
+    return outcome.with_notes(f"{remaining} of {problems} problems remain in it") if remaining else outcome
 
 
-def _problems(audit: GuideAudit) -> int:
-    return sum(1 for finding in audit.findings if finding.status in ("error", "warning"))
+def problems_of(findings: Sequence[Finding]) -> int:
+    """The number of errors and warnings."""
+    return sum(1 for finding in findings if finding.status in ("error", "warning"))
 
 
 def requirements_text(solved: SolvedSet) -> str:
@@ -133,21 +217,6 @@ def _verdict(solved: SolvedSet) -> str:
     if solved.state != "solved":
         return "not solved"
     return f"solved by uv on {date.today().isoformat()}, {solved.packages} packages"
-
-
-def _write_text(source: Path, text: str, corrected: str, folder: Path) -> Path:
-    """Write a guide as a patch, and any other file under its own name."""
-    if source.suffix.lower() in (".md", ".markdown", ".mdx", ".rst", ".qmd"):
-        name = source.name
-        lines = difflib.unified_diff(
-            text.splitlines(keepends=True), corrected.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-        )
-        path = folder / f"{name}.patch"
-        write_file(path, "".join(line if line.endswith("\n") else f"{line}\n" for line in lines), hint=HINT)
-        return path
-    path = _next_to(folder / source.name, source, "fixed")
-    write_file(path, corrected, hint=HINT)
-    return path
 
 
 def _next_to(path: Path, source: Path, word: str) -> Path:

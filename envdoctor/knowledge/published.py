@@ -97,6 +97,12 @@ def releases_in_range(package: str, specifier: str, last_day: str = "9") -> tupl
     return tuple(row for row in rows if prereleases or not is_prerelease(row.version))
 
 
+def is_newer_than_table(package: str, version: str) -> bool:
+    """Whether a version is newer than all releases of the table, which may be older than it."""
+    finals = [row.version for row in published_releases(package) if not is_prerelease(row.version)]
+    return bool(finals) and bool(version) and satisfies(version, f">{finals[0]}") is True
+
+
 def nearest_release(package: str, version: str) -> PublishedRelease | None:
     """The release with the longest common prefix, preferably not newer than `version`; None without releases."""
 
@@ -118,10 +124,13 @@ def nearest_release(package: str, version: str) -> PublishedRelease | None:
 
 
 def usable_release(package: str, version: str) -> PublishedRelease | None:
-    """The release of this version. For a yanked one the next one, for one that does not exist the nearest one."""
+    """The release of this version. For a yanked one the next one, for one that does not exist the nearest one.
+
+    None for a version that is newer than the table.
+    """
     release = find_release(package, version)
     if release is None:
-        return nearest_release(package, version)
+        return None if is_newer_than_table(package, version) else nearest_release(package, version)
     if not release.yanked:
         return release
     newer = (each for each in reversed(published_releases(package)) if satisfies(each.version, f">{version}"))

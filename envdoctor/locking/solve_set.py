@@ -155,7 +155,7 @@ class _Solver:
         self, requirements: Sequence[str], backend: str, *, dated: bool, preferences: Sequence[str] = ()
     ) -> tuple[_Attempt, str]:
         """One attempt, and what it does not verify. `preferences` are pins that uv keeps where it can."""
-        self.preferences = tuple(preferences)
+        self.preferences = (*self.corrected.preferences, *preferences)
         day = self.corrected.exclude_newer if dated else ""
         note = ""
         if backend and not self.index_is_unreachable:

@@ -87,6 +87,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     contained: dict[str, str] = {}  # versions of packages in the image, such as NVIDIA's torch
     requirements: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()  # the same requirements, with the ranges of the guide
+    preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
     places: tuple[Place, ...] = ()  # the requirements of the environment in the text
     required_by: dict[str, str] = {}  # packages that the text does not name, and those that require them

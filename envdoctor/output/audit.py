@@ -25,7 +25,8 @@ def render_audit(result: AuditResult) -> list[Part]:
         parts.append(Text("\nProposed requirements (--fix solves them with uv and writes them)", style="title"))
         parts += [indent(Text(requirement)) for requirement in result.requirements]
     parts += [Text.assemble(("✓ ", "ok"), f"wrote {path}") for path in result.written]
-    return [*parts, *(Text.assemble(("! ", "warning"), note) for note in result.notes)]
+    parts += [Text.assemble(("! ", "warning"), note) for note in result.notes]
+    return [*parts, *(Text(f"$ {command}", style="command", wrap=False) for command in result.commands)]
 
 
 def _mark(result: AuditResult, indentation: str = "") -> tuple[str, str]:
@@ -57,8 +58,6 @@ def _render_set(solved: FixedSet) -> list[Part]:
     parts = [Text(f"\n{title}Requirements {verdict}", style="title")]
     parts += [indent(Text(requirement)) for requirement in solved.requirements]
     parts += [indent(Text(f"without {each.name}: {each.reason}")) for each in solved.dropped]
-    if solved.options:
-        parts.append(indent(Text(f"Install them with uv pip install {' '.join(solved.options)}")))
     if solved.image:
         parts.append(indent(Text(f"The packages of {solved.image} remain.")))
     return [*parts, indent(Text.assemble(("! ", "warning"), solved.note))] if solved.note else parts

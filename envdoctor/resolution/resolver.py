@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from envdoctor.knowledge.published import PublishedRelease, published_releases, releases_in_range
+from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table, published_releases, releases_in_range
 from envdoctor.knowledge.releases import (
     Requirement,
     optional_specifier,
@@ -227,7 +227,8 @@ class Resolver:
         pin = next((pin for pin in pins if pin), "")
         if pin and not published_releases(name):
             return reason.package(name, pin)
-        if pin and ("+" in pin or "dev" in pin) and _accepts(pin, specifiers):
+        is_unlisted = "+" in pin or "dev" in pin or is_newer_than_table(name, pin)
+        if pin and is_unlisted and _accepts(pin, specifiers):
             return reason.package(name, pin)
         return None
 

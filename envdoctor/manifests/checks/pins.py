@@ -91,6 +91,8 @@ def _missing_release(
     is_older = bool(version and satisfies(version, f"<{releases[-1].version}"))
     is_outside_table = is_older or (is_newer and context.trace.today > date_read(name))
     nearest = (nearest_release(name, version) if version else None) or newest
+    if is_newer and is_outside_table:
+        return _unlisted_release(context, requirement, line, newest)
     table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"
     return Problem(
         "unknown" if is_outside_table else "error",
@@ -101,6 +103,21 @@ def _missing_release(
         install_step(f"{name}=={nearest.version}"),
         line=line,
         cause="torch-companion-mismatch" if name in COMPANIONS else "",
+    )
+
+
+def _unlisted_release(
+    context: GuideContext, requirement: InstallRequirement, line: int, newest: PublishedRelease
+) -> Problem:
+    """A version that is newer than the table."""
+    name = requirement.name
+    table = f"newest {newest.version} of {newest.date}"
+    return Problem(
+        "unknown",
+        f"{requirement.text} is newer than the built-in tables ({table}): its wheels were not checked",
+        (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
+        "",
+        line=line,
     )
 
 

@@ -20,8 +20,9 @@ from envdoctor.rules.registry import RULES, run_rule
 _INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu\d{2,3}|cpu)")
 
 
-def audit_sets(sets: Sequence[PackageSet], kind: str, name: str, machine: Machine | None) -> list[Finding]:
+def audit_sets(sets: Sequence[PackageSet], kind: str, path: str, machine: Machine | None) -> list[Finding]:
     """The problems of all sets, each once. One of some sets names its target."""
+    name = path.rpartition("/")[2]
     found: dict[tuple[str, str], tuple[Finding, list[PackageSet]]] = {}
     for each in sets:
         for finding in _audit_set(each, machine):
@@ -39,7 +40,7 @@ def audit_sets(sets: Sequence[PackageSet], kind: str, name: str, machine: Machin
         )
         findings.append(
             replace(
-                project_remedies(finding, kind, origin=package.origin if package else ""),
+                project_remedies(finding, kind, name=path, origin=package.origin if package else ""),
                 message=prefix + finding.message,
                 line=package.line if package else 0,
                 evidence=evidence,

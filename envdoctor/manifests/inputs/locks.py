@@ -10,7 +10,7 @@ from typing import Any
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
+from envdoctor.manifests.inputs.records import OTHER, LockedPackage, PackageSet
 from envdoctor.manifests.pyproject import items, rows, table
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
@@ -123,7 +123,8 @@ class UvLock:
     def _package(self, row: dict[str, Any]) -> LockedPackage:
         name, version = normalize_name(str(row["name"])), str(row["version"])
         index = str(table(row, "source").get("registry") or table(row, "source").get("url") or "")
-        return LockedPackage(name, version, self.lines.get((name, version), 0), index)
+        origin = "PyPI" if "registry" in table(row, "source") else OTHER
+        return LockedPackage(name, version, self.lines.get((name, version), 0), index, origin=origin)
 
 
 def _extra_marker(match: re.Match[str], variant: str) -> str:
@@ -211,7 +212,9 @@ def pylock_sets(data: dict[str, Any], text: str, platform: str) -> tuple[Package
             applies = package.marker is None or package.marker.evaluate(context, context="lock_file")
             if applies and package.version is not None:
                 name, version = str(package.name), str(package.version)
-                yield LockedPackage(name, version, numbers.get((name, version), 0), package.index or "")
+                origin = OTHER if package.vcs or package.directory or package.archive else "PyPI"
+                line = numbers.get((name, version), 0)
+                yield LockedPackage(name, version, line, package.index or "", origin=origin)
 
     return distinct_sets(PackageSet(platform, python, _unambiguous(packages(python))) for python in pythons)
 
@@ -228,7 +231,8 @@ def _without_extras(marker: str) -> str:
 
 def _locked(row: dict[str, Any], numbers: dict[tuple[str, str], int], index: str) -> LockedPackage:
     name, version = normalize_name(str(row.get("name", ""))), str(row.get("version", ""))
-    return LockedPackage(name, version, numbers.get((name, version), 0), index)
+    is_other = {"git", "path", "url"} & row.keys() or str(table(row, "source").get("type") or "legacy") != "legacy"
+    return LockedPackage(name, version, numbers.get((name, version), 0), index, origin=OTHER if is_other else "PyPI")
 
 
 def _unambiguous(packages: Iterator[LockedPackage]) -> tuple[LockedPackage, ...]:

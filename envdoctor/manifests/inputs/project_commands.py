@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -23,19 +24,33 @@ class Tool(NamedTuple):
     add: str
     remove: str
     index_option: str = ""  # adds the PyTorch index; empty if the tool has none
+    folder_option: str = ""  # selects the project of another directory
+    folder_variable: str = ""  # the same as a variable: the path of the manifest
+
+    def at(self, path: Path) -> Tool:
+        """The tool for the project of a manifest or a lock."""
+        folder = path.parent
+        if str(folder) == ".":
+            return self
+        if self.folder_variable:
+            prefix = f"{self.folder_variable}={shlex.quote(str(folder / 'Pipfile'))} "
+            return self._replace(add=prefix + self.add, remove=prefix + self.remove)
+        is_pixi = self.folder_option == "--manifest-path"
+        project = folder / (path.name if path.name == "pyproject.toml" else "pixi.toml") if is_pixi else folder
+        option = f" {self.folder_option} {shlex.quote(str(project))}"
+        return self._replace(add=self.add + option, remove=self.remove + option)
 
 
-_UV = Tool("uv add", "uv remove", "--index pytorch-{0}=" + TORCH_INDEX)
-_PIXI_CONDA = Tool("pixi add", "pixi remove")
+_UV = Tool("uv add", "uv remove", "--index pytorch-{0}=" + TORCH_INDEX, "--project")
+_POETRY = Tool("poetry add", "poetry remove", folder_option="--directory")
+_PDM = Tool("pdm add", "pdm remove", folder_option="--project")
+_PIPENV = Tool("pipenv install", "pipenv uninstall", folder_variable="PIPENV_PIPFILE")
+_PIXI = Tool("pixi add --pypi", "pixi remove --pypi", folder_option="--manifest-path")
+_PIXI_CONDA = Tool("pixi add", "pixi remove", folder_option="--manifest-path")
 _TOOLS = {
-    "uv.lock": _UV,
-    "poetry.lock": Tool("poetry add", "poetry remove"),
-    "pdm.lock": Tool("pdm add", "pdm remove"),
-    "Pipfile.lock": Tool("pipenv install", "pipenv uninstall"),
-    "pixi.lock": Tool("pixi add --pypi", "pixi remove --pypi"),
-    "Pipfile": Tool("pipenv install", "pipenv uninstall"),
-    "pixi": Tool("pixi add --pypi", "pixi remove --pypi"),
-}
+    "uv.lock": _UV, "poetry.lock": _POETRY, "pdm.lock": _PDM, "Pipfile.lock": _PIPENV, "pixi.lock": _PIXI,
+    "Pipfile": _PIPENV, "pixi": _PIXI,
+}  # fmt: skip
 # Locks that are written from another file, lists, and conda's files: no command of a tool changes them.
 _WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda", "setup.cfg"})
 
@@ -43,14 +58,14 @@ _WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda
 def tool_of_pyproject(text: str) -> Tool:
     """The tool that a pyproject.toml is for."""
     if re.search(r"^\[tool\.poetry(?:\.dependencies)?\]", text, re.MULTILINE):
-        return _TOOLS["poetry.lock"]
-    return _TOOLS["pdm.lock"] if re.search(r"^\[tool\.pdm[.\]]", text, re.MULTILINE) else _UV
+        return _POETRY
+    return _PDM if re.search(r"^\[tool\.pdm[.\]]", text, re.MULTILINE) else _UV
 
 
 def project_remedies(finding: Finding, kind: str, text: str = "", name: str = "", origin: str = "") -> Finding:
     """The finding with remedies that change the project. Formats without a tool of their own keep theirs.
 
-    `origin` is "conda" if a lock has the package from a channel of conda.
+    `name` is the path of the file. `origin` is "conda" if a lock has the package from a channel of conda.
     """
     if kind == "conda" and (remedies := _edits(finding, text, name)):
         return replace(finding, remedies=remedies)
@@ -60,9 +75,14 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     if tool is None:
         return finding
     header, place = _place(text, finding.line) if kind in ("pyproject", "pixi") else ("", "")
-    if "pixi" in tool.add and (origin == "conda" or re.search(r"(?<!pypi-)dependencies$", header)):
+    if tool is _PIXI and (origin == "conda" or re.search(r"(?<!pypi-)dependencies$", header)):
         tool = _PIXI_CONDA
-    return replace(finding, remedies=_converted(finding.remedies, lambda step: _tool_step(step, tool, place)))
+    is_uv, tool = tool is _UV, tool.at(Path(name))
+
+    def convert(step: Step) -> Step | None:
+        return None if _is_uv(step) and not is_uv else _tool_step(step, tool, place)
+
+    return replace(finding, remedies=_converted(finding.remedies, convert))
 
 
 def _converted(remedies: Sequence[Remedy], convert: Callable[[Step], Step | None]) -> tuple[Remedy, ...]:
@@ -84,7 +104,7 @@ def _tool_step(step: Step, tool: Tool, place: str) -> Step | None:
     if isinstance(step, Uninstall):
         return UserCommand(command=" ".join([tool.remove, *place.split(), *map(shlex.quote, step.packages)]))
     if not isinstance(step, Install):
-        return None if _is_uv(step) and tool is not _UV else step
+        return step
     if step.reinstall or step.from_source or step.variables or (step.backend and not tool.index_option):
         return None
     is_build = step.backend and step.backend != "auto"

@@ -13,8 +13,14 @@ class NothingToAudit(BadInput):
     """An input without content that decides anything, for which "no problems found" would be misleading."""
 
 
+OTHER = "other"  # origin: a repository, a URL or a directory, whose releases no index has
+
+
 class LockedPackage(NamedTuple):
-    """A package of a lock file. `source` is its URL or its index and `cuda` the version of its build, if stated."""
+    """A package of a lock file. `source` is its URL or its index and `cuda` the version of its build, if stated.
+
+    `origin` is PyPI for every index, conda for a channel, or OTHER.
+    """
 
     name: str
     version: str
