@@ -198,7 +198,7 @@ def _audit_document(document: Document, machine: Machine | None) -> GuideAudit:
 
 def _undecided(target: str, text: str, coverage: Coverage) -> NothingToAudit:
     """The error for a target in which nothing decides whether it works."""
-    if not coverage.packages and not coverage.steps:
+    if not coverage.packages and not coverage.steps and not coverage.unread:
         return _empty_target("requirement or install step", target, text)
     read = f"{coverage.packages} packages and {coverage.steps} steps were read"
     unread = f"; not read: {', '.join(coverage.unread[:3])}" if coverage.unread else ""

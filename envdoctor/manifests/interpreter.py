@@ -34,6 +34,7 @@ _CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "
 _COMPANIONS = ("torchvision", "torchaudio")
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
 _MAX_SUPERSEDED = 4
+_CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 
 
 class InstallStep(NamedTuple):
@@ -330,7 +331,9 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
     torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
     for requirement in action.requirements:
         name = _CONDA_NAMES.get(requirement.name, requirement.name)
-        limit = "<=2.5.1" if name == "torch" and "pytorch" in action.channels else ""
+        if name in _COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
+            continue  # conda selects the release for its torch
+        limit = _last_conda_torch(names) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)
         releases = releases_in_range(name, specifier, exclude_newer)
         version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
@@ -346,6 +349,11 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
                 specifier=requirement.specifier,
             )
     return packages
+
+
+def _last_conda_torch(names: set[str]) -> str:
+    """The last torch in the channel pytorch. Those from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit."""
+    return "<1.13" if "cudatoolkit" in names else "<=2.5.1"
 
 
 def _package_at_url(requirement: InstallRequirement) -> ResolvedPackage:

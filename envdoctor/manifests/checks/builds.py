@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
+from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
@@ -44,7 +45,16 @@ def _possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
             if name in _BUILT_WITH_TORCH or (requirement.url and name == "vllm"):
                 yield install, requirement._replace(name=name), line
             elif requirement.url in (".", "./") and install.action.no_build_isolation:
-                yield install, requirement, line
+                cloned = _cloned_project(context, install)
+                if cloned in _BUILT_WITH_TORCH or "setup.py" not in install.action.command:
+                    yield install, requirement, line
+
+
+def _cloned_project(context: GuideContext, install: InstallStep) -> str:
+    """The project that a step builds in the directory of the last clone; empty if none is known."""
+    urls = [clone.url for clone in context.actions(Clone) if clone.url and clone.line <= install.action.line]
+    name = urls[-1].rstrip("/").rpartition("/")[2].removesuffix(".git") if urls else ""
+    return _REPOSITORY_NAMES.get(name, name)
 
 
 def _torch(install: InstallStep) -> ResolvedPackage | None:
@@ -99,6 +109,8 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
     for install, requirement, line in _possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
+        if requirement.url in (".", "./") and _cloned_project(context, install) not in _BUILT_WITH_TORCH:
+            missing = [name for name in missing if name in ("torch", "setuptools", "wheel")]  # of any extension
         if _has_wheel(context, install, requirement):  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):

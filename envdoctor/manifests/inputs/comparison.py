@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -19,6 +19,11 @@ _COMPARED = (
     "flash-attn", "bitsandbytes", "deepspeed", "verl", "unsloth", "xformers", "numpy",
 )  # fmt: skip
 
+# Kinds of files that make their directory a project. Dockerfiles and scripts belong to the project above them.
+_OF_PROJECTS = frozenset({
+    "requirements", "pyproject", "setup.cfg", "conda", "pixi", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock",
+    "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
+})  # fmt: skip
 _NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
 
 
@@ -40,9 +45,29 @@ class _Statement(NamedTuple):
 
 
 def compare_documents(documents: Sequence[NamedDocument]) -> tuple[Finding, ...]:
-    """The packages that two files of a directory name in versions that exclude each other."""
-    findings = [finding for each in DIRECTORY_RULES.values() for finding in run_rule(each, documents)]
+    """The packages that two files of a project name in versions that exclude each other."""
+    projects: dict[str, list[NamedDocument]] = {}
+    folders = {_folder(each) for each in documents if each.document.kind in _OF_PROJECTS}
+    for each in documents:
+        projects.setdefault(_project(_folder(each), folders), []).append(each)
+    findings = [
+        finding
+        for each in DIRECTORY_RULES.values()
+        for files in projects.values()
+        for finding in run_rule(each, files)
+    ]
     return tuple({finding.message: finding for finding in findings}.values())
+
+
+def _folder(named: NamedDocument) -> str:
+    return named.name.rpartition("/")[0]
+
+
+def _project(folder: str, projects: Collection[str]) -> str:
+    """The nearest directory with a manifest or a lock: a directory below with its own is another project."""
+    while folder and folder not in projects:
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
 @rule(
@@ -58,7 +83,7 @@ def files_contradict_each_other(documents: Sequence[NamedDocument]) -> Iterator[
     The lock of a project and its Dockerfile then create different environments, and the tests run with another stack
     than the training. Two different pins are a warning. A pin outside the range of another file is an error. The rule
     compares the packages that decide whether a stack works, such as torch, vllm and transformers. It does not compare
-    guides, notebooks, workflows, and files with several environments.
+    guides, notebooks, workflows, files with several environments, and a directory below with manifests of its own.
 
     Use one version of the package in both files.
     """

@@ -89,6 +89,15 @@ def conda_package(url: str, line: int) -> LockedPackage | None:
     return LockedPackage(_NAMES.get(name, name), version, line, url, cuda, "conda")
 
 
+def other_platforms(data: dict[str, Any]) -> tuple[str, ...]:
+    """What a lock of conda-lock or pixi without packages for Linux on x86_64 or aarch64 is for."""
+    named = {str(row.get("platform") or "") for row in rows(data.get("package"))}
+    environments = table(data, "environments")
+    named |= {platform for each in environments for platform in table(table(environments, each), "packages")}
+    others = ", ".join(sorted(named - {""}))
+    return (f"packages for {others}",) if others and not named & _PLATFORMS.keys() else ()
+
+
 def _package_set(platform: str, packages: Iterable[LockedPackage], label: str = "") -> PackageSet:
     unique = {package.name: package for package in packages}
     python = unique["python"].version if "python" in unique else ""

@@ -17,6 +17,7 @@ from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda
 from envdoctor.rules.registry import RULES, run_rule
 
+_ABOUT_MISSING_TORCH = frozenset({"PY001", "PY003"})
 _INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu\d{2,3}|cpu)")
 
 
@@ -61,7 +62,10 @@ def _line(packages: PackageSet, name: str) -> int:
 
 def _audit_set(packages: PackageSet, machine: Machine | None) -> list[Finding]:
     target = machine or build_machine(GuideTrace(packages.platform, "", "", (), ()))
-    return _evaluate(stack_of_set(packages), target)
+    has_torch = any(package.name == "torch" for package in packages.packages)
+    findings = _evaluate(stack_of_set(packages), target)
+    # A lock is complete: a project without torch needs none, and no Python for it.
+    return [finding for finding in findings if has_torch or finding.id not in _ABOUT_MISSING_TORCH]
 
 
 def _evaluate(stack: Stack, machine: Machine) -> list[Finding]:

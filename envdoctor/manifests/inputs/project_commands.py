@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
 
-TORCH_INDEX = "https://download.pytorch.org/whl/{}"
+TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
 _SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
 _KEY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[")
 
@@ -41,7 +41,7 @@ class Tool(NamedTuple):
         return self._replace(add=self.add + option, remove=self.remove + option)
 
 
-_UV = Tool("uv add", "uv remove", "--index pytorch-{0}=" + TORCH_INDEX, "--project")
+_UV = Tool("uv add", "uv remove", TORCH_INDEX, "--project")
 _POETRY = Tool("poetry add", "poetry remove", folder_option="--directory")
 _PDM = Tool("pdm add", "pdm remove", folder_option="--project")
 _PIPENV = Tool("pipenv install", "pipenv uninstall", folder_variable="PIPENV_PIPFILE")

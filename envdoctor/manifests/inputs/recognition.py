@@ -175,9 +175,11 @@ def _read_yaml(text: str, name: str, files: Files) -> Document:
             return manifests.read_conda_environment(text, name, files)
         raise BadInput(f"{name} is not a YAML mapping", expected=EXPECTED, hint=HINT)
     if "environments" in data and "packages" in data:
-        return Document("pixi.lock", sets=conda_locks.pixi_sets(data, text))
+        return Document("pixi.lock", sets=conda_locks.pixi_sets(data, text), unread=conda_locks.other_platforms(data))
     if "metadata" in data and rows(data.get("package")):
-        return Document("conda-lock", sets=conda_locks.conda_lock_sets(data, text))
+        return Document(
+            "conda-lock", sets=conda_locks.conda_lock_sets(data, text), unread=conda_locks.other_platforms(data)
+        )
     if "jobs" in data or "steps" in table(data, "runs"):
         return workflows.read_workflow(text, name, files)
     if isinstance(data.get("dependencies"), list):
