@@ -184,7 +184,10 @@ def fix_commands(
         return outcome
     if corrected.text == text:
         return outcome.with_notes(f"{name} was not corrected: it has the versions that uv solved")
-    remaining = problems_of(audit_again(corrected.text).findings)
+    try:
+        remaining = problems_of(audit_again(corrected.text).findings)
+    except BadInput as error:
+        return outcome.with_notes(f"{name} was not corrected: the set has no place in it ({error.message})")
     if remaining >= problems:
         return outcome.with_notes(f"{name} was not corrected: other versions alone do not solve its problems")
     outcome = outcome.with_written(fix.write(source, corrected.text))

@@ -80,12 +80,13 @@ class _Writer:
         if (place.line, place.name) in self.edited:
             return True
         line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
+        if entry := _with_entry(line, place.name, pin):
+            self.lines[place.line - 1] = line if _pin_of(place.text) == pin else entry
+            self.edited.add((place.line, place.name))
+            return True
         found = _find(line, place.text)
         if not found:
-            entry = line if _pin_of(place.text) == pin else _with_entry(line, place.name, pin)
-            self.lines[place.line - 1] = entry or line
-            self.edited |= {(place.line, place.name)} if entry else set()
-            return bool(entry)
+            return False
         self.edited.add((place.line, place.name))
         written = place.text
         if _pin_of(written) != pin:
