@@ -19,7 +19,7 @@ from envdoctor.core.records import Finding
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
-from envdoctor.manifests.write_back import write_back
+from envdoctor.manifests.write_back import MANIFESTS, write_back
 
 HINT = "envdoctor audit SETUP.md --fix ."
 GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
@@ -167,7 +167,7 @@ def fix_commands(
         path = fix.folder_of(source) / f"{stem}.requirements.txt"
         fix.write_file(path, requirements_text(each))
         outcome = outcome.with_written(path)
-        if each.options:
+        if each.options and kind not in MANIFESTS | {"Dockerfile", "Apptainer"}:  # those have the index in the file
             outcome = outcome.with_commands(f"uv pip install {' '.join(each.options)} -r {shlex.quote(str(path))}")
         if each.corrected.profile_toml and not number:
             is_taken = f"{stem}.toml" == source.name

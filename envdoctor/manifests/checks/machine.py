@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import either, steps
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
@@ -125,17 +126,38 @@ def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Prob
         if torch and required and dotted_numbers(driver) < required[: len(dotted_numbers(driver))]:
             line = line_of(context, torch.line, torch.reason)
             minimum = ".".join(f"{part:02}" for part in required)
+            # vLLM's own libraries are for the CUDA version of torch on PyPI.
+            has_vllm = "vllm" in environment.state.packages
+            backend = "" if has_vllm else _fitting_backend(context, public_part(torch.version), cuda)
+            alternative = f"the build {backend}" if backend else f"a torch for CUDA {major_minor(cuda)[0] - 1}"
+            whose = "the guide states" if _is_stated(context) else "the machine has"
             yield Problem(
                 "error",
-                f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; the guide states {driver}",
-                (
-                    guide_evidence(context, "driver", driver, context.guide.stated_machine.driver_line),
-                    table_evidence(f"CUDA {cuda}", minimum, COMPATIBILITY),
-                ),
-                f"Upgrade the driver to {minimum} or newer, or use a build for CUDA {major_minor(cuda)[0] - 1}.",
+                f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; {whose} {driver}",
+                (_driver_evidence(context), table_evidence(f"CUDA {cuda}", minimum, COMPATIBILITY)),
+                f"Upgrade the driver to {minimum} or newer, or use {alternative}.",
+                install_step(f"torch=={public_part(torch.version)}", backend=backend) if backend else (),
                 line=line,
             )
         yield from _check_ptx(context, environment.state.packages.get("vllm"), driver)
+
+
+def _is_stated(context: GuideContext) -> bool:
+    """Whether the driver is that of the guide, not of the machine that the audit is for."""
+    return context.trace.driver == context.guide.stated_machine.driver
+
+
+def _driver_evidence(context: GuideContext) -> Evidence:
+    driver = context.trace.driver
+    if not _is_stated(context):
+        return Evidence("driver", driver, "the machine of the audit")
+    return guide_evidence(context, "driver", driver, context.guide.stated_machine.driver_line)
+
+
+def _fitting_backend(context: GuideContext, version: str, cuda: str) -> str:
+    """The build of a release of torch that the driver runs; empty without one."""
+    fitting = context.build.fitting_cuda(version, cuda)
+    return f"cu{fitting.replace('.', '')}" if fitting not in ("", cuda) else ""
 
 
 def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str) -> Iterator[Problem]:
@@ -149,7 +171,7 @@ def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str)
         "warning",
         f"vLLM {vllm.version} contains PTX of CUDA {cuda} for FlashAttention 2; driver {driver} is too old for it",
         (
-            guide_evidence(context, "driver", driver, context.guide.stated_machine.driver_line),
+            _driver_evidence(context),
             table_evidence(
                 f"vLLM {vllm.version}",
                 f"PTX of CUDA {cuda}",

@@ -109,7 +109,8 @@ def _read_pixi(data: dict[str, Any], text: str, name: str, common: tuple[Install
             tables = [table(features, each) if each != "default" else data for each in names]
             conda = [row for each in tables for row in _pixi_requirements(each, "dependencies", platform, text)]
             pypi = [row for each in tables for row in _pixi_requirements(each, "pypi-dependencies", platform, text)]
-            actions = _pixi_actions(name, conda, [*common, *pypi], channels)
+            indexes = tuple(dict.fromkeys(url for each in [data, *tables] for url in _pixi_indexes(each)))
+            actions = _pixi_actions(name, conda, [*common, *pypi], channels, indexes)
             label = ", ".join(
                 part for part in (environment * (len(environments) > 1), platform * (len(platforms) > 1)) if part
             )
@@ -147,15 +148,28 @@ def _pixi_requirements(feature: dict[str, Any], key: str, platform: str, text: s
             )
 
 
+def _pixi_indexes(feature: dict[str, Any]) -> Iterator[str]:
+    """The indexes of a feature besides PyPI, and those of its packages."""
+    options = table(feature, "pypi-options")
+    yield from (str(url) for url in items(options.get("extra-index-urls")))
+    for row in table(feature, "pypi-dependencies").values():
+        if isinstance(row, dict) and "index" in row:
+            yield str(row["index"])
+
+
 def _pixi_actions(
-    name: str, conda: list[InstallRequirement], pypi: list[InstallRequirement], channels: tuple[str, ...]
+    name: str,
+    conda: list[InstallRequirement],
+    pypi: list[InstallRequirement],
+    channels: tuple[str, ...],
+    indexes: tuple[str, ...],
 ) -> list[Action]:
     python = next((each for each in conda if each.name == "python"), None)
     version = exact_python(python.specifier) if python else ""
     packages = tuple(each for each in conda if each.name not in ("python", "pip"))
     actions: list[Action] = [SelectEnvironment(1, "", "conda", "default", version, seeded=True)]
     actions += [Install(1, name, "conda", packages, channels=channels)] if packages else []
-    actions += [Install(1, name, "uv", tuple(pypi))] if pypi else []
+    actions += [Install(1, name, "uv", tuple(pypi), extra_indexes=indexes)] if pypi else []
     return actions if packages or pypi else []
 
 
