@@ -61,9 +61,11 @@ def _findings(data: Any) -> Iterator[str]:
 
 
 def _finding(finding: Finding, location: str = "") -> str:
+    from envdoctor.output.sarif import rules_of_audit
     from envdoctor.rules import RULES
 
-    rule = RULES.get(finding.id)
+    audit_rule = rules_of_audit([finding]).get(finding.id)
+    rule = RULES.get(finding.id) or audit_rule
     name = rule.name.replace("_", "-") if rule else finding.cause
     return annotation(
         LEVELS[finding.status],
@@ -72,6 +74,7 @@ def _finding(finding: Finding, location: str = "") -> str:
         finding.fix,
         *command_lines(finding.remedies),
         *(f"{e.fact}: {e.value} ({e.source})" for e in finding.evidence),
+        audit_rule.documentation if audit_rule else "",
         finding.url,
         location=location,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -42,7 +43,7 @@ def to_sarif(
     checked = getattr(result.data, "checked", result.data) if result else None  # of quickstart
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     file = getattr(checked, "name", file)  # an audit names its file
-    rules = list(RULES.values())
+    rules = list((RULES | rules_of_audit(findings)).values())
     problems = list(find_problems(result.data)) if result else []
     kinds = list(dict.fromkeys(problem.kind for problem in problems))  # only kinds that occur are described
     run = {
@@ -62,6 +63,15 @@ def to_sarif(
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json_text(log)
+
+
+def rules_of_audit(findings: Iterable[Finding]) -> dict[str, Rule]:
+    """The rules of `envdoctor audit`, if it reported one of the findings. Their modules take time to load."""
+    if all(finding.id in RULES for finding in findings):
+        return {}
+    from envdoctor.manifests.rules import audit_rules
+
+    return audit_rules()
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def rules_page(audit_rules: Mapping[str, Rule]) -> str:
     parts.append(f"## Rules of audit\n\n{number}.\n")
     parts += map(rule_section, audit_rules.values())
     parts.append(f"## Causes\n\n{len(causes())} causes.\n")
-    parts += [_cause_section(cause) for cause in causes().values()]
+    parts += [_cause_section(cause, audit_rules) for cause in causes().values()]
     return "\n".join(parts)
 
 
@@ -75,8 +75,8 @@ def split_references(text: str) -> tuple[str, list[str]]:
     return body.strip(), [url.rstrip(".,;)") for url in re.findall(r"https?://[^\s<>]+", references)]
 
 
-def _cause_section(cause: CauseText) -> str:
-    rules = [rule.id for rule in RULES.values() if rule.cause == cause.slug]
+def _cause_section(cause: CauseText, audit_rules: Mapping[str, Rule]) -> str:
+    rules = [rule.id for rule in (*RULES.values(), *audit_rules.values()) if rule.cause == cause.slug]
     symptoms = Counter(symptom.cause for symptom in symptom_table().symptoms)[cause.slug]
     detected_by = [f"rules {', '.join(sorted(rules))}"] if rules else []
     detected_by += [f"{symptoms} symptom{'s' if symptoms > 1 else ''} in logs"] if symptoms else []

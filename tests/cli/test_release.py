@@ -258,3 +258,22 @@ def test_action_annotates_a_faulty_requirement(tmp_path: Path) -> None:
     (tmp_path / "Pipfile.lock").unlink()
     (tmp_path / "my requirements.txt").write_text("torch==2.8.0\nvllm==0.10.2\ntransformers==4.57.1\ntrl==0.23.1\n")
     assert run_action(tmp_path, "my requirements.txt").returncode == 0
+
+
+@pytest.mark.network
+def test_the_workflow_runs_the_action_as_it_is_documented(tmp_path: Path) -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["action"]["steps"]
+    uses = [step for step in steps if step.get("uses") == "./"]
+    assert [step["with"].get("command", "audit") for step in uses] == ["resolve", "audit", "audit"]
+    for step in uses:
+        inputs = step["with"]
+        clone = tmp_path / "output"
+        clone.unlink(missing_ok=True)
+        variables = {
+            "COMMAND": inputs.get("command", "audit"),
+            "RUNNER_TEMP": str(tmp_path),
+            "GITHUB_OUTPUT": str(clone),
+        }
+        done = run_action(ROOT, inputs["arguments"], **variables)
+        assert done.returncode == int(step.get("continue-on-error", False)), done.stdout + done.stderr
+        assert ("::error file=" in done.stdout) is (done.returncode == 1)

@@ -268,6 +268,8 @@ def test_github_annotations_contain_file_and_line(tmp_path: Path) -> None:
     assert "::error" in result.stdout
     assert "line=4" in result.stdout
     assert "file=SETUP.md" in result.stdout
+    assert "title=RUN003 open-range-resolves-to-an-incompatible-release::" in result.stdout
+    assert "A missing or open bound resolves today to a release that is incompatible" in result.stdout
 
 
 def test_sarif_contains_file_and_line(tmp_path: Path) -> None:
@@ -276,3 +278,7 @@ def test_sarif_contains_file_and_line(tmp_path: Path) -> None:
     location = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     assert location["artifactLocation"]["uri"] == "SETUP.md"
     assert location["region"]["startLine"] == 4
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    described = {rule["id"]: rule for rule in rules}["RUN003"]
+    assert described["help"]["text"].startswith("A missing or open bound resolves today")
+    assert rules[log["runs"][0]["results"][0]["ruleIndex"]]["id"] == "RUN003"
