@@ -19,7 +19,7 @@ _MANIFEST = re.compile(
     r"(?:.*[._ -])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.cfg|"
     r"pixi\.(?:toml|lock)|Pipfile(?:\.lock)?|(?:uv|poetry|pdm)\.lock|pylock(?:\..*)?\.toml|(?:conda-)?environment(?:[._-].*)?\.ya?ml|"
     r"(?:.*[.-])?conda-lock\.ya?ml|(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?|.*\.def|devcontainer\.json|"
-    r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
+    r".*\.(?:sh|sbatch|slurm|ipynb)|(?:.*[._-])?(?:README|INSTALL(?:ATION)?|SETUP|GETTING[_-]?STARTED|QUICKSTART)(?:[._-].*)?\.(?:md|rst)",
     re.IGNORECASE,
 )
 _WORKFLOW = re.compile(r".*\.ya?ml")

@@ -44,6 +44,9 @@ _CONDITION = re.compile(
     r"|[\s#*>-]*(如果|若|对于).{2,60}[:：]\W{0,3}",
     re.IGNORECASE,
 )
+_INSTALL_OF_ONE = re.compile(
+    r"\s*(?:[$%>]\s+)?(?:sudo\s+)?(pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+[\"']?([A-Za-z][\w.-]*)"
+)
 _MKDOCS_TAB = re.compile(r"(\s*)===[!+]?\s+[\"“](.+?)[\"”]\s*")
 _DIRECTIVE_TAB = re.compile(r"(\s*)\.\. (?:tab|tab-item|group-tab)::\s+(.+)")
 _OPENED_TABS = (  # with a line that closes them
@@ -122,6 +125,7 @@ def _find_groups(lines: Sequence[str], blocks: Sequence[Block]) -> list[list[Bra
         *_sections(lines, code),
         *_separated_blocks(lines, blocks),
         *_comments_in_blocks(blocks),
+        *_examples(lines, blocks),
     ]
     groups: list[list[Branch]] = []
     for group in found:
@@ -247,6 +251,33 @@ def _separated_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator
                 branches.append(Branch(_first_command(lines, first), between[0], last))
         if len(branches) > 1:
             yield branches
+
+
+def _examples(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator[list[Branch]]:
+    """Blocks without text between them that install the same package: each is an example of the same command."""
+    branches: list[Branch] = []
+    for previous, block in pairwise(blocks):
+        between = range(previous.lines[-1][0] + 1, block.lines[0][0]) if previous.lines and block.lines else ()
+        is_next = bool(between) and not any(_has_text(lines[number - 1]) for number in between)
+        if is_next and _installed(block) and _installed(block) == _installed(previous):
+            branches += [_example(each) for each in ((block,) if branches else (previous, block))]
+        else:
+            yield branches
+            branches = []
+    yield branches
+
+
+def _installed(block: Block) -> str:
+    """The program and the package of a block with one install command; empty for other blocks."""
+    commands = [text for _, text in block.lines if text.strip() and text.strip()[0] != "#"]
+    found = _INSTALL_OF_ONE.match(commands[0]) if len(commands) == 1 else None
+    return f"{found[1]} {found[2]}" if found else ""
+
+
+def _example(block: Block) -> Branch:
+    comment = next((text.strip() for _, text in block.lines if text.strip()[:1] == "#"), "")
+    command = next(text.strip() for _, text in block.lines if text.strip() and text.strip()[0] != "#")
+    return Branch(_plain(comment.lstrip("# ")) or f"`{command[:60]}`", block.lines[0][0], block.lines[-1][0])
 
 
 def _ends_with_condition(texts: list[str]) -> bool:

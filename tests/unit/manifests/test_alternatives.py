@@ -166,3 +166,13 @@ def test_the_machine_of_an_alternative_is_its_own() -> None:
     )
     found = [(f.line, f.id) for f in audit_guide(text, name="g.md", today=TODAY).findings]
     assert found == [(4, "RUN011")]
+
+
+def test_examples_of_the_same_command_are_alternatives() -> None:
+    old, new = "# for CUDA 12\npip install torch==2.8.0", "# the newest\npip install torch==2.13.0"
+    text = f"# Setup\n\n{block(old)}\n\n{block(new)}\n\n{block('pip install vllm==0.10.2')}\n"
+    guide = parse_guide(text, "guide.md")
+    paths = parse_paths(guide, text, "guide.md")
+    assert [[branch.name for branch in path.branches] for path in paths] == [["for CUDA 12"], ["the newest"]]
+    other = f"{block('pip install --pre torch')}\n\n{block('pip install vllm==0.10.2')}\n"
+    assert len(parse_paths(parse_guide(other, "guide.md"), other, "guide.md")) == 1
