@@ -12,9 +12,7 @@ from envdoctor.manifests.markdown import Block
 _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
-_MAC = re.compile(
-    r"[^\n]*(?:mac ?os|\bmac\b|darwin|apple silicon|homebrew)[^\n]*", re.IGNORECASE
-)  # its arm64 is no aarch64
+_MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
 _X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _GPU = re.compile(
     r"\b(?:GB[23]00|GH200|GB10|DGX Spark|[BH][1-3]00|H800|H20|A100|A800|A40|A30|A10G?|A6000|L40S?|L4|V100|P100|T4"
@@ -40,7 +38,7 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
     head = "\n".join(line for line in lines if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]
     architecture = "x86_64"
     for text in (head, code, "\n".join(lines)):  # title and tables first: the wheels of a guide may be wrong
-        linux = _MAC.sub("", text)
+        linux = "\n".join(line for line in text.split("\n") if not _MAC.search(line))
         arm, x86 = len(_ARM.findall(linux)), len(_X86.findall(linux))
         if arm != x86:
             architecture = "aarch64" if arm > x86 else "x86_64"

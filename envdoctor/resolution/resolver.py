@@ -237,11 +237,10 @@ class Resolver:
         source = self.target.source
         if name not in _NEEDS_CUDA_BUILD or not source.cuda or not source.has_priority or source.nightly:
             return True
-        return (
-            name != "torch"
-            or torch_has_build(row.version, source.cuda, self.target.platform) is not False
-            or source.cuda == "cpu"
-        )
+        if source.cuda == "cpu":
+            return True
+        torch = row.version if name == "torch" else _torch_of_companion(name, row.version)
+        return not torch or torch_has_build(torch, source.cuda, self.target.platform) is not False
 
     def _backtrack(
         self,
@@ -284,6 +283,20 @@ class Resolver:
             return reason.package(name, pin)
         releases = releases_in_range(name, specifier, self.target.exclude_newer)
         return reason.package(name, releases[0].version) if releases else None
+
+
+def _torch_of_companion(name: str, version: str) -> str:
+    """The torch that a release of torchvision or torchaudio is built with; empty if it states none.
+
+    torchaudio has the version of its torch, and from 2.11 on it states no requirement. torchvision requires exactly
+    its torch, and from 0.29.1 on at least that.
+    """
+    if name == "torchaudio":
+        return version
+    lines = (parse_requirement(line) for line in requirements_of_release(name, version))
+    specifier = next((line.specifier for line in lines if line and line.name == "torch"), "")
+    found = re.match(r"[=>]=([\d.]+)", specifier)
+    return found[1] if found else ""
 
 
 def _pinned_version(specifier: str) -> str:

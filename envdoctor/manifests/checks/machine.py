@@ -11,7 +11,7 @@ from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_drive
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
-from envdoctor.manifests.actions import InstallSystemPackages, UseImage, torch_source
+from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
@@ -322,7 +322,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
         for requirement in install.action.requirements:
             line = line_of(context, requirement.line, requirement.text)
             in_channel = "pytorch" in install.action.channels or requirement.text.startswith("pytorch::")
-            if requirement.name == "cudatoolkit":
+            if requirement.name == "cudatoolkit" and not _selects_build(install.action):
                 yield Problem(
                     "warning",
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
@@ -349,6 +349,13 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                     install_step(f"torch{bounded(requirement.specifier)}", backend="auto"),
                     line=line,
                 )
+
+
+def _selects_build(action: Install) -> bool:
+    """Whether cudatoolkit selects the build: of a torch before 1.13, or in a list of exact builds."""
+    torch = next((each for each in action.requirements if each.name == "pytorch"), None)
+    is_old = bool(torch and torch.pin and satisfies(torch.pin.replace(".*", ""), "<1.13"))
+    return is_old or any(re.search(r"=\w+_\d+$", each.text) for each in action.requirements)
 
 
 def _names_old_release(specifier: str) -> bool:

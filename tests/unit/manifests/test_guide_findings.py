@@ -156,3 +156,23 @@ def test_findings_are_worded_for_an_environment_that_does_not_exist_yet() -> Non
     for fault in FAULTS:
         for finding in audit_guide(fault.text, name="guide.md", today=TODAY).findings:
             assert " is installed" not in finding.message + finding.fix, fault.name
+
+
+def test_companions_come_from_the_index_of_torch() -> None:
+    text = sh(f"uv pip install torch torchvision torchaudio --index-url {INDEX}cu121", "pip install xformers")
+    found = findings_of(text)
+    assert "would replace torch 2.5.1 (CUDA 12.1)" in found["RUN010"].message
+    alone = sh(f"uv pip install torch torchvision torchaudio --index-url {INDEX}cu121")
+    assert not findings_of(alone)
+
+
+def test_cudatoolkit_selects_the_build_of_an_old_torch() -> None:
+    assert "RUN056" not in findings_of(sh("conda install pytorch==1.7.1 cudatoolkit=11.0 -c pytorch"))
+    assert "RUN056" in findings_of(sh("conda install pytorch cudatoolkit=11.3 -c pytorch"))
+
+
+def test_the_build_of_another_project_has_requirements_of_its_own() -> None:
+    clone = "git clone https://github.com/example/extension && cd extension"
+    assert "RUN041" not in findings_of(
+        sh("python3.12 -m venv v && . v/bin/activate", clone, "python setup.py install")
+    )
