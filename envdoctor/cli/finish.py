@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from envdoctor.core.results import CommandResult
     from envdoctor.output.reporter import LazyReporter
 
+DATED_COMMANDS = ("check", "audit", "resolve")  # their answers depend on what was released since the tables
+
 
 def finish(
     command: str,
@@ -57,6 +59,11 @@ def _print_result(command: str, form: Format, result: CommandResult) -> None:
         from envdoctor.output.human import render
 
         render(result)
+        if command in DATED_COMMANDS:
+            from envdoctor.knowledge.age import age_note
+
+            for line in age_note():
+                print(line, file=sys.stderr)
     else:
         _print_for_programs(form, _formatter(form)(command, result, None))
 

@@ -13,6 +13,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.environment.managed import size_on_disk
 from envdoctor.install.known_environments import known_environments
+from envdoctor.knowledge.installed import knowledge_directory
 from envdoctor.locking.uv import run_uv
 from envdoctor.profiles.files import user_folder
 
@@ -59,6 +60,7 @@ def _entries() -> Iterator[PathEntry]:
         "parsed files, direct wheels, builds",
         "envdoctor uninstall --all",
     )
+    yield _entry(knowledge_directory(), "tables of updates", "envdoctor uninstall --all")
     yield _entry(user_folder(os.environ), "user profiles", "manually")
     yield _entry(_uv_cache(), "uv's cache, shared with other tools", "uv cache prune")
 

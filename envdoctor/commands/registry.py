@@ -75,6 +75,7 @@ COMMANDS = (
     Command("facts check", "Compare built-in tables with the package index", {
         "envdoctor.knowledge_check.records.FactsCheckResult": "locks.render_facts_check",
     }, has_findings=True),
+    Command("update", "Install newer compatibility tables", {"update.UpdateResult": "knowledge.render_update"}),
     Command("resolve", "Resolve profiles without installing them", {
         "resolve.ResolveResult": "profiles.render_resolutions", "resolve.Matrix": "locks.render_matrix",
     }, has_findings=True),
@@ -160,7 +161,7 @@ HELP_SECTIONS = {
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
     "Fleet": ("fleet", "health"),
-    "Maintain": ("clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema", "help"),
+    "Maintain": ("update", "clean", "uninstall", "paths", "config", "completion", "facts", "mcp", "schema", "help"),
 }
 BY_NAME = {command.name: command for command in COMMANDS}
 

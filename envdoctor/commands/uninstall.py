@@ -20,6 +20,7 @@ from envdoctor.install.environment_use import require_unused
 from envdoctor.install.known_environments import file_system_errors, find_environment, known_environments
 from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
 from envdoctor.install.swap import remove_tree
+from envdoctor.knowledge.installed import knowledge_directory
 
 
 class UninstallRequest(Record, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def _uninstall(
         with file_system_errors(environment):
             _uninstall_environment(environment, removal, force=force)
     if everything:
-        for folder in (state_directory(), cache_directory()):
+        for folder in (state_directory(), cache_directory(), knowledge_directory()):
             if folder.exists():
                 removal.count(folder)
                 if not dry_run:

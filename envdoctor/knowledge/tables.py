@@ -1,21 +1,20 @@
-"""Loads the built-in tables: TOML files of this directory, converted to records and cached."""
+"""Loads the tables: TOML files of this directory or of an update, converted to records and cached."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from envdoctor.core.bundled_toml import read_bundled_toml
 from envdoctor.core.record import Record
+from envdoctor.knowledge.installed import BUNDLED, date_of, newest_date, tables_folder
 
 T = TypeVar("T")
 
-FOLDER = Path(__file__).parent
+FOLDER = tables_folder()
 
 
 class TableRow(Record, frozen=True, kw_only=True):
@@ -31,12 +30,10 @@ def read_table(name: str) -> dict[str, Any]:
     return read_bundled_toml(FOLDER / name)
 
 
+@cache
 def tables_date() -> str:
-    """The newest date of a row of the tables."""
-    pattern = re.compile(r'^date = "(\d{4}-\d\d-\d\d)"', re.MULTILINE)
-    texts = (path.read_text(encoding="utf-8") for path in FOLDER.glob("*.toml"))
-    dates: list[str] = [date for text in texts for date in pattern.findall(text)]
-    return max(dates)
+    """The date of the tables: that of their version, or of their newest row."""
+    return newest_date(FOLDER) if FOLDER == BUNDLED else date_of(FOLDER.name) or newest_date(FOLDER)
 
 
 def load_table(name: str, content_type: type[T], key: str = "") -> T:

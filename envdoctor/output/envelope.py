@@ -10,9 +10,10 @@ from envdoctor import __version__
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.printable import printable_json
 from envdoctor.core.results import CommandResult
+from envdoctor.knowledge.tables import tables_date
 from envdoctor.redact.output import data_without_secrets, may_have_secrets
 
-ENVELOPE_SCHEMA = 2
+ENVELOPE_SCHEMA = 3
 
 
 def envelope(command: str, result: CommandResult | None, error: EnvdoctorError | None = None) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def envelope(command: str, result: CommandResult | None, error: EnvdoctorError |
     return {
         "schema": ENVELOPE_SCHEMA,
         "envdoctor": __version__,
+        "tables": tables_date(),
         "command": command,
         "ok": code == 0,
         "exit_code": code,

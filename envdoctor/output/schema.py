@@ -94,6 +94,7 @@ def _envelope(name: str, data: dict[str, Any], cause: dict[str, Any], components
     properties = {
         "schema": {"const": ENVELOPE_SCHEMA},
         "envdoctor": text | {"description": "version of the tool"},
+        "tables": text | {"description": "date of the compatibility tables"},
         "command": text if name == "envelope" else {"const": name},
         "ok": {"type": "boolean"},
         "exit_code": {"enum": [0, 1, 2, 3, 130]},

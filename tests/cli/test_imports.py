@@ -32,7 +32,7 @@ LAYERS = (
     ("locking",),
     ("verify",),
     ("install",),
-    ("fleet", "training", "export", "knowledge_check"),
+    ("fleet", "training", "export", "knowledge_check", "knowledge_update"),
     ("completion",),
     ("commands",),
     ("output",),

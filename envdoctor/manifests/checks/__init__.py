@@ -13,6 +13,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     replacements,
     stated_machine,
     stated_versions,
+    table_age,
     wheels,
 )
 from envdoctor.manifests.context import GuideContext

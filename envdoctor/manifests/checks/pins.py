@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from envdoctor.core.records import Evidence
+from envdoctor.core.records import Evidence, Status
 from envdoctor.core.remedies import steps
+from envdoctor.knowledge.age import is_too_old
 from envdoctor.knowledge.published import (
     PublishedRelease,
     date_read,
@@ -160,7 +161,9 @@ def _cause_of_conflict(name: str, required_by: set[str]) -> str:
     return "transformers-too-new" if name == "transformers" else ""
 
 
-@rule("RUN003", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "RUN003", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS
+)
 def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Iterator[Problem]:
     """A missing or open bound resolves today to a release that is incompatible with the other pins of the guide.
 
@@ -199,8 +202,9 @@ def _incompatible_release(
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
+    status: Status = "error" if is_error else "warning"
     return Problem(
-        "error" if is_error else "warning",
+        "unknown" if is_too_old(context.trace.today) else status,  # a newer release may be compatible
         f"{requirement} resolves today to {resolved}{unless}: {messages}",
         (
             guide_evidence(context, package.name, package.reason, line),

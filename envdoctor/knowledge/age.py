@@ -1,0 +1,28 @@
+"""How old the tables are. Answers about what installs today lose their truth with the days after the tables' date."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+from envdoctor.core.program import start_command
+from envdoctor.knowledge.tables import tables_date
+
+NOTE_DAYS = 30  # from then on check, audit and resolve say so
+UNKNOWN_DAYS = 180  # from then on nobody knows what an open range resolves to
+
+
+def age_in_days(today: date | None = None) -> int:
+    """The days since the newest row of the tables; 0 for a clock that is before it."""
+    return max(0, ((today or datetime.now(UTC).date()) - date.fromisoformat(tables_date())).days)
+
+
+def is_too_old(today: str) -> bool:
+    """Whether the tables do not know what an open range resolves to on a day."""
+    return age_in_days(date.fromisoformat(today)) >= UNKNOWN_DAYS
+
+
+def age_note(today: date | None = None) -> list[str]:
+    """A line about old tables with the command that gets newer ones; none for new tables."""
+    days = age_in_days(today)
+    command = start_command("envdoctor update")
+    return [f"note: the compatibility tables are {days} days old: {command}"] if days >= NOTE_DAYS else []

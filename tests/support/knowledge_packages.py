@@ -1,0 +1,33 @@
+"""Packages of tables that are signed with the test key, and damaged ones."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from envdoctor.knowledge.installed import BUNDLED
+from envdoctor.knowledge_update.package import build_package, tables_of
+
+TEST_KEY = Ed25519PrivateKey.from_private_bytes(b"envdoctor test key, not a secret")
+OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"another key that nobody trusts..")
+LATER = "2099.01.02"
+
+
+def package(version: str = LATER, key: Ed25519PrivateKey = TEST_KEY, **tables: bytes) -> bytes:
+    """The bundled tables under a version; `fleet=b"..."` replaces fleet.toml."""
+    replaced = {f"{name}.toml": content for name, content in tables.items()}
+    return build_package(tables_of(BUNDLED) | replaced, version, key)
+
+
+def with_entries(data: bytes, entries: Mapping[str, bytes]) -> bytes:
+    """A package in which files were replaced or added after it was signed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()} | dict(entries)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, each in content.items():
+            archive.writestr(name, each)
+    return buffer.getvalue()
