@@ -21,7 +21,7 @@ from checks.dtypes import check_quantization
 from checks.fsdp import check_fsdp_processes, check_fsdp_settings
 from checks.versions import check_sleep
 from memory.config import parse_config
-from memory.config_sources import read_shape
+from memory.config_sources import read_reward_models, read_shape
 from memory.phases import MemoryPlan
 from memory.remedies import find_remedies
 from memory.shape import ModelShape
@@ -52,12 +52,13 @@ def plan(
     check(shape, settings, machine, trl)
     if settings["use_cpu"]:
         machine = {"gpus": machine.get("gpus")}  # a run on the CPU does not use the GPU's memory
-    options = {
+    options: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "trl": trl,
         "attention": attention,
     }
+    options["reward_models"], notes = read_reward_models(settings)
 
     def replan(changes: dict[str, Any]) -> dict[str, Any] | None:
         changed = settings | changes
@@ -71,6 +72,7 @@ def plan(
         return _plan_micro_batch(shape, changed, machine, options)
 
     result = _plan_micro_batch(shape, settings, machine, options)
+    result["notes"] += notes
     if settings["use_cpu"]:
         result["notes"].append("use_cpu = true: none of this is GPU memory, and the host's memory is not checked")
     result["remedies"] = [] if result["fits"] is not False else find_remedies(shape, settings, result, trl, replan)

@@ -134,7 +134,7 @@ class _ConfigParser:
             mlp_bias=self.type == "gpt2" or self.switch("mlp_bias"),
             sliding_window=window, sliding_layers=sliding_layers, quant_method=self.quant_method(),
             bitsandbytes_type=bitsandbytes_type, double_quantization=double_quantization,
-            max_positions=positions,
+            max_positions=positions, dtype=self.stored_dtype(),
             notes=tuple(self.notes),
         )  # fmt: skip
 
@@ -162,6 +162,11 @@ class _ConfigParser:
         if self.type in ("qwen2", "qwen3"):
             return window, max(0, layers - self.number("max_window_layers", default=28, minimum=0))
         return window, layers if self.type in ("mistral", "phi3", "mixtral") else 0
+
+    def stored_dtype(self) -> str:
+        """Return the data type of the checkpoint's weights; empty where the configuration has none."""
+        named = self.config.get("dtype") or self.config.get("torch_dtype")
+        return str(named).removeprefix("torch.") if named else ""
 
     def quant_method(self) -> str:
         """Return the quantization method of the checkpoint."""

@@ -16,12 +16,24 @@ from checks.model_names import check_revision
 from memory.config import CONFIG_HINT, parse_config
 from memory.shape import ModelShape
 from regular_files import read_regular_file
+from rewards.model_names import reward_models
 from settings import BadInput, expand_user
 
 KNOWN_MODELS = Path(__file__).parent / "known_models.toml"
 HUB_NAME = re.compile(r"[\w][\w.-]*(?:/[\w][\w.-]*)?")
 HUB_TIMEOUT = 20.0  # the calling tool waits 30 seconds
 MAX_CONFIG_BYTES = 4 << 20
+
+
+def read_reward_models(settings: Mapping[str, Any]) -> tuple[tuple[ModelShape, ...], list[str]]:
+    """Return the shapes of the reward models, and a note for each that is not known."""
+    shapes, notes = [], []
+    for name in reward_models(list(settings["rewards"])):
+        try:
+            shapes.append(read_shape(name)[0])
+        except BadInput as error:
+            notes.append(f"the reward model {name} is not counted: {error.message}")
+    return tuple(shapes), notes
 
 
 def read_shape(

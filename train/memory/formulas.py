@@ -180,6 +180,12 @@ def weight_bytes(shape: ModelShape, size: float, quantization: str = "none", *, 
     return int(linear * per_weight + (total - linear) * other)
 
 
+def reward_model_bytes(shape: ModelShape) -> int:
+    """Return the bytes of a reward model: its head has one output instead of the vocabulary."""
+    counts = count_parameters(shape)
+    return (sum(counts.values()) - counts["head"] + shape.hidden) * DTYPE_BYTES.get(shape.dtype, 4)
+
+
 def mxfp4_bytes(shape: ModelShape) -> int:
     """Return the bytes of an MXFP4 checkpoint in vLLM: expert matrices in four bits, the rest bfloat16."""
     experts = shape.expert_layers * 3 * shape.experts * shape.hidden * shape.intermediate

@@ -74,6 +74,9 @@ class MemoryPlan:
         if shape.quant_method == "mxfp4" and work.quantization == "none":
             reason += ", dequantized from MXFP4"
         parts = [Part("weights", weights, reason)]
+        for reward in work.reward_models:
+            size = formulas.reward_model_bytes(reward)
+            parts.append(Part("reward model", size, f"{reward.model_type}, {reward.dtype or 'float32'}"))
         if self.has_reference_copy:
             parts.append(Part("reference model", weights, "beta > 0: a copy of the initial policy"))
         if work.lora:
@@ -112,7 +115,7 @@ class MemoryPlan:
             # vLLM starts after the trainer's weights are loaded and needs far more than loading them does.
             "load": [] if self.colocated else self._load_parts(),
             "generate": self._generation_parts(),
-            "score": self._scoring_parts() if self._computes_old_logprobs() else [],
+            "score": [*(self._scoring_parts() if self._computes_old_logprobs() else []), *self._reward_passes()],
             "update": self._update_parts(),
             "step": [gradients, Part("optimizer temporaries", self.optimizer_bytes()[2], "during its step")],
         }
@@ -168,6 +171,15 @@ class MemoryPlan:
                 Part("gradient reduction", reduced, "FSDP: the largest part, before it is summed over the GPUs"),
             ]
         return parts
+
+    def _reward_passes(self) -> list[Part]:
+        """The pass of the largest reward model, before those of the policy."""
+        work, size = self.work, min(self.settings["per_device_eval_batch_size"], self.work.sampled)
+        if not work.reward_models:
+            return []
+        batch = MicroBatch(size, work.prompt, work.completion, work.precision, "sdpa")
+        passes = [formulas.inference_activations(shape, batch) for shape in work.reward_models]
+        return [Part("reward pass", max(passes), f"{size} x ({work.prompt} + {work.completion}) tokens")]
 
     def _reference_pass(self) -> Part:
         """DPO's pass of the reference, while the activations of the policy are held."""

@@ -61,6 +61,7 @@ class ModelShape:
     bitsandbytes_type: str = ""  # nf4, fp4 or int8 for a bitsandbytes checkpoint
     max_positions: int = 0  # max_position_embeddings; 0: unknown
     double_quantization: bool = False  # the scales of nf4 and fp4 are quantized as well
+    dtype: str = ""  # of the checkpoint; empty: unknown
     notes: tuple[str, ...] = ()
 
     @property

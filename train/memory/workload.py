@@ -35,6 +35,7 @@ class Workload:
     attention: str
     logits: str  # how the loss computes logits: held, liger or fused
     notes: tuple[str, ...] = ()
+    reward_models: tuple[ModelShape, ...] = ()
 
     @property
     def device_map_gpus(self) -> int:
@@ -173,6 +174,7 @@ def resolve_workload(
     completion_tokens: int = 0,
     trl: str = "",
     attention: str = "",
+    reward_models: tuple[ModelShape, ...] = (),
 ) -> Workload:
     """Return the workload of one process, with notes on every assumption.
 
@@ -210,7 +212,7 @@ def resolve_workload(
     if chosen == "auto":
         chosen = attention or ("eager" if shape.model_type == "gpt_oss" else "sdpa")
     return Workload(
-        shape, settings, gpus, prompt, completion, held, precision, str(chosen), logits, tuple(notes)
+        shape, settings, gpus, prompt, completion, held, precision, str(chosen), logits, tuple(notes), reward_models
     )  # fmt: skip
 
 

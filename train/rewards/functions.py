@@ -1,4 +1,4 @@
-"""Rewards by name, summed with weights: q-value, gsm8k, format:REGEX, length, and user functions.
+"""Rewards by name, summed with weights: q-value, gsm8k, format:REGEX, length, user functions and reward models.
 
 A reward returns one number per sample, or None if it does not apply, as in TRL. Any other result (an exception, NaN
 or Inf, a wrong length) ends the run with an error that names the sample. Standard library only.
@@ -19,13 +19,15 @@ from typing import Any
 from data.answers import read_action, read_number
 from data.files import cut
 from rewards.deadline import DeadlineExceeded, deadline
+from rewards.model_names import PREFIX, check_reward_model, reward_model_of, reward_models
 from rewards.q_values import q_value_reward
+from rewards.reward_model import RewardModel
 from rewards.user_function import UserReward, check_user_reward, is_user_reward
 from settings import BadInput, suggest
 
 Row = dict[str, Any]
 Values = list[float | None]
-NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function"]
+NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function", "model:NAME"]
 MAX_REWARD = 1e18  # TRL computes in float32, where the squares of larger values are infinite and cause NaN
 PATTERN_SECONDS = 1.0  # per completion: limits patterns with catastrophic backtracking
 HARMONY_MARK = "<|channel|>"
@@ -57,6 +59,7 @@ class Rewards:
     def __init__(self, settings: dict[str, Any], tokenizer: Any = None) -> None:
         """`settings` is read at each call, since max_completion_length may be resolved later."""
         self.settings, self.tokenizer = settings, tokenizer
+        self.models: list[RewardModel] = []
         names, weights = settings["rewards"], parse_weights(settings)
         self.fields = name_columns(names)
         self.parts = [
@@ -118,8 +121,16 @@ class Rewards:
         if name.startswith("format:"):
             pattern = compile_pattern(name)
             return lambda batch: [_match(name, pattern, batch, number) for number in range(len(batch.texts))]
+        if model := reward_model_of(name):
+            return self._choose_model(model)
         function = UserReward(name, self._encode)
         return lambda batch: function.compute(batch.rows, batch.texts, batch.arguments)
+
+    def _choose_model(self, name: str) -> Callable[[Batch], object]:
+        tokenizers = dict(enumerate(self.settings["reward_processing_classes"]))
+        model = RewardModel(name, tokenizers.get(len(self.models), ""), self.settings)
+        self.models.append(model)
+        return lambda batch: model.compute(batch.rows, batch.texts, batch.arguments)
 
     def _q_value(self, batch: Batch) -> Values:
         return [
@@ -164,6 +175,8 @@ def check_rewards(settings: dict[str, Any]) -> list[str]:
     for name in settings["rewards"]:
         if name.startswith("format:"):
             check_pattern(name, compile_pattern(name))
+        elif model := reward_model_of(name) or (name == PREFIX and name):
+            name = check_reward_model(model.removeprefix(PREFIX))  # noqa: PLW2901  (with an absolute path)
         elif name not in ("q-value", "gsm8k", "length"):
             if not is_user_reward(name):
                 raise BadInput(
@@ -173,6 +186,13 @@ def check_rewards(settings: dict[str, Any]) -> list[str]:
                 )
             name = check_user_reward(name)  # noqa: PLW2901  (the same reward with an absolute path)
         checked.append(name)
+    tokenizers, models = settings["reward_processing_classes"], reward_models(checked)
+    if tokenizers and len(tokenizers) != len(models):
+        raise BadInput(
+            f"settings: reward_processing_classes has {len(tokenizers)} tokenizers for {len(models)} reward models",
+            expected="one tokenizer per reward model, in the same order, or none: the models' own",
+            hint="leave reward_processing_classes out",
+        )
     return checked
 
 
@@ -205,7 +225,8 @@ def name_columns(names: Sequence[str]) -> list[str]:
     """
     columns: list[str] = []
     for name in names:
-        base = "reward_" + (name.split(":")[0] if name.startswith("format:") else name.rpartition(":")[2])
+        last = reward_model_of(name).rstrip("/").rpartition("/")[2] or name.rpartition(":")[2]
+        base = "reward_" + (name.split(":")[0] if name.startswith("format:") else last)
         base = re.sub(r"\W", "_", base)
         used = [*columns, "reward_std", *([base] if base.endswith("_smooth") else [])]
         numbered = (f"{base}_{number}" for number in itertools.count(2))

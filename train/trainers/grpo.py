@@ -9,6 +9,7 @@ from datasets import Dataset
 from generation.evaluation import Evaluator
 from generation.evaluation_engines import choose_evaluation_engine
 from modeling.revision import use_snapshot_path
+from modeling.reward_models import load_reward_models
 from patches.table import construct_trainer
 from run.grpo_recorder import GrpoRecorder
 from trainers.parts import RunParts, Training
@@ -27,6 +28,8 @@ def construct(parts: RunParts, config: Any) -> Training:
         settings, device=parts.device, installed=parts.installed, ranks=ranks, timer=recorder.timer
     )
     rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(task.train)]
+    if settings["task"] == "dataset":
+        load_reward_models(task.rewards.models, parts.device, parts.policy.autocast)
     with use_snapshot_path(parts.policy.model, settings):
         trainer = construct_trainer(
             patches,
