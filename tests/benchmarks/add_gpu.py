@@ -8,7 +8,8 @@ the trainer's process, with TRL alone and with envdoctor, on the same rows with 
 same with LoRA and with transformers' generation. --resumed runs are killed after half of their steps and continued.
 --parallel processes share the GPU, so their seconds are no measurement; each vLLM gets a KV cache of 1 GiB.
 
-One evaluation program loads each saved model, and completes the held-out prompts greedily with transformers. Each
+One evaluation program loads each saved model, and completes the held-out prompts greedily with transformers:
+"accuracy" computes in bfloat16, as both programs do in training, "float32" does not round the trained weights. Each
 result is a line of OUT/results.jsonl, and OUT/summary.json is written again after each: held-out accuracy and the
 area under the reward curve (mean training reward of all steps) per group, with the difference of the means and its
 p-value in a permutation test. KEY=VALUE changes settings of the recipe, for a short trial on a CPU.
@@ -23,6 +24,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -140,12 +142,15 @@ for line in sys.stdin:
         model = PeftModel.from_pretrained(model, saved)
     prompts = [tokenizer.apply_chat_template(r["prompt"], add_generation_prompt=True, tokenize=False) for r in rows]
     batch = tokenizer(prompts, padding=True, add_special_tokens=False, return_tensors="pt").to(device)
-    with torch.inference_mode():
-        ids = model.generate(**batch, max_new_tokens=settings["max_completion_length"], do_sample=False)
-    texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)
-    right = sum(read_number(text) == int(row["columns"]["answer"]) for text, row in zip(texts, rows))
+    shares = []
+    for bfloat16 in (True, False):
+        with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            ids = model.generate(**batch, max_new_tokens=settings["max_completion_length"], do_sample=False)
+        texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)
+        right = [read_number(text) == int(row["columns"]["answer"]) for text, row in zip(texts, rows)]
+        shares.append(sum(right) / len(right))
     del model
-    print(json.dumps([folder, when, right / len(rows)]), flush=True)
+    print(json.dumps(dict(zip(("accuracy", "float32"), shares)) | {"sample": texts[0]}), flush=True)
 """
 
 
@@ -164,10 +169,10 @@ class Job:
 
 
 def list_jobs(seeds: int, more_seeds: int, resumed: int) -> list[Job]:
-    """All runs, the pairs of a seed next to each other; most important first."""
-    jobs = [Job(program, "vLLM", seed) for seed in range(1, seeds + 1) for program in ("TRL", "envdoctor")]
-    jobs[2:2] = [Job("resumed", "vLLM", seed) for seed in range(1, resumed + 1)]
-    return jobs + [
+    """All runs; those with several seeds first."""
+    plain = [Job(program, "vLLM", seed) for program in ("TRL", "envdoctor") for seed in range(1, seeds + 1)]
+    plain[seeds:seeds] = [Job("resumed", "vLLM", seed) for seed in range(1, resumed + 1)]  # they take longest
+    return plain + [
         Job(program, engine, seed)
         for seed in range(1, more_seeds + 1)
         for engine in ("LoRA", "transformers")
@@ -196,7 +201,7 @@ class Benchmark:
         """Run all jobs, or those until the time limit."""
         first = self.work / "before"
         self.write_settings(first, Job("envdoctor", "vLLM", 1))
-        self.record(program="untrained", engine="", seed=1, accuracy=self.evaluate(first, "before"))
+        self.record(program="untrained", engine="", seed=1, **self.evaluate(first, "before"))
         for job in jobs:
             self.jobs.put(job)
         slots = [
@@ -217,6 +222,8 @@ class Benchmark:
                 job = self.jobs.get_nowait()
             except queue.Empty:
                 return
+            with socket.create_server(("127.0.0.1", 0)) as free:  # TRL's choice of a port is not atomic
+                environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
             start = time.monotonic()
             try:
                 found = self.run_job(job, environment)
@@ -242,7 +249,7 @@ class Benchmark:
         found |= {
             "rewards": [reward for _, reward, _ in steps],
             "seconds": (steps[-1][2] - steps[2][2]) / (len(steps) - 3) if len(steps) > 3 else None,
-            "accuracy": self.evaluate(folder, "after"),
+            **self.evaluate(folder, "after"),
         }
         if program == "envdoctor":
             result = json.loads((folder / "result.json").read_text())
@@ -295,8 +302,8 @@ class Benchmark:
         process.wait()
         return int(with_steps[-1][0]) if with_steps else 0
 
-    def evaluate(self, folder: Path, when: str) -> float:
-        """Held-out accuracy of a saved model."""
+    def evaluate(self, folder: Path, when: str) -> dict[str, Any]:
+        """Held-out accuracy of a saved model, and one of its completions."""
         with self.lock:
             assert self.evaluation.stdin is not None
             assert self.evaluation.stdout is not None
@@ -305,7 +312,7 @@ class Benchmark:
             line = self.evaluation.stdout.readline()
         if not line:
             raise RuntimeError("the evaluation ended: " + (self.out / "evaluation.log").read_text())
-        return float(json.loads(line)[2])
+        return dict(json.loads(line))
 
     def record(self, **result: Any) -> None:
         """Append a result, print it, and write the summary again."""

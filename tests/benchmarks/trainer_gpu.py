@@ -243,7 +243,7 @@ def run_case(
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
         "parts": {part: statistics.median(row[f"{part}_seconds"] for row in measured) for part in parts},
         "gap": max((row["sampling_gap"] or 0 for row in measured), default=0) or None,
-        "patches": result["patches"],
+        "patches": result["patches"], "phases": result["seconds"],
     }  # fmt: skip
 
 

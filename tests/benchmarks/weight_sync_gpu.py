@@ -42,7 +42,7 @@ import json, os, sys, time
 from types import SimpleNamespace
 model = sys.argv[1]
 sys.path.insert(0, TRAIN)
-os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 from accelerate import Accelerator
 from patches.weight_sync import WeightSync

@@ -1,6 +1,7 @@
 """Multi-step scheduling gives the tokens, stops and blocks of a scheduler that plans every step.
 
-ENVDOCTOR_VLLM names a folder with vLLM 0.26.0 and the imports of its scheduler; else they are downloaded.
+ENVDOCTOR_VLLM names a folder with vllm-VERSION for each release, with the imports of its scheduler; else they are
+downloaded.
 """
 
 from __future__ import annotations
@@ -402,10 +403,14 @@ report(
 """
 )
 NEEDS = (
-    "vllm==0.26.0", "apache-tvm-ffi", "cachetools", "cbor2", "cloudpickle", "einops", "httpx2", "llguidance",
-    "msgspec", "openai", "openai_harmony", "prometheus_client", "py-cpuinfo", "pybase64", "pyzmq", "sniffio",
-    "uvloop", "xgrammar",
+    "apache-tvm-ffi", "cachetools", "cbor2", "cloudpickle", "einops", "httpx2", "llguidance", "msgspec", "openai",
+    "prometheus_client", "py-cpuinfo", "pybase64", "pyzmq", "sniffio", "uvloop", "xgrammar",
 )  # fmt: skip
+# The releases that the patch is tested with, those of the current profiles, and what else each imports.
+RELEASES = {
+    "0.26.0": ("openai_harmony",),
+    "0.31.0": ("oss-harmony", "fastapi", "starlette", "annotated-doc", "partial-json-parser"),
+}
 
 
 def saved_plans(found: list[list[dict[str, Any]]]) -> list[float]:
@@ -429,12 +434,14 @@ def test_multi_step_scheduling_gives_each_request_the_same_tokens(stack_python: 
 
 
 @pytest.mark.network
-def test_multi_step_scheduling_with_vllms_own_scheduler(stack_python: Path, tmp_path: Path) -> None:
-    folder = os.environ.get("ENVDOCTOR_VLLM", "")
+@pytest.mark.parametrize("release", RELEASES)
+def test_multi_step_scheduling_with_vllms_own_scheduler(stack_python: Path, tmp_path: Path, release: str) -> None:
+    folder = os.environ.get("ENVDOCTOR_VLLM", "") and f"{os.environ['ENVDOCTOR_VLLM']}/vllm-{release}"
     if not folder:
         folder = str(tmp_path / "vllm")
         install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--target", folder]
-        subprocess.run([*install, "--python", str(stack_python), *NEEDS], check=True)
+        packages = [f"vllm=={release}", *NEEDS, *RELEASES[release]]
+        subprocess.run([*install, "--python", str(stack_python), *packages], check=True)
     result = run_code(stack_python, OWN, tmp_path / "model", 40, timeout=400, PYTHONPATH=folder)
     assert result["fits"] == [[True, False, True], [False, True, True], [False, True, True], [False]]
     # vLLM's prefix cache depends on the salt, which vllm_generate.LeanGenerate changes with the weights.

@@ -10,6 +10,7 @@ alone (two H200, vLLM 0.26.0, 2026-11-22; tests/benchmarks/sampling_gpu.py).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,13 @@ from vllm.v1.worker.gpu.input_batch import combine_sampled_and_draft_tokens, pre
 # Sampling with the defaults of these parameters was tested.
 DEFAULT_PARAMETERS = (
     "top_p", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
-    "allowed_token_ids", "bad_words", "logprob_token_ids", "prompt_logprobs",
+    "allowed_token_ids", "bad_words", "logprob_token_ids", "prompt_logprobs", "thinking_token_budget",
+    "trace_decode_token_ids",
+)  # fmt: skip
+# Components of the runner that do more in a decoding step than what is captured; some exist in vLLM 0.31 alone.
+COMPONENTS = (
+    "rope_state", "prompt_embeds_state", "speculator", "pp_handler", "pcp_manager", "adaptive_verification",
+    "fast_prefill", "batch_sharder", "ubatch_runner", "aux_output_connector", "trace_replay_state",
 )  # fmt: skip
 
 
@@ -35,17 +42,19 @@ def is_supported(runner: Any, params: Any) -> bool:
     return (
         runner.cudagraph_manager is not None
         and type(runner.model_state).__name__ == "DefaultModelState"
-        and runner.model_state.rope_state is None
+        and type(getattr(runner, "sampler", None)).__name__ in ("Sampler", "NoneType")
+        and all(
+            getattr(owner, name, None) is None
+            for owner in (runner, runner.model_state, getattr(runner, "sampler", None))
+            for name in COMPONENTS
+        )
         and not runner.supports_mm_inputs
         and not runner.lora_config
-        and runner.speculator is None
-        and runner.pp_handler is None
-        and runner.pcp_manager is None
         and not runner.use_dcp
         and runner.parallel_config.world_size == runner.dp_size == 1
         and not runner.parallel_config.enable_eplb
         and backends == {"FLASH_ATTN"}  # other backends plan each step on the CPU
-        and all(getattr(params, name) == getattr(default, name) for name in DEFAULT_PARAMETERS)
+        and all(getattr(params, name, None) == getattr(default, name, None) for name in DEFAULT_PARAMETERS)
         and params.top_k <= 0  # disabled
         and not params.logprobs  # none, or the sampled token's own
     )
@@ -67,6 +76,10 @@ class GraphRunner:
     def __init__(self, runner: Any, steps: int) -> None:
         self.runner = runner
         self.execute, self.sample = runner.execute_model, runner.sample_tokens
+        self.dispatch = runner.cudagraph_manager.dispatch
+        # In vLLM 0.31 a graph may be limited to short queries.
+        names = inspect.signature(self.dispatch).parameters
+        self.longest_query = {"max_query_len": 1} if "max_query_len" in names else {}
         self.extra_tokens, self.state = 0, None  # of the current plan
         self.step: Step | None = None
         dtypes = torch.int64, torch.float32, torch.int64  # tokens, their log-probabilities, their ranks
@@ -102,7 +115,8 @@ class GraphRunner:
         return MultiTokenOutput(first, [rows[:extra, : step.batch.num_reqs] for rows in self.sampled])
 
     def _shape(self, count: int) -> Any:
-        return self.runner.cudagraph_manager.dispatch(count, count, 1, 0)
+        """vLLM's own graph of the model for one token of each of `count` requests."""
+        return self.dispatch(count, count, 1, 0, **self.longest_query)
 
     def _step(self, state: Any) -> Step:
         """The captured step of this batch; captured again when its requests change."""

@@ -23,6 +23,12 @@ from patches.context import PatchContext
 # graphs two plans are in flight: the GPU works on one while the tokens of the other are processed.
 STEPS, GRAPH_STEPS = 16, 7
 
+# Attributes of vLLM's scheduler and of its plans in the releases that the patch is tested with; an attribute of one
+# release alone is skipped in the others (0.26: `skipped_waiting`; 0.31: the next two, and the last of ONE_TIME).
+WAITING_QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")
+COMPONENTS = ("connector", "ec_connector", "perf_metrics", "aux_output_connector")  # which count or change plans
+ONE_TIME = ("new_block_ids_to_zero", "kv_cache_block_copies", "block_table_updates")  # not part of a repeated plan
+
 
 def apply(context: PatchContext) -> None:
     """Enable multi-step scheduling in `vllm_generate` and in the evaluation."""
@@ -95,8 +101,12 @@ class MultiStepScheduler:
     def _can_continue(self) -> bool:
         """Whether every running request only gets more tokens after those in flight."""
         scheduler = self.scheduler
-        waits = not scheduler.running or scheduler.waiting or scheduler.skipped_waiting
+        waits = not scheduler.running or self._has_waiting()
         return not waits and self._has_free_blocks() and self._remaining_tokens() > 0
+
+    def _has_waiting(self) -> bool:
+        """Whether a request waits to be scheduled."""
+        return any(getattr(self.scheduler, name, ()) for name in WAITING_QUEUES)
 
     def _remaining_tokens(self) -> int:
         """Tokens that every running request may still get, beyond the planned ones."""
@@ -114,8 +124,7 @@ class MultiStepScheduler:
         running, scheduled = scheduler.running, planned.num_scheduled_tokens
         if (
             not running
-            or scheduler.waiting
-            or scheduler.skipped_waiting
+            or self._has_waiting()
             or planned.scheduled_new_reqs
             or not len(running) == len(scheduled) == planned.total_num_scheduled_tokens
             or any(request.is_prefill_chunk or request.has_encoder_inputs for request in running)
@@ -127,6 +136,7 @@ class MultiStepScheduler:
         """Queue `count` steps after `planned`."""
         first = planned.scheduled_cached_reqs
         none: list[None] = [None] * len(first.req_ids)
+        removed = {name: None for name in ONE_TIME if hasattr(planned, name)}
         for offset in range(1, count + 1):
             cached = replace(
                 first,
@@ -141,8 +151,7 @@ class MultiStepScheduler:
                     scheduled_cached_reqs=cached,
                     finished_req_ids=set(),
                     preempted_req_ids=set(),
-                    new_block_ids_to_zero=None,
-                    kv_cache_block_copies=None,
+                    **removed,
                 )
             )
         self.in_flight.extend([planned, *self.queued][:-1])
@@ -208,9 +217,8 @@ def _engine_supported(scheduler: Any) -> bool:
         and not scheduler.num_lookahead_tokens  # speculative decoding
         and not scheduler.defer_block_free
         and not scheduler.need_mamba_block_aligned_split
-        and scheduler.connector is None
-        and scheduler.ec_connector is None
-        and scheduler.perf_metrics is None
+        and all(getattr(scheduler, name, None) is None for name in COMPONENTS)
+        and not getattr(scheduler, "return_sampling_mask", False)
         and not scheduler.log_stats
     )
 
