@@ -19,7 +19,7 @@ from envdoctor.commands.audit_file import (
 )
 from envdoctor.commands.audit_fix import Corrections
 from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_NO, EXIT_OK
-from envdoctor.core.options import FactOption, MachineOption, Option
+from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
@@ -66,12 +66,13 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     machine: MachineOption = ""
     facts: FactOption = ()
     fix: Annotated[str, Option("--fix", "Solve and write corrected files here.", "DIR")] = ""
+    force: ReplaceOption = False
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
 
 
 def run(request: AuditRequest) -> CommandResult:
     """Audit files and directories."""
-    fix = Corrections(Path(request.fix)) if request.fix else None
+    fix = Corrections(Path(request.fix), replace=request.force) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
     audits: list[AuditResult] = []
@@ -87,6 +88,8 @@ def run(request: AuditRequest) -> CommandResult:
             if not request.skip_empty:
                 raise
             skipped.append(target)
+    if fix:
+        fix.finish()
     result = AuditsResult(
         audits=(*audits, *(audit for each in directories for audit in each.audits)),
         skipped=(*skipped, *(name for each in directories for name in each.skipped)),

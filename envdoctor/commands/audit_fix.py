@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from envdoctor.core.decoding import read_text, write_file
+from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
@@ -66,7 +66,7 @@ class Corrections:
     Files below `root` keep their path relative to it.
     """
 
-    def __init__(self, folder: Path, root: Path | None = None) -> None:
+    def __init__(self, folder: Path, root: Path | None = None, *, replace: bool = False) -> None:
         if not is_folder(folder):
             raise BadInput(
                 f"--fix {folder}: not a directory",
@@ -77,11 +77,13 @@ class Corrections:
         self.root = root
         self.texts: dict[Path, str] = {}
         self.paths: dict[Path, Path] = {}  # of the corrected files
+        self.files: dict[Path, str] = {}  # to write at the end of the run: all of them or, if one exists, none
+        self.replace = replace
 
     def below(self, root: Path) -> Corrections:
         """The same run for the files below a directory."""
         other = Corrections(self.folder, root)
-        other.texts, other.paths = self.texts, self.paths
+        other.texts, other.paths, other.files = self.texts, self.paths, self.files
         return other
 
     def text_of(self, path: Path) -> str:
@@ -113,15 +115,21 @@ class Corrections:
         return path
 
     def write_file(self, path: Path, text: str) -> None:
-        """Write a file in the directory of `--fix`."""
-        if not is_folder(path.parent):
+        """Write a file in the directory of `--fix`, at the end of the run."""
+        self.files[path] = text
+
+    def finish(self) -> None:
+        """Write the files of the run."""
+        if not self.replace:
+            require_new(self.files, hint=HINT)
+        for path, text in self.files.items():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise BadInput(
                     f"cannot create {path.parent}: {error.strerror}", expected="a writable directory", hint=HINT
                 ) from error
-        write_file(path, text, hint=HINT)
+            write_file(path, text, hint=HINT, replace=self.replace)
 
 
 def solve_audit(audit: GuideAudit) -> tuple[SolvedSet, ...]:

@@ -18,7 +18,15 @@ from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.options import FactOption, MachineOption, Option, PythonOption, VenvArgument, reject_combination
+from envdoctor.core.options import (
+    FactOption,
+    MachineOption,
+    Option,
+    PythonOption,
+    ReplaceOption,
+    VenvArgument,
+    reject_combination,
+)
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
@@ -84,6 +92,7 @@ class CheckRequest(Record, frozen=True, kw_only=True):
     image: Annotated[str, Option("--image", "Check whether a container image runs there.", "REF|FILE|-")] = ""
     driver: Annotated[str, Option("--driver", "The driver's version, such as 550.54.", "VERSION")] = ""
     save: Annotated[str, Option("--save", "Record this machine's facts to a file for --machine.", "FILE")] = ""
+    force: ReplaceOption = False
 
 
 class ManagedEnvironment(Record, frozen=True, kw_only=True):
@@ -127,7 +136,7 @@ def run(request: CheckRequest) -> CommandResult:
     environment = _select_environment(request)
     stack = read_environment(environment)
     if request.save:
-        _save(machine, Path(request.save))
+        _save(machine, request)
     findings = _evaluate(machine, stack)
     findings = remedies_for_environment(findings, (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
@@ -285,7 +294,7 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         report = msgspec.structs.replace(report, machine=machine)
         findings = diagnose_report(report)
     if request.save:
-        _save(report.machine, Path(request.save))
+        _save(report.machine, request)
     result = _check_result(
         report.machine,
         report.stack,
@@ -370,7 +379,9 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     return "error" if cause.score >= ERROR_SCORE else "warning"
 
 
-def _save(machine: Machine, path: Path) -> None:
+def _save(machine: Machine, request: CheckRequest) -> None:
+    path = Path(request.save)
     origin = f"recorded by envdoctor {__version__} on {datetime.now(UTC):%Y-%m-%d}"
     recorded = machines.anonymize(machine, name=path.stem, origin=origin, home=str(Path.home()))
-    write_file(path, machines.machine_json(recorded), hint="envdoctor check --save machine.json")
+    text, hint = machines.machine_json(recorded), "envdoctor check --save machine.json"
+    write_file(path, text, hint=hint, replace=request.force)

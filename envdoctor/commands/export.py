@@ -16,6 +16,7 @@ from envdoctor.core.options import (
     OutputOption,
     ProfileArgument,
     PythonVersionOption,
+    ReplaceOption,
     reject_combination,
 )
 from envdoctor.core.record import Record
@@ -70,13 +71,14 @@ class ExportRequest(Record, frozen=True, kw_only=True):
     ] = ""
     accept_variables: AcceptVariablesOption = ""
     output: OutputOption = ""
+    force: ReplaceOption = False
 
 
 def run(request: ExportRequest) -> CommandResult:
     """Print the exported text, or write it to `output`."""
     exported = _node_script(request) if request.form in NODE_FORMS else _stack_export(request)
     if request.output:
-        write_file(Path(request.output), exported.text, hint="envdoctor export --help")
+        write_file(Path(request.output), exported.text, hint="envdoctor export --help", replace=request.force)
         return CommandResult(WrittenFile(request.output, "; ".join(exported.notes)))
     return CommandResult(exported)
 

@@ -132,7 +132,7 @@ def _dry_run(plan: Plan, wheels: Availability | None, violated: tuple[str, ...])
     lock_file = cache_directory() / "locks" / f"{lock.profile}-{lock.digest}.txt"
     with suppress(OSError):  # write_file reports it
         lock_file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(lock_file, lock.text, hint="envdoctor paths")
+    write_file(lock_file, lock.text, hint="envdoctor paths", replace=True)
     record = read_install_record(venv)
     replaced = f"{record.profile}, lock {record.lock}" if record else "not created by envdoctor"
     return InstallDryRun(

@@ -17,7 +17,7 @@ from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write_error
 from envdoctor.core.options import Argument, Option, PythonOption, VenvOption, reject_combination
-from envdoctor.core.paths import is_file, is_folder
+from envdoctor.core.paths import is_file, is_folder, is_link
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
@@ -110,7 +110,7 @@ def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Pat
             expected="a run that has trained",
             hint=command_line("envdoctor", "watch", next(iter(folders.values()))),
         )
-    write_file(target, curves_page(runs, panels), hint=HINT)
+    write_file(target, curves_page(runs, panels), hint=HINT, replace=True)
     empty = tuple(name for name, run in runs.items() if not run.steps)
     return PlotResult(str(target), tuple(runs), tuple(panels), tuple(run.steps for run in runs.values()), empty)
 
@@ -152,7 +152,7 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
     if target.suffix.lower() not in FORMATS:
         raise BadInput(f"--output {output}", expected="a name that ends in .html, .png or .svg", hint=HINT)
     try:
-        if os.path.lexists(target) and not is_file(target):
+        if os.path.lexists(target) and (is_link(target) or not is_file(target)):
             raise BadInput(
                 f"--output {output} exists and is not a file", expected="a new file or an earlier figure", hint=HINT
             )

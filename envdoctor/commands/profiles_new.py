@@ -8,7 +8,7 @@ from typing import Annotated
 
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import Option, OutputOption, VenvArgument
+from envdoctor.core.options import Option, OutputOption, ReplaceOption, VenvArgument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, TextOutput, WrittenFile
@@ -28,6 +28,7 @@ class ProfilesNewRequest(Record, frozen=True, kw_only=True):
     venv: VenvArgument
     name: Annotated[str, Option("--name", "The profile's id; default: the directory's name.", "NAME")] = ""
     output: OutputOption = ""
+    force: ReplaceOption = False
 
 
 def run(request: ProfilesNewRequest) -> CommandResult:
@@ -42,6 +43,7 @@ def run(request: ProfilesNewRequest) -> CommandResult:
     profile_id = request.name or folder.name.lstrip(".")  # a profile name does not begin with a dot, as .venv does
     toml = profile_from_stack(stack, select_machine("", ()), profile_id, hashes=hashes, size=size_on_disk(folder))
     if request.output:
-        write_file(Path(request.output), toml, hint="envdoctor profiles new --output mine.toml")
+        hint = "envdoctor profiles new --output mine.toml"
+        write_file(Path(request.output), toml, hint=hint, replace=request.force)
         return CommandResult(WrittenFile(request.output, f"{len(hashes)} wheel hashes known"))
     return CommandResult(TextOutput(toml))

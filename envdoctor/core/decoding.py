@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from envdoctor.core.errors import BadInput, closest_match, write_error
-from envdoctor.core.files import SMALL_FILE_BYTES, UnsuitableFile, open_file, open_pipe, read_file
+from envdoctor.core.files import (
+    SMALL_FILE_BYTES,
+    UnsuitableFile,
+    is_stream,
+    open_file,
+    open_pipe,
+    read_file,
+    write_stream,
+    write_whole,
+)
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -47,12 +58,30 @@ def open_input(path: Path, *, expected: str, hint: str, pipes: bool = True) -> B
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
 
 
-def write_file(path: Path, text: str, *, hint: str) -> None:
-    """Write a file that the user named."""
+def write_file(path: Path, text: str, *, hint: str, replace: bool = False) -> None:
+    """Write a file that the user named: a new one, or with `replace` in place of another; never through a link."""
+    data = text.encode("utf-8", "replace")
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")
+        if is_stream(path):
+            write_stream(path, data)
+        else:
+            write_whole(path, data, replace=replace)
+    except FileExistsError as error:
+        kind = "is a link" if path.is_symlink() else "exists"
+        raise BadInput(
+            f"{path} {kind}", expected="the name of a new file, or --force to replace this one", hint=hint
+        ) from error
     except OSError as error:
         raise write_error(path, error, expected="a file in a writable directory", hint=hint) from error
+
+
+def require_new(paths: Iterable[Path], *, hint: str) -> None:
+    """Raise BadInput if one of several files exists, before the first of them is written."""
+    for path in paths:
+        if os.path.lexists(path):
+            raise BadInput(
+                f"{path} exists", expected="a directory without this file, or --force to replace it", hint=hint
+            )
 
 
 def decode_toml(path: Path, *, expected: str, hint: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 SMALL_FILE_BYTES = 4 << 20  # far more than any profile, lock, machine file or record of an install
 FIRST_BYTE_SECONDS = 20  # until a program writes to a pipe that is read
+STANDARD_STREAMS = ("/dev/stdout", "/dev/stderr")
 OWN_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 LISTING_BYTES = 64 << 20  # RECORD of the largest wheel has 3 MB; a log that is read as a whole
 
@@ -74,3 +75,58 @@ def read_file_head(path: Path | str, size: int) -> bytes:
     """The first bytes of a regular file of any length."""
     with open_file(path) as file:
         return file.read(size)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether the path is a pipe, a device or a standard stream, to which is written instead of replacing it."""
+    if os.fspath(path) in STANDARD_STREAMS or OWN_DESCRIPTOR.fullmatch(os.fspath(path)):
+        return True
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def write_stream(path: Path, data: bytes) -> None:
+    """Write to a pipe or a device. OSError for a FIFO that nobody reads, without waiting."""
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(handle, True)
+    with open(handle, "wb") as file:  # noqa: PTH123
+        file.write(data)
+
+
+def write_whole(path: Path, data: bytes, *, replace: bool) -> None:
+    """Write a file completely or not at all. Raises FileExistsError for an existing path unless it is replaced.
+
+    A link is replaced itself: the file that it names stays as it is.
+    """
+    if os.path.lexists(path) and (not replace or path.is_dir()):
+        raise (IsADirectoryError if path.is_dir() else FileExistsError)(
+            errno.EISDIR if path.is_dir() else errno.EEXIST, "Is a directory" if path.is_dir() else "exists", path
+        )
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            _link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its name unless the name is taken."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "exists", path) from None
+        temporary.rename(path)

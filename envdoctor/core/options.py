@@ -55,6 +55,7 @@ VenvOption = Annotated[str, Option("--venv", "The directory of the environment."
 PythonOption = Annotated[str, Option("--python", "The environment's interpreter: a path, or a name on PATH.", "PATH")]
 PythonVersionOption = Annotated[str, Option("--python", "The Python version to resolve for.", "X.Y")]
 OutputOption = Annotated[str, Option("--output", "Write to this file instead of printing.", "FILE", "-o")]
+ReplaceOption = Annotated[bool, Option("--force", "Replace an existing file.")]
 DryRunRemovalOption = Annotated[bool, Option("--dry-run", "Print what would be removed; remove nothing.")]
 ForceOption = Annotated[bool, Option("--force", "Even if a run or a verification uses the environment.")]
 YesOption = Annotated[bool, Option("--yes", "Do not ask for confirmation.", short="-y")]

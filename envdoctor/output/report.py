@@ -21,7 +21,8 @@ def run(request: ReportRequest) -> CommandResult:
     from envdoctor.output.report_page import report_page
 
     contents = read_contents(request.venv, request.python)
-    write_file(Path(request.output), report_page(contents), hint="envdoctor report --output report.html")
+    hint = "envdoctor report --output report.html"
+    write_file(Path(request.output), report_page(contents), hint=hint, replace=request.force)
     return CommandResult(WrittenFile(request.output, contents.report.summary))
 
 

@@ -11,7 +11,7 @@ from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import state_directory
 from envdoctor.core.errors import BadInput
-from envdoctor.core.options import OutputOption, PythonOption, VenvArgument
+from envdoctor.core.options import OutputOption, PythonOption, ReplaceOption, VenvArgument
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
 from envdoctor.environment.find import find_environment
@@ -39,6 +39,7 @@ class ReportRequest(Record, frozen=True, kw_only=True):
     venv: VenvArgument = ""
     python: PythonOption = ""
     output: OutputOption = ""
+    force: ReplaceOption = False
 
 
 def run(request: ReportRequest) -> CommandResult:
@@ -66,5 +67,5 @@ def run(request: ReportRequest) -> CommandResult:
     if not request.output:
         return CommandResult(report)
     text = json_text(report) if suffix == ".json" else to_markdown(report)
-    write_file(Path(request.output), text, hint="envdoctor report --output report.md")
+    write_file(Path(request.output), text, hint="envdoctor report --output report.md", replace=request.force)
     return CommandResult(WrittenFile(request.output, report.summary))
