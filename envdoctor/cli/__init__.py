@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 
 from envdoctor.commands.registry import GROUPS
-from envdoctor.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput, EnvdoctorError, as_envdoctor_error
+from envdoctor.core.errors import (
+    EXIT_CLOSED_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    BadInput,
+    EnvdoctorError,
+    as_envdoctor_error,
+)
 
 __all__ = ["main"]
 
@@ -42,7 +50,7 @@ def main() -> None:
         else:
             _print_internal_error(words, error)
         code = known.exit_code if known else EXIT_FAILED
-    sys.exit(code)
+    sys.exit(EXIT_CLOSED_PIPE if streams.output_was_closed() else code)
 
 
 def _run(words: list[str]) -> int:

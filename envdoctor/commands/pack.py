@@ -21,7 +21,7 @@ from envdoctor.core.paths import exists, is_file, is_folder, is_link, resolve_li
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.redact.run_files import RunFileRedactor
-from envdoctor.training.runs.directory import find_run, read_run_json
+from envdoctor.training.runs.directory import find_run, read_run_json, require_readable_run
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import RunReducer
@@ -94,6 +94,7 @@ class PackRequest(Record, frozen=True, kw_only=True):
 def run(request: PackRequest) -> CommandResult:
     """Write the zip. An error leaves no file."""
     folder = find_run(request.run)
+    require_readable_run(folder)
     _require_no_trainer(folder, force=request.force)
     target = _target(request.output, folder)
     checkpoints = request.with_checkpoints or request.with_optimizer
@@ -164,10 +165,15 @@ def _require_no_trainer(folder: Path, *, force: bool) -> None:
 
 def choose_files(folder: Path, *, checkpoints: bool, optimizer: bool) -> tuple[list[str], dict[str, int]]:
     """Return the files to pack, relative to the run, and the number of excluded files by reason."""
-    chosen, left_out = [], dict.fromkeys(("checkpoints", "optimizer state", "unfinished or temporary"), 0)
+    chosen, left_out = (
+        [],
+        dict.fromkeys(("checkpoints", "optimizer state", "unfinished or temporary", "not regular files"), 0),
+    )
     for name in sorted(_walk(folder)):
         parts = PurePosixPath(name).parts
-        if parts[-1].endswith(".part") or name in EXCLUDED:
+        if not is_file(folder / name):
+            left_out["not regular files"] += 1
+        elif parts[-1].endswith(".part") or name in EXCLUDED:
             left_out["unfinished or temporary"] += name not in EXCLUDED
         elif parts[0] == CHECKPOINTS and not checkpoints:
             left_out["checkpoints"] += 1
@@ -179,7 +185,7 @@ def choose_files(folder: Path, *, checkpoints: bool, optimizer: bool) -> tuple[l
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield the regular files below a directory, including symlinks inside it. A symlink out of it is an error."""
+    """Yield the files below a directory, including symlinks inside it. A symlink out of it is an error."""
     inside = folder.resolve()
     for root, folders, files in os.walk(folder):
         for name in [*files, *(name for name in folders if (Path(root) / name).is_symlink())]:
@@ -196,7 +202,7 @@ def _walk(folder: Path) -> Iterator[str]:
                     expected="printable names in UTF-8",
                     hint="rename the file",
                 )
-            if path.is_file():
+            if not is_folder(path):
                 yield path.relative_to(folder).as_posix()
 
 

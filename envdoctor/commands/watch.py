@@ -16,7 +16,17 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.machine.gpu_usage import GpuUsage, read_gpu_usage
 from envdoctor.training.launchers.job_state import Job, describe_job, explain_job_end, pending_job_command, read_job
-from envdoctor.training.runs.directory import LOG_FILE, find_run, read_run_json, resume_command, resume_hint
+from envdoctor.training.runs.directory import (
+    LOG_FILE,
+    START_SECONDS,
+    find_run,
+    is_starting,
+    read_run_json,
+    require_readable_run,
+    resume_command,
+    resume_hint,
+    unreadable_events,
+)
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import TrainerStatus, is_local, read_trainer_status
 from envdoctor.training.runs.state import Event, RunError, RunReducer, RunState, printable_line
@@ -54,9 +64,12 @@ class WatchRequest(Record, frozen=True, kw_only=True):
 
 def run(request: WatchRequest, reporter: Reporter) -> CommandResult:
     """Follow a run until it ends, or report it once. The exit code states how it ended."""
-    watcher = Watcher(find_run(request.run, needs_steps=False))
+    folder = find_run(request.run, needs_steps=False)
+    require_readable_run(folder)
+    watcher = Watcher(folder)
     while True:
         watched = watcher.poll(reporter.event)
+        watcher.require_events()
         if not request.once:
             reporter.watched(watched)
         if request.once or watcher.is_over(watched):
@@ -109,6 +122,8 @@ class Watcher:
                 self._report_job(job, on_event)
         elif trainer == "gone" and not state.ending:
             state = self._mark_killed(state, process)
+        elif not state.ending and (reason := self._why_no_trainer_comes(state, trainer)):
+            state = self._mark_failed(state, reason)
         return WatchResult(
             directory=str(self.folder),
             recipe=self.recipe,
@@ -119,6 +134,11 @@ class Watcher:
             gpus=self._read_gpus(),
             job=job,
         )
+
+    def require_events(self) -> None:
+        """Raise BadInput for events that will never be read, as those in a FIFO."""
+        if self.events.problem:
+            raise unreadable_events(self.folder, self.events.problem, "envdoctor watch RUN")
 
     def is_over(self, watched: WatchResult) -> bool:
         """Whether the run has ended and neither its trainer nor its job will continue it."""
@@ -165,9 +185,25 @@ class Watcher:
             self.reported_job = describe_job(job)
             on_event({"t": round(time.time(), 3), "event": "note", "message": _job_line(job)})
 
+    def _why_no_trainer_comes(self, state: RunState, trainer: TrainerStatus) -> str:
+        """Why a run on a local disk without a trainer will not continue; empty while it may."""
+        if not self.local or trainer not in ("not started", "unknown"):
+            return ""
+        if state.last_event is None:
+            started = is_starting(self.folder)
+            return "" if started else f"no trainer started in it within {START_SECONDS:.0f} s"
+        seconds = self._seconds_since_event(state)
+        reason = (
+            f"it has no trainer on this machine, and no event for {seconds:.0f} s: a copy, or its trainer was killed"
+        )
+        return reason if seconds > SILENT_PHASE_SECONDS else ""
+
     def _mark_killed(self, state: RunState, process: int) -> RunState:
+        return self._mark_failed(state, self._killed_message(state, process))
+
+    def _mark_failed(self, state: RunState, message: str) -> RunState:
         error = RunError(
-            self._killed_message(state, process),
+            message,
             "an event done, error or interrupted",
             f"read {self.folder}/{LOG_FILE}; {resume_hint(self.folder)}",
         )

@@ -16,6 +16,7 @@ EXIT_NO = 1  # a check found problems, or a requirement is not met
 EXIT_BAD_INPUT = 2
 EXIT_FAILED = 3  # the tool could not complete its work
 EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, as programs that this signal ends
 
 
 class EnvdoctorError(Exception):

@@ -21,9 +21,10 @@ class OutputLost(EnvdoctorError):  # noqa: N818  the name states the problem
 
 
 class StandardOutput(io.FileIO):
-    """Standard output. A reader that stops early, such as `head`, is no error; a full disk is."""
+    """Standard output. The work continues after its reader stopped early, such as `head`; a full disk is an error."""
 
     lost = False
+    was_closed = False  # by its reader
 
     def write(self, data: Any, /) -> int:  # noqa: D102
         if self.lost:
@@ -32,7 +33,7 @@ class StandardOutput(io.FileIO):
             while (written := super().write(data)) is None:  # a full pipe in non-blocking mode
                 select.select([], [self], [])
         except BrokenPipeError:
-            self.lost = True
+            self.lost = self.was_closed = True
             return len(data)
         except OSError as error:
             self.lost = True
@@ -64,6 +65,12 @@ def prepare() -> None:
     sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
     sys.stdout = _text_stream(StandardOutput(1, "w", closefd=False), sys.stdout)
     sys.stderr = _text_stream(StandardError(2, "w", closefd=False), sys.stderr)
+
+
+def output_was_closed() -> bool:
+    """Whether the reader of standard output stopped before the end."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, StandardOutput) and raw.was_closed
 
 
 def _text_stream(raw: io.FileIO, original: TextIO | None) -> io.TextIOWrapper:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from envdoctor.core.records import Machine
+from envdoctor.core.records import Machine, unreadable
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.driver_remedies import (
     container_of,
     load_driver,
@@ -19,7 +18,7 @@ from envdoctor.rules.driver_remedies import (
     upgrade_driver,
 )
 from envdoctor.rules.facts import is_reported
-from envdoctor.rules.registry import Problem, evidence, rule
+from envdoctor.rules.registry import NotReadableError, Problem, evidence, rule
 
 UNKNOWN_ERROR = "NVML error 999"
 
@@ -159,7 +158,11 @@ def driver_is_older_than_cuda_12(machine: Machine) -> Iterator[Problem]:
     driver, oldest = machine.driver.version, cuda_releases()["12.0"].minimum
     if is_reported(driver):
         return  # TORCH004 compares it with the torch of the report
-    if machine.gpus.value and driver.value and Version(driver.value) < Version(oldest):
+    if not (machine.gpus.value and driver.value):
+        return
+    if not (numbers := dotted_numbers(driver.value)):
+        raise NotReadableError("driver.version", unreadable(driver.source, f"{driver.value[:40]!a} is not a version"))
+    if numbers < dotted_numbers(oldest):
         fix, remedies = upgrade_driver(machine, oldest)
         yield Problem(
             "error",

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, write_error
-from envdoctor.core.files import read_file, read_file_text
+from envdoctor.core.files import open_file, read_file, read_file_text
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import printable_line
@@ -141,6 +141,40 @@ def read_run_json(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return configuration if isinstance(configuration, dict) else {}
+
+
+def require_readable_run(directory: Path) -> None:
+    """Raise BadInput where run.json, the events or the log of a run cannot be read."""
+    try:
+        content = read_file(directory / RUN_FILE)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    else:
+        reason = "" if is_json_object(content) else "it is no JSON object"
+    if reason:
+        raise BadInput(
+            f"cannot read {directory / RUN_FILE}: {reason}", expected="a run directory", hint="envdoctor watch RUN"
+        )
+    for name in (EVENTS_FILE, LOG_FILE):
+        try:
+            open_file(directory / name).close()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unreadable_events(directory, f"{error.strerror}", "envdoctor watch RUN", name) from error
+
+
+def is_json_object(content: bytes) -> bool:
+    """Whether a file contains a JSON object."""
+    try:
+        return isinstance(json.loads(content), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def unreadable_events(directory: Path, reason: str, hint: str, name: str = EVENTS_FILE) -> BadInput:
+    """The error for a file of a run that cannot be read."""
+    return BadInput(f"cannot read {directory / name}: {reason}", expected="a regular file of a run", hint=hint)
 
 
 def read_run_settings(directory: Path) -> tuple[str, dict[str, Any], Engine]:

@@ -23,6 +23,7 @@ class EventReader:
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
         """Start at the beginning of the file or, with `from_end`, at its present end."""
         self.path = path
+        self.problem = ""  # why an existing file could not be read at the last call
         self.offset = path.stat().st_size if from_end and path.exists() else 0
 
     def read_new(self) -> Iterator[Event]:
@@ -30,13 +31,16 @@ class EventReader:
 
         The file is opened on each call, since NFS revalidates its cache on open.
         """
+        self.problem = ""
         try:
             with open_file(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self.offset:  # the file was replaced
                     self.offset = 0
                 yield from self._read(file)
-        except OSError:
+        except FileNotFoundError:
             return
+        except OSError as error:
+            self.problem = error.strerror or str(error)
 
     def _read(self, file: BinaryIO) -> Iterator[Event]:
         incomplete = b""
