@@ -14,6 +14,7 @@ from envdoctor.commands.audit_file import (
     UnreadableFile,
     audit_environment,
     audit_file,
+    audit_standard_input,
     is_environment,
     reject_fix,
 )
@@ -57,11 +58,13 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor audit .
 
     Example: envdoctor audit SETUP.md --machine gh200-480gb
+
+    Example: pip freeze | envdoctor audit -
     """
 
     targets: Annotated[
         tuple[str, ...],
-        Option("--venv", "A file, a directory of files, or an environment.", "PATH", argument="PATH"),
+        Option("--venv", "A file, a directory of files, an environment, or -.", "PATH", argument="PATH"),
     ]
     machine: MachineOption = ""
     facts: FactOption = ()
@@ -105,6 +108,10 @@ def run(request: AuditRequest) -> CommandResult:
 
 
 def _audit(target: str, machine: Machine | None, fix: Corrections | None, *, is_single: bool) -> AuditResult:
+    if target == "-":
+        if fix:
+            raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
+        return audit_standard_input(machine)
     if is_folder(target):
         if fix:
             raise reject_fix("an environment", f"envdoctor fix {shlex.quote(target)}")

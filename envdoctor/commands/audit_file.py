@@ -10,6 +10,7 @@ import msgspec
 
 from envdoctor.commands.audit_fix import Corrections, FixedSet, Outcome, fix_commands, problems_of
 from envdoctor.commands.audit_fix_lock import LockedInput, fix_locked
+from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists
@@ -26,7 +27,7 @@ from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.project_commands import project_remedies
-from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
+from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, STANDARD_INPUT, read_input
 from envdoctor.manifests.inputs.records import Document, NothingToAudit
 from envdoctor.rules import evaluate
 
@@ -89,25 +90,35 @@ def audit_file(
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    if text.startswith("# profile:"):
-        if fix:
-            raise reject_fix("a lock of a profile", "envdoctor lock NAME")
-        return _audit_profile_lock(text, target, machine)
-    platforms = _platforms(machine)
-    document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
-    audited = (
-        _audit_commands(text, target, machine, document)
-        if document.paths
-        else _audit_sets(text, target, machine, document)
-    )
+    audited = audit_text(text, target, machine)
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
+    if result.kind == "lock":
+        raise reject_fix("a lock of a profile", "envdoctor lock NAME")
     outcome = _fixed(path, text, audited, machine, fix)
     fixed = msgspec.structs.replace(
         result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands
     )
     return audited._replace(result=fixed)
+
+
+def audit_standard_input(machine: Machine | None) -> AuditResult:
+    """Audit what is piped to the command. Its content alone determines the format."""
+    text, unread = read_pasted_text("-")
+    if unread:
+        raise BadInput(f"{STANDARD_INPUT} is too large: {unread}", expected=EXPECTED, hint=HINT)
+    return audit_text(text, STANDARD_INPUT, machine).result
+
+
+def audit_text(text: str, target: str, machine: Machine | None) -> FileAudit:
+    """Audit the text of a file."""
+    if text.startswith("# profile:"):
+        return _audit_profile_lock(text, target, machine)
+    path, platforms = Path(target), _platforms(machine)
+    document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
+    read = _audit_commands if document.paths else _audit_sets
+    return read(text, target, machine, document)
 
 
 def _fixed(path: Path, text: str, audited: FileAudit, machine: Machine | None, fix: Corrections) -> Outcome:

@@ -13,7 +13,7 @@ import msgspec
 
 from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
-from envdoctor.core.paths import is_folder
+from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.download.sources import read_sources
@@ -71,7 +71,7 @@ class Corrections:
             raise BadInput(
                 f"--fix {folder}: not a directory",
                 expected="a directory to write the corrected files to",
-                hint=f"mkdir -p {shlex.quote(str(folder))}",
+                hint=HINT if exists(folder) else f"mkdir -p {shlex.quote(str(folder))}",
             )
         self.folder = folder
         self.root = root

@@ -12,6 +12,7 @@ from envdoctor.manifests.markdown import Block
 _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
+_MAX_LINE = 2000
 _MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
 _X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _GPU = re.compile(
@@ -33,6 +34,7 @@ class StatedMachine(NamedTuple):
 
 def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
     """The machine of a guide, from its title, tables, code and text."""
+    lines = tuple(line[:_MAX_LINE] for line in lines)  # a notebook has images in one line
     code_lines = {number for block in blocks for number, _ in block.lines}
     code = "\n".join(block.text for block in blocks)
     head = "\n".join(line for line in lines if line.startswith("# ") or line.lstrip().startswith("|"))[:20_000]

@@ -26,6 +26,7 @@ EXPECTED = (
     "Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
 )
 HINT = "envdoctor audit requirements.txt"
+STANDARD_INPUT = "standard input"
 Reader = Callable[[str, str, Files], Document]
 
 _GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
@@ -75,7 +76,7 @@ def _starts_as(is_format: Callable[[Block], bool]) -> Callable[[str], bool]:
 
 
 def _reject_error_text(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
-    hint = f"envdoctor explain {shlex.quote(name)}"
+    hint = f"envdoctor explain {'-' if name == STANDARD_INPUT else shlex.quote(name)}"
     raise BadInput(f"{name} is an error text or a log", expected=EXPECTED, hint=hint)
 
 
@@ -168,6 +169,20 @@ def _read_toml_or_yaml(text: str, name: str, files: Files, platform: str) -> Doc
     raise unknown_content(name, text)
 
 
+def _is_toml(text: str) -> bool:
+    """Whether a text without a telling name, such as standard input, has tables of TOML and is valid."""
+    if not re.search(r"^\[{1,2}[\w.\"-]+\]{1,2}\s*$", text, re.MULTILINE):
+        return False
+    try:
+        return bool(parse_toml(text, source="", expected="", hint=""))
+    except BadInput:
+        return False
+
+
+def _read_toml_text(text: str, name: str, files: Files) -> Document:
+    return _read_toml_or_yaml(text, name, files, files.platform or "x86_64")
+
+
 def _read_yaml(text: str, name: str, files: Files) -> Document:
     data = load_yaml(text)
     if not isinstance(data, dict):
@@ -254,11 +269,14 @@ _READERS_BY_CONTENT: tuple[tuple[Callable[[str], object], Reader], ...] = (
     (_starts_as(is_apptainer), scripts.read_apptainer),
     (_starts_as(is_dockerfile), scripts.read_dockerfile),
     (_SHEBANG.search, scripts.read_script),
+    (re.compile(r"^\s*(?:fi|done|esac|set -[a-z]+)\s*$", re.MULTILINE).search, scripts.read_script),
     (re.compile(r"^@EXPLICIT", re.MULTILINE).search, _read_explicit),
     (_PACKAGE_TABLE.search, _read_package_table),
     (re.compile(r"^\s*(?:```|~~~)", re.MULTILINE).search, scripts.read_guide),
     (is_restructured_text, scripts.read_guide),
     (_is_requirements, manifests.read_requirements),
+    (_is_toml, _read_toml_text),
+    (re.compile(r"^(?:dependencies|channels|jobs|metadata|environments):\s*$", re.MULTILINE).search, _read_yaml),
     (_ERROR_TEXT.search, _reject_error_text),
     (lambda text: any(map(scripts.is_command_line, text.split("\n"))), scripts.read_text),
 )

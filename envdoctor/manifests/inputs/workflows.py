@@ -108,6 +108,10 @@ def read_devcontainer(text: str, name: str, files: Files) -> Document:
 
 def parse_json_with_comments(text: str) -> Any:
     """The value of a JSON text with comments and trailing commas; None if it is something else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
     without = _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
     try:
         return json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or " ", without))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
@@ -225,3 +226,27 @@ def test_a_container_ends_with_its_command(tmp_path: Path) -> None:
     )
     _, findings = audit(tmp_path, "a.sh", text)
     assert [(f.line, f.message) for f in findings if f.status == "error"] == []
+
+
+PIPED = (
+    "requirements.txt", "list.txt", "pyproject.toml", "pixi.toml", "Pipfile", "environment.yml", "uv.lock",
+    "poetry.lock", "pylock.toml", "conda-lock.yml", "pixi.lock", "Pipfile.lock", "Dockerfile", "image.def", "setup",
+    "SETUP.md", "train.ipynb", "page.html", "github/workflows/ci.yml",
+)  # fmt: skip
+
+
+@each_case("name", PIPED)
+def test_standard_input_is_recognised_by_its_content(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, has_fault in ((FAULTY, True), (SOUND, False)):
+        stream = io.TextIOWrapper(io.BytesIO(sample(name, version).encode()))
+        monkeypatch.setattr("sys.stdin", stream)
+        result = run(AuditRequest(targets=("-",))).data
+        assert (result.name, result.kind) == ("standard input", INPUTS[name][0])
+        assert ("transformers-too-new" in {finding.cause for finding in result.findings}) is has_fault
+
+
+def test_branches_of_a_script_without_a_name_are_judged(tmp_path: Path) -> None:
+    install = "pip install vllm==0.10.2 transformers=="
+    text = f'if [ -n "$NEW" ]; then\n  {install}{FAULTY}\nelse\n  {install}{SOUND}\nfi\n'
+    kind, findings = audit(tmp_path, "install", text)
+    assert (kind, [finding.line for finding in findings]) == ("script", [2])
