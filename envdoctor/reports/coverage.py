@@ -35,7 +35,7 @@ def measure_coverage(report: Report, unread: str = "") -> ReportCoverage:
     return ReportCoverage(
         enough=not (missing or other or report.left_out or unread),
         missing=missing,
-        unread=_unread(report.errors),
+        unread=_unread(report.errors, report.stack),
         notes=(*report.notes, *([unread] if unread else [])),
         other_gpu=other,
     )
@@ -67,12 +67,14 @@ def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     return found
 
 
-def _unread(rest: str) -> tuple[str, ...]:
+def _unread(rest: str, stack: Stack) -> tuple[str, ...]:
     """The lines with a label, a value with a digit, and a word of the field, which are not log messages or code."""
+    read = {f"{each.name}=={each.version}" for each in (stack.distributions.value or {}).values()}
     found = [
         line.strip()[:MAX_CHARACTERS]
         for line in rest.splitlines()
         if len(line) < 200
+        and line.strip() not in read
         and any(character.isdigit() for character in line)
         and LABELED.match(line)
         and FACT_WORDS.search(line)

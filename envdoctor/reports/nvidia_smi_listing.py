@@ -217,6 +217,13 @@ COLUMNS: dict[str, tuple[str, Callable[[str], Any]]] = {
 OTHER_COLUMNS = re.compile(r"(?:driver_version|index|count|timestamp|[a-z_]+(?:\.[a-z_]+){1,5})$")
 
 
+# A row of a query without its header and its command: `NVIDIA GeForce RTX 4090, 550.54.14, 24564 MiB`.
+BARE_ROW = re.compile(
+    r"(?:\d{1,2}, )?((?:NVIDIA|Tesla|GeForce|Quadro) [\w -]{2,50}), (\d{3}\.\d{2,3}(?:\.\d{2})?)"
+    r"(?:, [\w. \[\]/%-]{1,40}){0,8}"
+)
+
+
 def parse_nvidia_smi_csv(lines: list[Line]) -> Section | None:
     """Parse `nvidia-smi --query-gpu=...`. Columns come from the header, or with `noheader` from the command.
 
@@ -238,6 +245,9 @@ def parse_nvidia_smi_csv(lines: list[Line]) -> Section | None:
             columns, index = cells, 0
         elif columns and len(cells) == len(columns) and len(line.text) < 400:
             index = _read_csv_row(section, columns, cells, index)
+        elif not columns and (row := BARE_ROW.fullmatch(line.text)):
+            section.set_gpu_fact(len(section.gpus), "name", row[1])
+            section.set_fact("driver.version", row[2])
         else:
             columns = []
             continue

@@ -258,7 +258,8 @@ def parse_version_pairs(lines: list[Line]) -> Section | None:
             continue
         for name, version in known_pairs:
             is_release = "." in version and not QUANTITY.match(version)
-            if is_release and section.add_distribution(_strip_version_word(name), version):
+            added = is_release and section.add_distribution(_strip_version_word(name), version)
+            if added and len(known_pairs) == len(pairs):  # else the line names a GPU or a driver as well
                 section.consumed.add(line.number)
     return section if section.distributions else None
 

@@ -10,6 +10,7 @@ from support.report_samples import versions
 from envdoctor.commands.check import diagnose_report
 from envdoctor.core.records import Fact
 from envdoctor.reports import Report, parse_report
+from envdoctor.reports.coverage import measure_coverage
 
 
 def fact(report: Report, path: str) -> Any:
@@ -293,3 +294,38 @@ def test_a_wheel_that_the_text_names_is_installed() -> None:
 def test_bfloat16_is_an_error_only_if_vllm_is_started_with_it() -> None:
     text = "vllm 0.7.3 on a T4\nvllm serve x --dtype "
     assert ("dtype-unsupported-gpu" in causes(text + "bfloat16"), causes(text + "half")) == (True, set())
+
+
+@each_case(
+    ("text", "missing", "causes"),
+    [
+        ("torch 2.5.1, RTX 5090", ["driver"], ["gpu-arch-not-in-build"]),
+        ("torch 2.8.0+cu128, RTX 5090", ["driver"], []),
+        ("H100 80GB, driver 570.133.20, torch 2.8.0+cu128", [], []),
+        ("RTX 4090", ["torch", "driver"], []),
+        ("torch==2.5.1+cu121", ["GPU", "driver"], []),
+        ("driver 535.183.01", ["torch", "GPU"], []),
+        ("Python 3.12.3", ["torch", "GPU", "driver"], []),
+        ("vllm 0.10.2 on 2x H100", ["torch", "driver"], []),
+        ("NVIDIA GeForce RTX 5090, 575.64.03", ["torch"], []),
+        ("NVIDIA L4, 550.54.14, 23034 MiB\nNVIDIA L4, 550.54.14, 23034 MiB", ["torch"], []),
+        ("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-aaaa)", ["torch", "driver"], []),
+        ("Package Version\n------- -------\nnumpy 1.26.4\ntorch 2.5.1\n", ["GPU", "driver"], []),
+        ("numpy==1.26.4\npandas==2.2.0\n", ["torch", "GPU", "driver"], []),
+        ("torch.cuda.is_available() -> False", ["torch", "GPU", "driver"], []),
+        ("Cuda compilation tools, release 12.4, V12.4.131", ["torch", "GPU", "driver"], []),
+        ("OS: Windows 11\nGPU: RTX 3060\n", ["torch", "driver"], []),
+        ("docker run --gpus all nvcr.io/nvidia/pytorch:24.05-py3", ["GPU", "driver"], []),
+        ("transformers 4.57.1\npeft 0.17\n", ["torch", "GPU", "driver"], []),
+        ("torch 2.8.0, torchaudio 2.8.0, vllm 0.11.0", ["GPU", "driver"], []),
+        ("M2 Max, macOS 15.1, torch 2.7.0", [], []),
+        ("GPU: RTX 5090\nDriver: 575.57\ntorch: 2.8.0+cu128", [], []),
+    ],
+)
+def test_what_a_short_text_lacks(text: str, missing: list[str], causes: list[str]) -> None:
+    report = parse_report(text)
+    coverage = measure_coverage(report)
+    assert [each.fact for each in coverage.missing] == missing
+    assert coverage.enough == (not missing)
+    assert coverage.unread == ()
+    assert [each.cause for each in diagnose_report(report) if each.status == "error"] == causes
