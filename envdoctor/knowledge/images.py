@@ -30,6 +30,12 @@ TAGS = {
 # Source: docs/start/install.rst at the tags of github.com/volcengine/verl, 2026-11-25.
 VERL = ("verlai/verl", "whatcanyousee/verl", "hiyouga/verl")
 VERL_PART = re.compile(rf"(?:^|-)(torch|th|vllm|sglang|transformers|cu)(\d{{3}}|{RELEASE}|\d\.\d{{1,2}})(?=-|$)")
+# The parts of AMD's tags: `rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0`, `rocm6.4.1_vllm_0.9.1_20250715`.
+# Source: rocm.docs.amd.com, installation of PyTorch and vLLM inference, as of 2025-07.
+ROCM_PART = re.compile(
+    r"rocm(?P<hip>\d\.\d{1,2}(?:\.\d)?)|_py(?P<python>3\.\d{1,2})|pytorch_(?:release[-_])?v?(?P<torch>\d\.\d{1,2}\.\d)"
+    r"|vllm[_-]v?(?P<vllm>\d\.\d{1,2}\.\d{1,2})"
+)
 HOSTS = re.compile(r"^(?:docker\.io/(?:library/)?|nvcr\.io/|ghcr\.io/)")
 BUILD = re.compile(r"-cu(\d\d)(\d)(?:-|$)")  # of vLLM's and SGLang's tags
 PACKAGES = ("torch", "vllm", "sglang", "trl")
@@ -175,6 +181,11 @@ def image_contents(name: str, tag: str) -> ImageContents:
     release = next(iter(found.values()), "")
     contents = ImageContents(system, found.get("python", ""), cuda, "devel" in tag, versions, release)
     return _with_release(contents, repository)
+
+
+def rocm_contents(tag: str) -> dict[str, str]:
+    """The versions in the tag of an image of AMD: `hip`, `python`, `torch` and `vllm`, as far as it names them."""
+    return {name: text for part in ROCM_PART.finditer(tag) for name, text in part.groupdict().items() if text}
 
 
 def released_images(repository: str) -> tuple[ReleasedImage, ...]:

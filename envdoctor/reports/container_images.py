@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.records import Filesystem
-from envdoctor.knowledge.images import TAGS, VERL, image_contents, public_repository
+from envdoctor.knowledge.images import TAGS, VERL, image_contents, public_repository, rocm_contents
 from envdoctor.reports.section import Line, Section
 
 IMAGE = re.compile(
@@ -84,6 +84,15 @@ def _record_shm(section: Section, size: int) -> None:
         section.set_fact("storage.places", places, "ShmSize of docker inspect, without the space in use")
 
 
+def _record_rocm(section: Section, versions: dict[str, str], note: str) -> None:
+    section.set_fact("stack.torch.version", versions.get("torch"), note)
+    section.set_fact("stack.torch.hip", versions.get("hip"), note)
+    section.set_absent("stack.torch.cuda", f"a ROCm build ({note})")
+    section.set_fact("stack.python_version", versions.get("python"), note)
+    if vllm := versions.get("vllm"):
+        section.add_distribution("vllm", vllm)
+
+
 def _record_image(section: Section, name: str, tag: str) -> bool:
     """Record the facts of one image. Returns False if its publisher is not known."""
     if not _is_known(name):
@@ -92,6 +101,7 @@ def _record_image(section: Section, name: str, tag: str) -> bool:
     note = f"of the image {name}:{tag}"[:90]
     if repository.startswith("rocm/"):
         section.set_absent("gpus", f"no NVIDIA GPU, but ROCm (image {name}:{tag}"[:90] + ")")
+        _record_rocm(section, rocm_contents(tag), note)
     contents = image_contents(name, tag)
     torch = contents.versions.get("torch")
     section.set_fact("stack.torch.version", torch, note)

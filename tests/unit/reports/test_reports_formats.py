@@ -169,7 +169,14 @@ def test_docker_inspect() -> None:
         }),
         ("FROM nvidia/cuda:12.8.1-devel-rockylinux8", {"cuda.nvcc_version": "12.8.1", "system.glibc": "2.28"}),
         ("docker run --rm --gpus all nvidia/cuda:11.8.0-base-ubuntu20.04 nvidia-smi", {"system.glibc": "unreadable"}),
-        ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent"}),
+        ("docker pull rocm/vllm:rocm6.3.1_vllm_0.8.5", {"gpus": "absent", "stack.torch.hip": "6.3.1"}),
+        (
+            "docker run -it --device=/dev/kfd rocm/pytorch:rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0",
+            {
+                "gpus": "absent", "stack.torch.version": "2.3.0", "stack.torch.hip": "6.2",
+                "stack.torch.cuda": "absent", "stack.python_version": "3.10", "system.os": "Ubuntu 22.04",
+            },
+        ),
         ("image: registry.example.com/team/pytorch:2.4.0-cuda12.1-mine", {"stack.torch": "unreadable"}),
         ("docker run --runtime nvidia --gpus all vllm/vllm-openai:v0.10.2 --model x", {
             "stack.torch.version": "2.8.0", "stack.torch.cuda": "12.8", "stack.python_version": "3.12",
