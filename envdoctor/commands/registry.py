@@ -85,6 +85,9 @@ COMMANDS = (
     Command("audit", "Audit requirements, guides, locks and venvs", {
         "audit_file.AuditResult": "audit.render_audit", "audit.AuditsResult": "audit.render_audits",
     }, has_findings=True),
+    Command("move", "Lock packages for another architecture or GPU", {
+        "move.MoveResult": "move.render_move",
+    }, has_findings=True),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }),
@@ -157,7 +160,7 @@ COMMANDS = (
 HELP_SECTIONS = {
     "Start": ("quickstart",),
     "Diagnose": ("check", "fix", "explain", "audit", "report", "archs", "abi", "rules", "gpus"),
-    "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "export", "fetch"),
+    "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "move", "export", "fetch"),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
     "Fleet": ("fleet", "health"),

@@ -15,7 +15,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.download.http_client import new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.locking.lock import Lock, Package, Target
-from envdoctor.locking.resolve import TORCH_FAMILY, resolve
+from envdoctor.locking.resolve import TORCH_FAMILY, Resolution, resolve
 from envdoctor.locking.torch_index import published_sizes, resolve_published
 from envdoctor.locking.wheel_urls import SIZES_SECONDS, locate_available_files, with_file_sizes
 from envdoctor.profiles import Profile
@@ -30,16 +30,20 @@ def create_lock(profile: Profile, target: Target, sources: Sources, reporter: Re
     resolution = resolve(profile, target, sources, reporter.attempt)
     if resolution.lock:
         return resolution.lock, ""
-    reason = "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
+    reason = _reason(resolution)
     if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
         return None, reason
     if published := resolve_published(profile, target, sources):
         return published, ""
     without_torch = _without_torch_build(profile)
-    pypi_lock = resolve(without_torch, target, sources, reporter.attempt, any_torch=True).lock
-    if pypi_lock is None:
-        return None, reason
-    return _partial_lock(profile, pypi_lock), ""
+    from_pypi = resolve(without_torch, target, sources, reporter.attempt, any_torch=True)
+    if from_pypi.lock is None:
+        return None, f"{reason}; {_reason(from_pypi)}"
+    return _partial_lock(profile, from_pypi.lock), ""
+
+
+def _reason(resolution: Resolution) -> str:
+    return "; ".join(f"{attempt.source}: {attempt.outcome} {attempt.reason}" for attempt in resolution.attempts)
 
 
 def _without_torch_build(profile: Profile) -> Profile:

@@ -18,6 +18,7 @@ class Target(Record, frozen=True):
     architecture: str
     glibc: str
     pythons: tuple[str, ...]  # in order of preference
+    preferred: dict[str, str] = {}  # versions that uv keeps where the requirements and the platform permit
 
     @property
     def platform(self) -> str:

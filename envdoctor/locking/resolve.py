@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -252,6 +252,8 @@ def _run_compile(
         constraints_file.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
         overrides_file = Path(folder, "overrides.txt")
         overrides_file.write_text("".join(f"{spec}\n" for spec in overrides))
+        if target.preferred:
+            pylock_file.write_text(_preferences(target.preferred))
         command: Sequence[str | Path] = [
             "pip", "compile", requirements_file, "--constraints", constraints_file, "--overrides", overrides_file,
             "--output-file", pylock_file, "--format", "pylock.toml",
@@ -267,6 +269,12 @@ def _run_compile(
             _require_answer(result)
             return result.output if not result.timed_out else "operation timed out", None
         return result.output, tomllib.loads(pylock_file.read_text())
+
+
+def _preferences(versions: Mapping[str, str]) -> str:
+    """An existing output file with these versions. uv changes one of them only where it must."""
+    rows = (f'\n[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in sorted(versions.items()))
+    return 'lock-version = "1.0"\ncreated-by = "envdoctor"\n' + "".join(rows)
 
 
 def _require_answer(result: CompletedProcess) -> None:
