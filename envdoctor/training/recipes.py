@@ -25,7 +25,7 @@ FILE_KIND = "a recipe in TOML"
 HINT = "envdoctor recipes"
 FIELD_GROUP = "Fields of TRL and transformers"
 
-SettingValue = str | int | float | bool | list[str | int | float]
+SettingValue = str | int | float | bool | list[str | int | float] | dict[str, Any]
 SETTINGS_FILES: dict[Engine, str] = {"grpo": "settings.toml", "verl": "verl_settings.toml"}
 PROGRAMS: dict[Engine, str] = {"grpo": "grpo.py", "verl": "verl_run.py"}
 
@@ -49,7 +49,7 @@ class EffectiveSetting(Record, frozen=True):
     """A setting as a run would have it: its value, and where the value comes from."""
 
     name: str
-    value: SettingValue | dict[str, Any] | None
+    value: SettingValue | None
     source: str
     help: str
     group: str = ""

@@ -44,7 +44,7 @@ def values(line: str) -> list[str]:
         ("envdoctor export cpu --as docker", ["dockerfile"]),
         ("envdoctor profiles show x86-trl", ["x86-trl027-vllm"]),
         ("envdoctor lock cpu x86-cu124", ["x86-cu124-hf"]),
-        ("envdoctor train so", ["sort"]),
+        ("envdoctor train so", ["sort", "sort-dpo", "sort-sft"]),
         ("envdoctor train sort --set learning", ["learning_rate="]),
         ("envdoctor train sort --set lr=1 --set attention_imp", []),
         ("envdoctor train gsm8k --set dtype=b", ["dtype=bfloat16"]),

@@ -165,6 +165,6 @@ def test_each_recipe_file_is_valid(name: str) -> None:
     options = {"find_conflicts": find_verl_conflicts} if table.get("engine") == "verl" else {}
     own = {"model": "a/model", "data": "rows.jsonl"} if name == "dataset" else {}  # it has no default for these
     resolved = resolve_settings(recipe, own, file=file, **options)
-    assert set(resolved) == set(setting_definitions(file))
+    assert set(resolved) == {*setting_definitions(file), *recipe.settings}  # and fields that pass to TRL
     assert recipe.settings.items() <= resolved.items()
     assert set(table) <= {"name", "summary", "engine", "settings"}

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from checks.dropout import dropout_rate
 from checks.engines import sampling_engine
+from checks.rollouts import uses_rollouts
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from patches.context import PatchContext
@@ -185,7 +186,9 @@ PATCHES: tuple[Patch, ...] = (
 
 
 def _applies(patch: Patch, context: PatchContext) -> bool:
-    return context.settings["trainer"] in patch.trainers and patch.condition(context)
+    # Conversations with tools and environments are not tested with the patches of the speed.
+    allowed = patch.kind != "speed" or not uses_rollouts(context.settings)
+    return allowed and context.settings["trainer"] in patch.trainers and patch.condition(context)
 
 
 def select_patches(context: PatchContext, stage: Stage) -> list[Patch]:

@@ -19,6 +19,8 @@ from typing import Any
 from data.answers import read_action, read_number
 from data.files import cut
 from rewards.deadline import DeadlineExceeded, deadline
+from rewards.environment import NAME as ENVIRONMENT
+from rewards.environment import environment_rewards
 from rewards.model_names import PREFIX, check_reward_model, reward_model_of, reward_models
 from rewards.q_values import q_value_reward
 from rewards.reward_model import RewardModel
@@ -27,7 +29,7 @@ from settings import BadInput, suggest
 
 Row = dict[str, Any]
 Values = list[float | None]
-NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function", "model:NAME"]
+NAMES = ["q-value", "gsm8k", "format:REGEX", "length", "module:function", "model:NAME", ENVIRONMENT]
 MAX_REWARD = 1e18  # TRL computes in float32, where the squares of larger values are infinite and cause NaN
 PATTERN_SECONDS = 1.0  # per completion: limits patterns with catastrophic backtracking
 HARMONY_MARK = "<|channel|>"
@@ -116,6 +118,7 @@ class Rewards:
 
     def _choose(self, name: str) -> Callable[[Batch], object]:
         builtin = {"q-value": self._q_value, "gsm8k": self._gsm8k, "length": self._length}
+        builtin[ENVIRONMENT] = lambda batch: environment_rewards(batch.arguments.get("environments"))
         if name in builtin:
             return builtin[name]
         if name.startswith("format:"):
@@ -177,7 +180,13 @@ def check_rewards(settings: dict[str, Any]) -> list[str]:
             check_pattern(name, compile_pattern(name))
         elif model := reward_model_of(name) or (name == PREFIX and name):
             name = check_reward_model(model.removeprefix(PREFIX))  # noqa: PLW2901  (with an absolute path)
-        elif name not in ("q-value", "gsm8k", "length"):
+        elif name == ENVIRONMENT and not settings["environment_factory"]:
+            raise BadInput(
+                f"settings: rewards: {name} without environment_factory",
+                expected="an environment of TRL, whose get_reward is the reward",
+                hint="--set environment_factory=FILE.py:CLASS",
+            )
+        elif name not in ("q-value", "gsm8k", "length", ENVIRONMENT):
             if not is_user_reward(name):
                 raise BadInput(
                     f"settings: rewards: unknown reward {name!r}{suggest(name, NAMES)}",

@@ -41,6 +41,8 @@ TRL_ARGUMENTS = (
     "log_metric",
 )
 
+OWN_ARGUMENTS = ("step", "evaluation")  # of this trainer, not of TRL
+
 
 def is_user_reward(name: str) -> bool:
     """Return whether the name has the form FILE.py:function or module:function."""
@@ -49,6 +51,11 @@ def is_user_reward(name: str) -> bool:
 
 
 def check_user_reward(name: str) -> str:
+    """Return the name of a reward with an absolute path."""
+    return check_user_function(name, "rewards")
+
+
+def check_user_function(name: str, setting: str) -> str:
     """Return the name with an absolute path, since a run may start in another directory. No code is executed.
 
     A module that is not in the working directory may be installed in the stack, which only the run can check.
@@ -64,16 +71,16 @@ def check_user_reward(name: str) -> str:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         reason = getattr(error, "strerror", None) or getattr(error, "msg", None) or error
         raise BadInput(
-            f"settings: rewards: {name}: {path} cannot be read: {reason}{line}",
+            f"settings: {setting}: {name}: {path} cannot be read: {reason}{line}",
             expected="a Python file that defines the function",
-            hint="--set rewards=FILE.py:function",
+            hint=f"--set {setting}=FILE.py:function",
         ) from None
     names = _defined_names(tree.body)
     if function not in names:
         raise BadInput(
-            f"settings: rewards: {name}: {path} defines no {function}{suggest(function, names)}",
+            f"settings: {setting}: {name}: {path} defines no {function}{suggest(function, names)}",
             expected=f"one of its functions: {', '.join(names[:10]) or 'none'}",
-            hint=f"--set rewards={location}:{names[0] if names else 'FUNCTION'}",
+            hint=f"--set {setting}={location}:{names[0] if names else 'FUNCTION'}",
         )
     return f"{path}:{function}"
 
@@ -126,6 +133,8 @@ class UserReward:
             "log_extra": passed.get("log_extra") or _ignore,
             "log_metric": passed.get("log_metric") or _ignore,
         }
+        # The environments of the completions, and what a rollout function returns for them.
+        arguments |= {name: passed[name] for name in passed if name not in (*arguments, *OWN_ARGUMENTS)}
         with preserve_state(function) if passed.get("evaluation") else contextlib.nullcontext():
             result = function(**_accepted_arguments(function, arguments))
             return asyncio.run(result) if inspect.iscoroutine(result) else result
@@ -147,7 +156,7 @@ def _ignore(*_: object) -> None:
     """Stand in for the logs that TRL before 1.0 and evaluations do not have."""
 
 
-def load_function(name: str) -> Callable[..., Any]:
+def load_function(name: str, setting: str = "rewards") -> Callable[..., Any]:
     """Import the function; any error of its module becomes a BadInput."""
     location, _, function = name.rpartition(":")
     try:
@@ -156,14 +165,14 @@ def load_function(name: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise BadInput(
-            f"settings: rewards: {name} cannot be imported by {sys.executable}: {cause}",
+            f"settings: {setting}: {name} cannot be imported by {sys.executable}: {cause}",
             expected="a function that this Python can import: FILE.py:function, or module:function installed in it",
             hint=f'try it: {sys.executable} -c "import runpy; runpy.run_path({location!r})"',
         ) from error
     if not callable(loaded):
         raise BadInput(
-            f"settings: rewards: {name} is a {type(loaded).__name__}", expected="a function",
-            hint="--set rewards=FILE.py:function",
+            f"settings: {setting}: {name} is a {type(loaded).__name__}", expected="a function",
+            hint=f"--set {setting}=FILE.py:function",
         )  # fmt: skip
     return loaded
 

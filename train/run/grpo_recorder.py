@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from checks.batches import updates_per_generation
@@ -34,6 +36,7 @@ class GrpoRecorder(Recorder):
         self.completions: list[dict[str, Any]] = []  # of this rank and step
         self.summary: dict[str, Any] = {}
         self.unscored_noted = False
+        self.rows, self.evaluating = task.train, False
         super().__init__(run, task, settings, first_step=first_step, **arguments)
         if self.ranks.is_main:
             generated = ["step", "prompt", "completion", *task.generation_fields]
@@ -60,7 +63,8 @@ class GrpoRecorder(Recorder):
         The completions are gathered and written at the end of the step, while the GPU still works.
         """
         step = self.trainer.state.global_step + 1
-        rows = [self.task.train[number] for number in row]
+        rows = [self.rows[number] for number in row]
+        given |= {"evaluation": True} if self.evaluating else {}
         texts = [message_text(completion) for completion in completions]
         scores = self.task.score(rows, texts, step=step, prompts=prompts, completions=completions, **given)
         self.completions += [
@@ -68,6 +72,16 @@ class GrpoRecorder(Recorder):
             for prompt, text, score in zip(prompts, texts, scores, strict=True)
         ]
         return [score["reward"] for score in scores]
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[list[dict[str, Any]]]:
+        """Score completions of held-out rows; they are in the yielded list, and not those of a step."""
+        recorded, self.completions = self.completions, []
+        self.rows, self.evaluating = self.task.held_out, True
+        try:
+            yield self.completions
+        finally:
+            self.rows, self.evaluating, self.completions = self.task.train, False, recorded
 
     def end_step(self, interrupted: bool) -> bool:
         """Gather the completions, and the wait for the slowest rank."""
@@ -140,7 +154,12 @@ def add_wait_seconds(times: dict[str, float], slowest: float) -> dict[str, float
 
 
 def message_text(messages: Any) -> str:
-    """The text of a prompt or completion, which TRL gives as a text or as messages."""
+    """The text of a prompt or completion, which TRL gives as a text or as messages, with its tool calls."""
     if isinstance(messages, str):
         return messages
-    return "\n".join(str(message.get("content") or "") for message in messages)
+    return "\n".join(part for message in messages for part in _message_parts(message))
+
+
+def _message_parts(message: Mapping[str, Any]) -> list[str]:
+    calls = [json.dumps(call.get("function", call)) for call in message.get("tool_calls") or ()]
+    return [str(message.get("content") or ""), *calls] if message.get("content") or not calls else calls

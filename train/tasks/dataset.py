@@ -14,8 +14,10 @@ from data.rows import add_reference, read_rows
 from data.sources import Source, find_source
 from data.split import RowSplit, split_rows
 from data.tes_prompt import ACTIONS
+from rewards.environment import NAME as ENVIRONMENT
 from rewards.functions import Rewards, check_rewards
 from rewards.q_values import q_value_reward, regret
+from rewards.rollouts import check_rollouts
 from settings import BadInput
 
 Row = dict[str, Any]
@@ -146,7 +148,7 @@ class DatasetTask:
 
 def check_dataset(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (settings with absolute paths, summary of the data); a note for data that only the run can read."""
-    settings = settings | {"rewards": check_rewards(settings)}
+    settings = check_rollouts(settings) | {"rewards": check_rewards(settings)}
     source = find_source(settings["data"], settings["data_format"])
     settings |= {"data": source.name}
     if source.needs_stack:
@@ -202,6 +204,8 @@ def choose_rewards(settings: dict[str, Any], data_format: str, rows: Sequence[Ro
     """Return the rewards of the settings, or the default of the format."""
     if settings["rewards"]:
         return list(settings["rewards"])
+    if settings["environment_factory"]:
+        return [ENVIRONMENT]
     if "q" in rows[0]:
         return ["q-value"]
     if data_format == "gsm8k":

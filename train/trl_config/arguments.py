@@ -18,6 +18,7 @@ from checks.batches import (
 )
 from checks.engines import ENGINE_SETTINGS, sampling_engine
 from checks.fsdp import fsdp_fields
+from checks.rollouts import check_rollout_releases
 from checks.versions import check_sleep
 from settings import BadInput
 from trl_config.common import (
@@ -41,6 +42,7 @@ def make_grpo_arguments(
     """Keyword arguments for GRPOConfig, and notes."""
     notes: list[str] = []
     check_device_map(settings, at)
+    check_rollout_releases(settings, installed.version)
     arguments = {
         **_batches(settings, at.ranks),
         **loss_fields(settings, installed, notes),
