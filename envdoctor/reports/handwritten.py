@@ -80,7 +80,7 @@ def parse_handwritten(lines: list[Line], consumed: set[int]) -> Section | None:
                 section.consumed |= numbers
         elif _record_entry(section, key, value):
             section.consumed |= numbers
-    if len(section.consumed) < MIN_LINES:
+    if len(section.consumed) < MIN_LINES and not any(line.key == "os name" for line in lines):  # of systeminfo
         return None
     _record_unlabeled_cuda(section, cuda)
     return section

@@ -15,13 +15,14 @@ MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.
 ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
 MAX_VALUES = 3_000
+MAX_FIELDS = 4  # of a package in a list of pip or uv
 # The configuration of a model contains the version that saved it, not the installed one.
 MODEL_CONFIG = ("transformers_version", "model_type", "_name_or_path", "architectures")
 
 
 def expand_json(line: str) -> list[str]:
     """The values of an object on one line as lines; the line itself if it is not an object."""
-    start = next((position for position in (line.find("{"), line.find("[{")) if position >= 0), len(line))
+    start = min((position for position in (line.find("[{"), line.find("{")) if position >= 0), default=len(line))
     text = line[start:].strip()
     if len(text) < MIN_CHARACTERS or text[-1] not in "}]" or any(f'"{key}"' in text for key in MODEL_CONFIG):
         return [line]
@@ -33,7 +34,9 @@ def expand_json(line: str) -> list[str]:
 
 
 def _lines(data: Any, key: str = "") -> Iterator[str]:
-    if isinstance(data, dict):
+    if isinstance(data, dict) and data.keys() >= {"name", "version"} and len(data) <= MAX_FIELDS:
+        yield f"{data['name']}=={data['version']}"  # of `pip list --format json`
+    elif isinstance(data, dict):
         for name, value in data.items():
             yield from _lines(value, str(name))
     elif isinstance(data, list):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.reports.collect_env import record_python_version
-from envdoctor.reports.gpus import clean_name, is_gpu_name, record_torch_device
+from envdoctor.reports.gpus import TORCH_DEVICE, clean_name, is_gpu_name, record_torch_device
 from envdoctor.reports.nvidia_smi import PCI_BUS_ID
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section, dotted_version, first_group
@@ -165,7 +165,9 @@ def parse_comfyui_log(lines: list[Line]) -> Section | None:
     """
     section = Section("ComfyUI log")
     for line in lines:
-        if line.key == "device" and line.value.startswith(("cuda:", "mps", "cpu", "xpu")):
+        if (line.key == "device" and line.value.startswith(("cuda:", "mps", "cpu", "xpu"))) or (
+            line.key == "name" and TORCH_DEVICE.match(line.value)  # in the JSON of its server
+        ):
             if not record_torch_device(section, line.value):
                 continue
         elif line.key == "comfyui version" and section.add_distribution("comfyui", line.value):

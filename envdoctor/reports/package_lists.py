@@ -11,6 +11,7 @@ TAGGED = re.compile(r"\[(pip\d?|conda|uv)\]\s+(.*)$")
 PINNED = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]{0,80})\s?(?:\[[\w,-]{1,60}\])?==\s?([\w.+!-]{1,60})\s?(?:;.{0,200}|#.{0,200})?$"
 )
+CONDA_EXPORT = re.compile(r"([a-z0-9_][\w.-]{0,80})=(\d[^=\s]{0,40})=([\w.]{1,60})$")  # `conda list --export`
 AT_URL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,80}) @ (\S{4,400})$")
 COLUMN = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s{2,60}(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
 SPACED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,80})\s(\d[\w.+!-]{0,60})(?:\s+(\S.{0,200}))?$")
@@ -140,8 +141,8 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
     """Name, version and remaining text of one line of a list. The remaining text of a pin is `==`."""
     if len(text) > 600:
         return None
-    if match := PINNED.match(text):
-        return match[1], match[2], "=="
+    if match := PINNED.match(text) or CONDA_EXPORT.match(text):
+        return match[1], match[2], "==" if match.re is PINNED else f"{match[3]} conda"
     if match := AT_URL.match(text):
         wheel = first_group(r"/[A-Za-z0-9_.]{1,80}?-(\d[\w.+!%]{0,60}?)-(?:py|cp)\d[^/]{0,120}\.whl", match[2])
         return match[1], wheel.replace("%2B", "+"), "=="
@@ -182,7 +183,7 @@ def _kind_of_run(details: str) -> str:
         return "pip freeze"
     if re.search(r"iB\s+(?:conda|pypi)\b", details):
         return "pixi list"
-    return "conda list" if "py" in details else "pip list"
+    return "conda list" if "py" in details or details.endswith(" conda") else "pip list"
 
 
 def _is_list_decoration(text: str) -> bool:

@@ -76,6 +76,19 @@ def names_of(report: Report) -> list[str]:
     return [gpu.name.value or "" for gpu in gpus(report)] if report.machine.gpus.value else []
 
 
+LAYOUTS = {row["name"]: row for row in json.loads((SAMPLES.parent / "report_layouts.json").read_text())}
+
+
+@each_case("name", LAYOUTS)
+def test_other_layouts_of_each_tool(name: str) -> None:
+    """Texts in other versions and settings of the tools, also wrapped, quoted, cut, prefixed and in tables."""
+    row = LAYOUTS[name]
+    report = parse_report(row["text"])
+    assert {path: fact(report, path) for path in row["facts"]} == row["facts"]
+    assert names_of(report) == row["gpus"]
+    assert {package: versions(report).get(package) for package in row["packages"]} == row["packages"]
+
+
 @each_case("name", sorted(path.stem for path in SAMPLES.glob("*.txt")))
 def test_facts_of_a_sample(name: str) -> None:
     facts, names, packages, causes = EXPECTED[name]
