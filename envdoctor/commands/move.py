@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shlex
 from collections.abc import Iterator
@@ -230,7 +231,7 @@ def _code(source: MoveSource, moved: Move, machine: Machine) -> Iterator[CodeCov
     row = known_build(minor_of(release), lock.torch_build, lock.architecture) if release else None
     if row:
         yield _judged(f"torch {release}", row.architectures, row.ptx, capability)
-    same_platform = lock.architecture == "x86_64"  # only such environments are read here
+    same_platform = lock.architecture == platform.machine()  # that of an environment which is read here
     seen = set()
     for file in (source.stack.extensions.value or ()) if same_platform else ():
         if file.distribution in moved.kept and file.code and file.distribution != "torch":

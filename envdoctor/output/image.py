@@ -83,7 +83,7 @@ def _contents(image: Image) -> str:
     parts = [*packages, f"CUDA {image.cuda}" if image.cuda else "", f"Python {image.python}" if has_python else ""]
     shown = ", ".join(part for part in (*parts, image.system) if part)
     if not image.uses_gpu:
-        shown = f"{shown}, without a package that uses a GPU".removeprefix(", ")
+        shown = f"{shown}, without a known package that uses a GPU".removeprefix(", ")
     return f"{shown or 'unknown contents'} (from {image.source})"
 
 

@@ -19,7 +19,8 @@ def render_move(data: MoveResult) -> list[Part]:
         parts: list[Part] = [Text.assemble(("✗ ", "error"), (data.source, "title"), f" has no solution for {place}")]
         return [*parts, indent(Text(moved.reason)), *_lost(data)]
     partial = moved.lock.without
-    mark, style = ("!", "warning") if partial else ("✓", "ok")
+    doubtful = partial or any(row.state == "none" for row in data.code)
+    mark, style = ("!", "warning") if doubtful else ("✓", "ok")
     numbers = f"{len(moved.kept)} stay, {len(moved.changed)} change, {len(moved.lost)} are lost"
     parts = [Text.assemble((f"{mark} ", style), (data.source, "title"), f" on {place}: {numbers}")]
     if moved.torch_after:

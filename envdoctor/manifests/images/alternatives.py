@@ -48,8 +48,9 @@ def _tags(repository: str, tag: str) -> Iterator[str]:
     elif package := PACKAGES.get(repository):
         for row in reversed(released_images(repository)):
             versions = (release.version for release in published_releases(package))
-            if newest := next((v for v in versions if not is_prerelease(v) and satisfies(v, row.versions)), ""):
-                yield f"v{newest}"
+            finals = (each for each in versions if not is_prerelease(each) and "post" not in each)
+            if newest := next((each for each in finals if satisfies(each, row.versions)), ""):
+                yield f"v{newest}"  # not every post-release has an image
 
 
 def _starts(context: ImageContext) -> bool:

@@ -45,7 +45,9 @@ def judge_image(context: ImageContext) -> tuple[Finding, ...]:
 def _without_commands(finding: Finding) -> Finding:
     """A finding on the packages of an image: commands would act on this machine and not on the image."""
     worded = worded_for_a_guide(Problem("info", finding.message, (), finding.fix))
-    return msgspec.structs.replace(finding, message=worded.message, fix=worded.fix, remedies=())
+    # A CPU build in an image runs, without the GPU.
+    status = "warning" if finding.id == "TORCH003" else finding.status
+    return msgspec.structs.replace(finding, status=status, message=worded.message, fix=worded.fix, remedies=())
 
 
 @rule("IMG001", kind="image", severity=("error", "info"), cause="platform-no-wheel", url=MANIFESTS)
@@ -184,16 +186,16 @@ def compat_libraries_replace_the_driver_on_a_gpu_without_support(context: ImageC
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     image, machine = context.image, context.machine
-    bundled = dotted_numbers(driver_of_cuda(image.cuda))
+    bundled = dotted_numbers(driver_of_cuda(image.compat_cuda))
     driver = dotted_numbers(machine.driver.version.value or "")
     if not bundled or not driver or not gpus_of(machine) or is_data_centre(machine):
         return
     has_compat = image.compat is not None and (machine.system.architecture.value or "") in image.compat
     if has_compat and driver[0] < bundled[0] and driver_compatibility(context).kind == "minor":
-        fix, remedies = upgrade_driver(machine, driver_of_cuda(image.cuda))
+        fix, remedies = upgrade_driver(machine, driver_of_cuda(image.compat_cuda))
         yield Problem(
             "warning",
-            f"cuda-compat of the image (libcuda of {driver_of_cuda(image.cuda)}) is put before driver "
+            f"cuda-compat of the image (libcuda of {driver_of_cuda(image.compat_cuda)}) is put before driver "
             f"{machine.driver.version.value}, and {gpu_labels(gpus_of(machine))} does not support it: error 804",
             (evidence("driver.version", machine.driver.version), Evidence("image.compat", "yes", image.source)),
             f'{fix} Or set cuda-compat-mode = "disabled" in the toolkit\'s config.toml.',
@@ -249,10 +251,20 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
     image = context.image
     if image.is_known and (image.cuda or not image.uses_gpu):
         return
+    if "$" in image.reference:
+        yield Problem(
+            "unknown",
+            f"not judged: the base image {image.reference} has a variable without a value",
+            (Evidence("FROM", image.reference, image.source),),
+            "Judge the image that you build it from, or give the ARG a default: envdoctor check --image IMAGE",
+        )
+        return
     inspect = f"docker buildx imagetools inspect {image.reference} --format '{{{{json .Image}}}}'"
     reason = "its name and tag are in no table"
     if image.repository and not image.tag:
         reason = "without a tag its release is unknown"
+    elif image.packages:
+        reason = f"no package with a known CUDA version in {image.source}"
     elif image.repository:
         reason = f"the CUDA version of {image.repository}:{image.tag} is in no table"
     yield Problem(

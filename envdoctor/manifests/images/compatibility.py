@@ -45,6 +45,8 @@ def can_use_compat(context: ImageContext) -> bool:
         return False
     if image.compat is not None and (machine.system.architecture.value or "") not in image.compat:
         return False
+    if major_minor(image.compat_cuda or "0") < major_minor(image.cuda):
+        return False
     driver = machine.driver.version.value or ""
     branch = dotted_numbers(driver)[:1]
     # The image lists the branches that its package supported at its release; NVIDIA's page only those of today.
@@ -57,6 +59,8 @@ def _why_no_compat(context: ImageContext) -> str:
         return "; forward compatibility needs data-centre GPUs"
     if context.image.compat is None or not context.image.compat:
         return "; it is not known whether the image contains cuda-compat"
+    if major_minor(context.image.compat_cuda or "0") < major_minor(context.image.cuda):
+        return f"; its cuda-compat is that of CUDA {context.image.compat_cuda or 'an unknown release'}"
     branch = (context.machine.driver.version.value or "").partition(".")[0]
     return f"; its cuda-compat does not support branch {branch}"
 

@@ -23,13 +23,14 @@ class Image(Record, frozen=True, kw_only=True):
     require: str = ""  # NVIDIA_REQUIRE_CUDA
     has_requirement: bool | None = None  # None: not known
     compat: tuple[str, ...] | None = None  # architectures for which it contains cuda-compat; None: not known
+    compat_cuda: str = ""  # the CUDA release of cuda-compat, which may be older than that of torch
     has_toolkit: bool = False
     uses_gpu: bool = True  # False: nothing in it needs a GPU
 
     @property
     def is_known(self) -> bool:
         """Whether anything about its contents is known that a driver or a GPU can contradict."""
-        return bool(self.cuda or self.packages or not self.uses_gpu)
+        return "$" not in self.reference and bool(self.cuda or self.packages or not self.uses_gpu)
 
 
 class ImageContext(NamedTuple):

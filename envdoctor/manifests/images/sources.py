@@ -16,6 +16,7 @@ from envdoctor.core.paths import is_file
 from envdoctor.core.records import Machine, Stack, known
 from envdoctor.knowledge.image_starts import image_architectures, image_base, start_requirement
 from envdoctor.knowledge.images import image_contents, known_repository
+from envdoctor.knowledge.versions import major_minor
 from envdoctor.manifests.actions import InstallSystemPackages, SetVariables, UseImage
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.files import Files
@@ -35,8 +36,13 @@ REFERENCE = re.compile(
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}){0,8})"
     r"(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+COMPAT_PACKAGE = re.compile(r"cuda-compat-(\d+)-(\d+)")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-WITHOUT_GPU = re.compile(r"(?:^|/)(?:python|ubuntu|debian|alpine|busybox|astral/uv|redis|postgres|nginx)$")
+WITHOUT_GPU = re.compile(r"(?:^|/)(?:python|ubuntu|debian|alpine|busybox|scratch|astral/uv|redis|postgres|nginx)$")
+GPU_PACKAGES = re.compile(
+    r"vllm|sglang|sgl-kernel|jax-cuda.*|tensorflow|cupy-.*|onnxruntime-gpu|flash-attn.*|deepspeed|xformers|"
+    r"numba-cuda|llama-cpp-python|ctranslate2|tensorrt.*|cudf.*|cuml.*"
+)
 CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
 
 
@@ -91,9 +97,18 @@ def _image(reference: str, source: str, name: str, tag: str, state: EnvironmentS
         require=require,
         has_requirement=True if require else None,
         compat=base.compat if base else None,
+        compat_cuda=".".join(contents.cuda.split(".")[:2]),
         has_toolkit=bool(state.toolkit),
-        uses_gpu=not (WITHOUT_GPU.search(name) and not state.packages and not state.toolkit),
+        uses_gpu=_uses_gpu(name, state),
     )
+
+
+def _uses_gpu(name: str, state: EnvironmentState) -> bool:
+    """Whether an image may use a GPU: not if it has no package with CUDA code on a base image without CUDA."""
+    torch = state.packages.get("torch")
+    if not WITHOUT_GPU.search(name) or state.toolkit or (torch and torch.cuda != "cpu"):
+        return True
+    return any(GPU_PACKAGES.fullmatch(package) for package in state.packages)
 
 
 def _of_build_file(text: str, name: str, machine: Machine | None, today: str) -> ReadImage:
@@ -111,7 +126,8 @@ def _of_build_file(text: str, name: str, machine: Machine | None, today: str) ->
     states = [state for state in interpreter.states.values() if state.image_line in _lines(bases, last)]
     base = _first_base(bases, last)
     image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, states[-1])
-    return ReadImage(_with_variables(image, _variables(guide), _compat_packages(guide)), build_stack(states[-1]))
+    image = _with_compat_package(_with_variables(image, _variables(guide)), guide)
+    return ReadImage(image, build_stack(states[-1]))
 
 
 def _first_base(bases: list[UseImage], last: UseImage) -> UseImage:
@@ -134,12 +150,19 @@ def _variables(guide: Guide) -> dict[str, str]:
     }
 
 
-def _compat_packages(guide: Guide) -> bool:
+def _with_compat_package(image: Image, guide: Guide) -> Image:
+    """The image with a cuda-compat package that it installs and puts on LD_LIBRARY_PATH.
+
+    The container toolkit uses /usr/local/cuda/compat alone, which is that of the base image's CUDA release.
+    """
     names = (name for each in guide.actions if isinstance(each, InstallSystemPackages) for name in each.names)
-    return any(name.startswith("cuda-compat-") for name in names)
+    releases = [f"{found[1]}.{found[2]}" for name in names if (found := COMPAT_PACKAGE.match(name))]
+    if not releases or "compat" not in _variables(guide).get("LD_LIBRARY_PATH", ""):
+        return image
+    return msgspec.structs.replace(image, compat=("x86_64", "aarch64"), compat_cuda=max(releases, key=major_minor))
 
 
-def _with_variables(image: Image, variables: Mapping[str, str], has_compat: bool) -> Image:
+def _with_variables(image: Image, variables: Mapping[str, str]) -> Image:
     """The image with variables that change whether it starts."""
     fields: dict[str, Any] = {}
     if variables.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "t", "true"):
@@ -147,8 +170,6 @@ def _with_variables(image: Image, variables: Mapping[str, str], has_compat: bool
     elif "NVIDIA_REQUIRE_CUDA" in variables:
         require = variables["NVIDIA_REQUIRE_CUDA"]
         fields = {"require": require, "has_requirement": bool(require)}
-    if has_compat:
-        fields["compat"] = ("x86_64", "aarch64")
     return msgspec.structs.replace(image, **fields)
 
 
@@ -176,8 +197,9 @@ def _of_configuration(text: str, name: str) -> ReadImage:
         require="",
         has_requirement=False,
         has_toolkit=image.has_toolkit or "NVIDIA_REQUIRE_CUDA" in variables,
+        compat_cuda=cuda or image.compat_cuda,
     )
-    return ReadImage(_with_variables(image, variables, has_compat=False), _with_code(stack, variables))
+    return ReadImage(_with_variables(image, variables), _with_code(stack, variables))
 
 
 class _Configuration(NamedTuple):

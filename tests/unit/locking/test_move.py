@@ -14,6 +14,13 @@ import pytest
 from support.command import envdoctor
 from support.local_packages import write_wheel
 from support.paths import ROOT
+from support.sample_environments import (
+    add_distribution,
+    compile_with_fatbin,
+    fatbin_container,
+    fatbin_entry,
+    make_venv,
+)
 from support.source_packages import write_sdist
 
 from envdoctor.locking.lock_files import parse_lock
@@ -116,6 +123,29 @@ def test_an_environment_is_moved(wheels: Path, tmp_path: Path) -> None:
     data, code, _ = move(venv, "b200", wheels, tmp_path)
     assert (code, data["kind"], data["move"]["kept"]) == (0, "environment", ["pure"])
     assert data["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def test_the_code_of_each_kept_file_is_judged_for_the_new_gpu(wheels: Path, tmp_path: Path) -> None:
+    """Files of an environment that stays on its architecture: native code of sm_80 and PTX of compute_80."""
+    site = make_venv(tmp_path / "venv")
+    for name, entries in {
+        "native": [fatbin_entry(2, 80)],
+        "compiled": [fatbin_entry(2, 80), fatbin_entry(1, 80)],
+    }.items():
+        compile_with_fatbin(site / f"{name}/_C.so", fatbin_container(*entries))
+        add_distribution(site, name, "1.0", files=(f"{name}/_C.so",))
+        write_wheel(wheels, name, "1.0", tag=ANY)
+    states = {}
+    for gpu in ("a100-80gb", "b200"):
+        data, code, _ = move(tmp_path / "venv", gpu, wheels, tmp_path)
+        assert (code, set(data["move"]["kept"])) == (0, {"native", "compiled"})
+        states[gpu] = {each["name"]: (each["state"], each["detail"]) for each in data["code"]}
+    assert states == {
+        "a100-80gb": {
+            "compiled: compiled/_C.so": ("native", "sm_80 compute_80"), "native: native/_C.so": ("native", "sm_80"),
+        },
+        "b200": {"compiled: compiled/_C.so": ("ptx", "sm_80 compute_80"), "native: native/_C.so": ("none", "sm_80")},
+    }  # fmt: skip
 
 
 def test_a_guide_is_moved(wheels: Path, tmp_path: Path) -> None:

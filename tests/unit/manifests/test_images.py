@@ -145,6 +145,39 @@ def test_a_dockerfile_is_judged_by_its_last_stage(tmp_path: Path) -> None:
     assert serious(check(path, "rtx-4090", "545.23.06")[0]) == {"IMG004"}
 
 
+def test_cuda_compat_of_the_base_image_does_not_serve_a_newer_torch(tmp_path: Path) -> None:
+    """The base image has cuda-compat of CUDA 12.8; torch 2.11 of PyPI is built for CUDA 13."""
+    path = tmp_path / "Dockerfile"
+    text = "FROM nvidia/cuda:12.8.1-base-ubuntu22.04\nRUN pip install torch==2.11.0\n"
+    path.write_text(text)
+    data, exit_code = check(path, "l4", "570.26")
+    assert (data.compatibility, exit_code, serious(data)) == ("none", 1, {"IMG003"})
+    assert "its cuda-compat is that of CUDA 12.8" in data.findings[0].message
+    path.write_text(text + "RUN apt-get install -y cuda-compat-13-0\n")
+    assert check(path, "l4", "570.26")[1] == 1, "the loader does not find it"
+    path.write_text(f"{path.read_text()}ENV LD_LIBRARY_PATH=/usr/local/cuda-13.0/compat\n")
+    assert check(path, "l4", "570.26")[0].compatibility == "forward"
+
+
+@each_case(
+    ("text", "verdict", "rules"),
+    [
+        ("FROM python:3.12-slim\nRUN pip install torch==2.8.0 --index-url https://download.pytorch.org/whl/cpu\n",
+         "limited", {"TORCH003"}),
+        ("ARG BASE\nFROM $BASE\nRUN pip install torch==2.8.0\n", "unknown", set()),
+        ("FROM scratch\nCOPY a /a\n", "runs", set()),
+        ("FROM ubuntu:24.04\nRUN pip install pandas\n", "runs", set()),
+        ("FROM ubuntu:24.04\nRUN pip install vllm==0.10.2\n", "runs", set()),
+        ("FROM ghcr.io/team/base:1\nRUN pip install pandas\n", "unknown", set()),
+    ],
+)  # fmt: skip
+def test_dockerfiles_on_other_base_images(text: str, verdict: str, rules: set[str], tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(text)
+    data, _ = check(path, "l4", "580.95.05")
+    assert (data.verdict, serious(data)) == (verdict, rules), [finding.message for finding in data.findings]
+
+
 def test_a_definition_of_apptainer_is_read(tmp_path: Path) -> None:
     path = tmp_path / "image.def"
     path.write_text(
