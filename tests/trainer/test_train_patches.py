@@ -216,7 +216,8 @@ def construct(patches):
     context = PatchContext(given[1] | {"patches": patches}, ranks=Ranks("cpu"), model=model)
     context.installed = InstalledVersions.detect(GRPOConfig)
     trainer = construct_trainer(
-        context, processing_class=tokenizer, reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        context, GRPOTrainer, processing_class=tokenizer,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=GRPOConfig(
             output_dir=str(root / "out"), num_generations=2, per_device_train_batch_size=2, report_to="none",
             use_cpu=True, bf16=False,

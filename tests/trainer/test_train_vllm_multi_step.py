@@ -396,9 +396,36 @@ for number, salt in enumerate(("1", "1", "2", "2", "3")):
     (planned,) = kept.schedule().scheduled_new_reqs
     from_cache.append(planned.num_computed_tokens // BLOCK)
     kept.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
+
+# What patches.vllm_cuda_graph calls, with its number of positional arguments (and self), and the names that it reads.
+import dataclasses
+import inspect
+from vllm.v1.worker.gpu import input_batch, model_runner
+from vllm.v1.worker.gpu.block_table import BlockTables
+from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
+from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+
+Runner = model_runner.GPUModelRunner
+for function, count in (
+    (input_batch.prepare_pos_seq_lens, 5), (input_batch.combine_sampled_and_draft_tokens, 10),
+    (BlockTables.compute_slot_mappings, 5), (DefaultModelState.prepare_attn, 7), (Runner.sample, 4),
+    (Runner.postprocess_sampled, 6), (ModelCudaGraphManager.run_fullgraph, 2), (ModelCudaGraphManager.dispatch, 5),
+):
+    inspect.signature(function).bind(*[None] * count)
+code = inspect.getsource(Runner)
+missing = [name for name in (
+    "attn_groups", "block_tables", "cudagraph_manager", "device", "dp_size", "execute_model_state", "input_buffers",
+    "kv_cache_config", "lora_config", "max_model_len", "max_num_reqs", "model_state", "parallel_config",
+    "pcp_manager", "pp_handler", "req_states", "sampler", "speculator", "supports_mm_inputs", "use_dcp",
+) if f"self.{name}" not in code]
+missing += {
+    "cu_num_logits", "idx_mapping", "num_reqs", "num_reqs_after_padding", "num_tokens_after_padding", "positions",
+    "query_start_loc", "req_ids", "seq_lens", "seq_lens_cpu_upper_bound",
+} - {field.name for field in dataclasses.fields(input_batch.InputBatch)}
+missing += {"input_batch", "hidden_states"} - set(model_runner.ExecuteModelState._fields)
 report(
     found=compare(make, given[1], ModelRunnerOutput), fits=fits, recorded=recorded, launched=launched,
-    from_cache=from_cache,
+    from_cache=from_cache, missing=missing,
 )
 """
 )
@@ -447,4 +474,5 @@ def test_multi_step_scheduling_with_vllms_own_scheduler(stack_python: Path, tmp_
     # vLLM's prefix cache depends on the salt, which vllm_generate.LeanGenerate changes with the weights.
     assert result["from_cache"] == [0, 3, 0, 3, 0]
     assert (result["recorded"], result["launched"]) == ([True] * 2, [False] * 9)
+    assert result["missing"] == []
     assert min(saved_plans(result["found"])) > 0.3
