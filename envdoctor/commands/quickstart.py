@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 from envdoctor.commands import install, train, verify
 from envdoctor.commands.check import CheckResult, check_machine
@@ -10,13 +11,14 @@ from envdoctor.commands.install import InstallRequest, chosen_profile
 from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
 from envdoctor.core.errors import EXIT_NO
-from envdoctor.core.options import ProfileArgument, VenvOption
+from envdoctor.core.options import Option, ProfileArgument, VenvOption
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.install.install import InstallResult
 from envdoctor.profiles import read_profile
+from envdoctor.training.recipes import read_recipe
 
 
 class QuickstartResult(Record, frozen=True):
@@ -30,13 +32,17 @@ class QuickstartResult(Record, frozen=True):
 
 
 class QuickstartRequest(Record, frozen=True, kw_only=True):
-    """Checks this machine, installs the profile that fits, verifies it, and trains the profile's default recipe.
+    """Checks this machine, installs the profile that fits, verifies it, and trains a recipe.
 
     Example: envdoctor quickstart
     """
 
     profile: ProfileArgument = ""
     venv: VenvOption = ""
+    recipe: Annotated[
+        str,
+        Option("--recipe", "Train this recipe, such as add; default: that of the profile.", "RECIPE"),
+    ] = ""
 
 
 def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
@@ -50,6 +56,8 @@ def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
         seconds[step] = now - start
         start = now
 
+    if request.recipe:
+        read_recipe(request.recipe)  # an unknown name ends the command before the installation
     reporter.phase("Checking this machine")
     checked = check_machine()
     record_time("check")
@@ -63,7 +71,8 @@ def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
     record_time("verify")
     if not verification.passed:
         return CommandResult(verification, EXIT_NO)
-    reporter.phase(f"Training {profile.train.recipe}")
-    trained: TrainResult = train.run(TrainRequest(recipe=profile.train.recipe, venv=installed.venv), reporter).data
+    recipe = request.recipe or profile.train.recipe
+    reporter.phase(f"Training {recipe}")
+    trained: TrainResult = train.run(TrainRequest(recipe=recipe, venv=installed.venv), reporter).data
     record_time("train")
     return CommandResult(QuickstartResult(checked, installed, verification, trained, seconds))

@@ -405,14 +405,15 @@ from vllm.v1.worker.gpu.block_table import BlockTables
 from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
 from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 
-Runner = model_runner.GPUModelRunner
+ModelRunner = model_runner.GPUModelRunner
 for function, count in (
     (input_batch.prepare_pos_seq_lens, 5), (input_batch.combine_sampled_and_draft_tokens, 10),
-    (BlockTables.compute_slot_mappings, 5), (DefaultModelState.prepare_attn, 7), (Runner.sample, 4),
-    (Runner.postprocess_sampled, 6), (ModelCudaGraphManager.run_fullgraph, 2), (ModelCudaGraphManager.dispatch, 5),
+    (BlockTables.compute_slot_mappings, 5), (DefaultModelState.prepare_attn, 7), (ModelRunner.sample, 4),
+    (ModelRunner.postprocess_sampled, 6), (ModelCudaGraphManager.run_fullgraph, 2),
+    (ModelCudaGraphManager.dispatch, 5),
 ):
     inspect.signature(function).bind(*[None] * count)
-code = inspect.getsource(Runner)
+code = inspect.getsource(ModelRunner)
 missing = [name for name in (
     "attn_groups", "block_tables", "cudagraph_manager", "device", "dp_size", "execute_model_state", "input_buffers",
     "kv_cache_config", "lora_config", "max_model_len", "max_num_reqs", "model_state", "parallel_config",

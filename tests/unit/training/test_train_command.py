@@ -100,6 +100,15 @@ def test_error_of_an_earlier_start_is_not_reported(tmp_path: Path) -> None:
     assert "no Python here" in done.stderr
 
 
+def test_quickstart_refuses_an_unknown_recipe_before_it_installs(tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    done = envdoctor("quickstart", "--recipe", "ad", home=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown recipe 'ad'")
+    assert "Checking this machine" not in done.stderr
+    assert snapshot(tmp_path) == before
+
+
 def test_model_data_and_reward_need_no_recipe(tmp_path: Path) -> None:
     """They are settings; without a recipe, no setting of another task is inherited."""
     rows = [json.dumps({"prompt": f"{number}+1=", "answer": str(number + 1)}) for number in range(40)]
