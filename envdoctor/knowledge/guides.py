@@ -35,6 +35,14 @@ class TrlArgument(Record, frozen=True, kw_only=True):
     instead: str
 
 
+class InheritedArguments(TableRow, frozen=True, kw_only=True):
+    """The arguments that the classes of some packages have from a base class."""
+
+    base: str
+    packages: tuple[str, ...]
+    names: str
+
+
 class LossType(Record, frozen=True, kw_only=True):
     """A value of loss_type and the first TRL release that has it."""
 
@@ -74,6 +82,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     pypi_torch: tuple[PypiTorch, ...]
     ubuntu_cuda: tuple[UbuntuCuda, ...]
     argument: tuple[TrlArgument, ...]
+    inherited: tuple[InheritedArguments, ...]
     loss: tuple[LossType, ...]
     switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
@@ -88,6 +97,13 @@ def guide_tables() -> GuideTables:
 def cuda_row(rows: Sequence[PypiTorch], torch: str) -> PypiTorch | None:
     """The row for a release of torch; None before the first row."""
     return next((row for row in reversed(rows) if satisfies(torch, f">={row.first}")), None)
+
+
+@cache
+def inherited_arguments(package: str) -> frozenset[str]:
+    """The arguments that the classes of a package have from a base class of another package, or in all releases."""
+    rows = (row for row in guide_tables().inherited if package in row.packages)
+    return frozenset(name for row in rows for name in row.names.split())
 
 
 @cache

@@ -12,6 +12,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.manifests.actions import (
     Action,
+    AddWheel,
     Clone,
     Download,
     Install,
@@ -153,6 +154,7 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (SelectEnvironment, _describe_environment),
     (UseImage, lambda a: f"{'runs in' if a.is_entered else 'pulls'} the image {a.name}:{a.tag}"),
     (Uninstall, lambda a: f"removes {', '.join(a.names)}"),
+    (AddWheel, lambda a: f"puts {a.file} in {a.folder or '.'}"),
     (Download, lambda a: f"downloads {a.file}"),
     (LoadModules, lambda a: f"loads the modules {', '.join(a.names)}"),
     (InstallSystemPackages, lambda a: f"installs the system packages {', '.join(a.names[:12])}"),

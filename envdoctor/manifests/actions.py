@@ -29,6 +29,7 @@ class Install(NamedTuple):
     no_deps: bool = False
     no_build_isolation: bool = False
     only_binary: bool = False
+    no_index: bool = False  # takes all packages from the folders of find_links
     pre: bool = False
     exclude_newer: str = ""
     target: str = ""  # --python of uv, -n of conda
@@ -77,6 +78,15 @@ class Download(NamedTuple):
     command: str
     url: str
     file: str
+
+
+class AddWheel(NamedTuple):
+    """Puts a wheel in a folder: ADD or COPY in a Dockerfile."""
+
+    line: int
+    command: str
+    file: str
+    folder: str
 
 
 class LoadModules(NamedTuple):
@@ -128,6 +138,7 @@ Action = (
     | SelectEnvironment
     | UseImage
     | Download
+    | AddWheel
     | LoadModules
     | InstallSystemPackages
     | SetVariables

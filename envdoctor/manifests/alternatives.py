@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from envdoctor.manifests.conditional_blocks import conditional_reinstalls
 from envdoctor.manifests.markdown import Block
 
 MAX_PATHS = 24
@@ -126,6 +127,7 @@ def _find_groups(lines: Sequence[str], blocks: Sequence[Block]) -> list[list[Bra
         *_separated_blocks(lines, blocks),
         *_comments_in_blocks(blocks),
         *_examples(lines, blocks),
+        *([Branch(*each) for each in pair] for pair in conditional_reinstalls(lines, blocks)),
     ]
     groups: list[list[Branch]] = []
     for group in found:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
-from envdoctor.manifests.actions import Action, Install, SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import parse_actions, parse_requirement_lines, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
@@ -74,10 +75,9 @@ class BlockReader:
         elif is_apptainer(block):
             yield from self._image(block, parse_apptainer(block.lines))
         elif block.language in _PYTHON:
-            self.python_blocks.append(block.lines)
-            # A line of a notebook cell such as `!pip install` or `%pip install` is a shell command.
-            cells = ((number, text.strip()[1:]) for number, text in block.lines if text.strip()[:1] in ("!", "%"))
-            yield from self._script(tuple(cells))
+            commands, code = _split_cell(block.lines)
+            self.python_blocks.append(code)
+            yield from self._script(commands)
         elif block.language == "toml":
             yield from self._pyproject(block)
         elif block.language in ("yaml", "yml") or _file_name(block):
@@ -113,6 +113,8 @@ class BlockReader:
                 yield self._base_image(*lines[0])
             elif name in ("RUN", "CMD", "ENTRYPOINT"):
                 yield from self._script(script_of(instruction))
+            elif name in ("ADD", "COPY") and lines:
+                yield from _added_wheels(instruction)
             elif name in ("ENV", "ARG") and lines:
                 (number, text), *continuations = lines
                 key, blank, value = text.partition(" ")
@@ -145,6 +147,34 @@ class BlockReader:
             for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
                 if isinstance(action, Install):
                     yield action._replace(requirements=tuple(requirements))
+
+
+def _split_cell(lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """The shell commands of a notebook cell with their continuation lines, such as `%pip install`, and its code."""
+    commands: list[Line] = []
+    code: list[Line] = []
+    continues = False
+    for number, text in lines:
+        is_command = text.lstrip()[:1] in ("!", "%")
+        if is_command or continues:
+            commands.append((number, text.lstrip()[1:] if is_command else text))
+            continues = text.rstrip().endswith("\\")
+        else:
+            code.append((number, text))
+    return tuple(commands), tuple(code)
+
+
+def _added_wheels(instruction: Instruction) -> Iterator[AddWheel]:
+    """The wheels of `ADD URL /wheels/x.whl`, `COPY a.whl b.whl /wheels/`."""
+    number, first = instruction.lines[0]
+    words = " ".join(text.rstrip("\\") for _, text in instruction.lines).replace('"', " ").strip("[] ").split()
+    paths = [word.strip(",") for word in words if not word.startswith("--")]
+    *sources, target = paths or [""]
+    for source in sources:
+        path = target if target.endswith(".whl") else f"{target.rstrip('/')}/{source.rpartition('/')[2]}"
+        folder, _, file = unquote(path).rpartition("/")
+        if file.endswith(".whl"):
+            yield AddWheel(number, f"{instruction.name} {first}"[:200], file, folder)
 
 
 def _file_name(block: Block) -> str:

@@ -174,6 +174,7 @@ def _install(
         reinstall=options.has("--force-reinstall", "--reinstall"),
         no_deps=options.has("--no-deps", "--no-dependencies"),
         no_build_isolation=options.has("--no-build-isolation") or "--no-build-isolation-package" in options.values,
+        no_index=options.has("--no-index") or in_file.has("--no-index"),
         only_binary=bool(options.last("--only-binary")) or options.has("--no-build"),
         pre=options.has("--pre") or options.last("--prerelease") in ("allow", "if-necessary-or-explicit"),
         exclude_newer=options.last("--exclude-newer")[:10] or variables.get("UV_EXCLUDE_NEWER", "")[:10],

@@ -25,6 +25,7 @@ from envdoctor.manifests.corrections import (
 )
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
+from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -225,7 +226,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
         return "", "its range contradicts the other requirements of the guide"
     if name in _CONDA_ONLY:
         return "", "a package of conda, which wheels do not need"
-    if package.origin == "a direct URL" or not package.version:
+    if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.target_build import BuildTarget
 from envdoctor.resolution.requirement import InstallRequirement
@@ -61,6 +63,13 @@ class CorrectedEnvironment(NamedTuple):
     packages: Packages
     substitutions: list[Substitution]
     all_pins: list[Substitution]
+
+
+def _is_of_unpublished_wheel(violation: Violation, packages: Packages) -> bool:
+    """Whether declared ranges are judged for a wheel from a local folder, which may declare others."""
+    facts = (item.fact for item in violation.problem.evidence)
+    is_declared = violation.rule.id.startswith("PKG")
+    return is_declared and any(fact in packages and packages[fact].origin == LOCAL_FOLDER for fact in facts)
 
 
 @cache
@@ -122,7 +131,8 @@ class _ReleaseSearch:
         self.resolve(state.packages, {})
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
-        return evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
+        found = evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
+        return [violation for violation in found if not _is_of_unpublished_wheel(violation, packages)]
 
     def resolve(self, packages: Packages, pins: dict[str, str]) -> Packages:
         """Resolve all packages that the guide names, with `pins`; empty if that is impossible.
@@ -264,6 +274,8 @@ def _candidate_versions(name: str, specifier: str, current: str, target: Resolve
         is_later = row.date > target.period_end
         minor = minor_of(row.version)
         key = (row.version if minor in ("", "0.0") else minor, is_later)
+        if not can_install(name, row.version, target.python):
+            continue
         if key not in known_keys and satisfies(row.version, f"!={current}"):
             candidates.append((is_later, row.version))
         known_keys.add(key)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import UseImage
 from envdoctor.resolution.requirement import InstallRequirement
@@ -54,10 +55,27 @@ def image_state(action: UseImage) -> EnvironmentState:
         name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
         for name, version in contents.versions.items()
     }
+    packages |= _torch_companions(packages, action)
     packages |= _engine_requirements(packages, state)
     has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
     toolkit = cuda or "?" if has_nvcc else ""
     return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
+
+
+def _torch_companions(packages: dict[str, ResolvedPackage], action: UseImage) -> dict[str, ResolvedPackage]:
+    """torchvision and torchaudio, which the images of PyTorch and NVIDIA contain for their torch."""
+    torch = packages.get("torch")
+    if not torch or not action.name.endswith(("pytorch/pytorch", "nvidia/pytorch")):
+        return {}
+    version = re.match(r"\d+(?:\.\d+)+", torch.version)
+    names = ("torchvision",) if action.name.endswith("nvidia/pytorch") else ("torchvision", "torchaudio")
+    found = {name: releases_that_pin(name, "torch", version[0] if version else "") for name in names}
+    return {
+        name: torch._replace(
+            name=name, version=releases[0] if releases else "", reason=f"required by {torch.reason}", pinned=False
+        )
+        for name, releases in found.items()
+    }
 
 
 def _engine_requirements(packages: dict[str, ResolvedPackage], state: EnvironmentState) -> dict[str, ResolvedPackage]:

@@ -13,6 +13,7 @@ from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import (
     Action,
+    AddWheel,
     Download,
     Install,
     InstallSystemPackages,
@@ -26,6 +27,7 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.local_wheels import LOCAL_FOLDER, folder_of, from_local_folder
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
 from envdoctor.resolution.torch_sources import cuda_name, torch_cuda
@@ -79,6 +81,7 @@ class GuideInterpreter:
         self.base_stages: set[str] = set()  # keys of the stages from which a later one starts
         self.variables: dict[str, str] = {}
         self.system_packages: set[str] = set()
+        self.wheels: dict[str, list[str]] = {}  # folder -> wheels that steps put in it
         self.installs: list[InstallStep] = []
         self.used: list[tuple[str, EnvironmentState]] = []  # the environments in which programs run
 
@@ -101,6 +104,8 @@ class GuideInterpreter:
                 )
             elif isinstance(action, InstallSystemPackages):
                 self._install_system_packages(action)
+            elif isinstance(action, AddWheel):
+                self.wheels.setdefault(folder_of(action.folder), []).append(action.file)
             elif isinstance(action, Run) and not action.code:
                 self.used.append((self.current, self._state))
             else:
@@ -220,6 +225,7 @@ class GuideInterpreter:
             extra_indexes=action.extra_indexes or tuple(variables.get("PIP_EXTRA_INDEX_URL", "").split()),
             exclude_newer=action.exclude_newer or variables.get("UV_EXCLUDE_NEWER", "")[:10],
         )
+        action = from_local_folder(action, self.wheels, before.packages, self.platform)
         resolution = self._resolve(action, before)
         resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
         for requirement in action.requirements:
@@ -367,7 +373,7 @@ def _package_at_url(requirement: InstallRequirement) -> ResolvedPackage:
         requirement.text,
         pinned=bool(wheel),
         cuda=cuda_name(build[1]) if build and public_part(version) else "",
-        origin="a direct URL",
+        origin="a direct URL" if "://" in requirement.url else LOCAL_FOLDER,
         wheel=requirement.wheel,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table, published_releases, releases_in_range
+from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.releases import (
     Requirement,
     optional_specifier,
@@ -218,6 +219,7 @@ class Resolver:
             for row in releases_in_range(name, ",".join(specifiers), self.target.exclude_newer)
             if self._is_available(name, row) and row.version not in self.excluded.get(name, ())
         ]
+        releases = [row for row in releases if can_install(name, row.version, self.target.python)] or releases
         if releases:
             with_wheel = [
                 row for row in releases if row.has_wheel(self.target.platform, self.target.python, self.target.glibc)

@@ -142,7 +142,7 @@ FAULTS = [
           "RUN042", 4, "flash-attn-no-wheel"),
     Fault("runtime image",
           "```dockerfile\nFROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\n"
-          "RUN pip install git+https://github.com/Dao-AILab/flash-attention@v2.8.3 --no-build-isolation\n```",
+          "RUN pip install git+https://github.com/Dao-AILab/flash-attention@27f501d --no-build-isolation\n```",
           "RUN043", 3, "cuda-home-missing"),
     Fault("MAX_JOBS",
           sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0",

@@ -25,11 +25,18 @@ _BUILT_WITH_TORCH = frozenset(
     {"flash-attn", "flash-attn-3", "apex", "causal-conv1d", "mamba-ssm", "transformer-engine", "deepspeed-kernels"}
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
+_RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
+_CUDA_IN_TEXT = re.compile(
+    r"\bCUDA(?: toolkit| version|-toolkit)?[ :=|*`_(]{0,6}(?:>=?\s*)?1[1-3]\.\d|\bnvcc\b", re.IGNORECASE
+)
+_IMAGE_IN_TEXT = re.compile(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]\.\d\b", re.IGNORECASE)
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
 _BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
 _VLLM_WITH_NINJA = ">=0.8.5"  # requires it, resolved with uv 2026-11-25: 0.8.5, 0.10.2, 0.12.0, 0.19.0, 0.31.0
-_REQUIRING_PSUTIL = frozenset({"accelerate", "transformers", "vllm", "datasets"})
+_PROJECTS = frozenset({"verl"})  # whose own requirements have no torch: setup.py of verl 0.2 to 0.9
+_REQUIRING_PSUTIL = frozenset({"accelerate", "transformers", "vllm", "datasets", "deepspeed", "peft", "wandb"})
+_REQUIRING_PACKAGING = frozenset({"tensorboardx", "tensorboard", "wandb", "huggingface-hub", "pytest", "black"})
 
 SourceBuild = tuple[InstallStep, InstallRequirement, int]  # with the line of the requirement
 
@@ -38,8 +45,8 @@ def _possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
     """Requirements that are compiled if there is no wheel: flash-attn from PyPI, repositories and directories."""
     for install in context.trace.installs:
         for requirement in install.action.requirements:
-            if requirement.wheel:
-                continue
+            if requirement.wheel or install.action.no_index:
+                continue  # the content of a local folder is not known
             line = line_of(context, requirement.line, requirement.text)
             name = _REPOSITORY_NAMES.get(requirement.name, requirement.name)
             if name in _BUILT_WITH_TORCH or (requirement.url and name == "vllm"):
@@ -63,19 +70,24 @@ def _torch(install: InstallStep) -> ResolvedPackage | None:
 
 def _flash_attn_version(install: InstallStep, requirement: InstallRequirement) -> str:
     package = install.resolution.packages.get("flash-attn")
-    return requirement.pin or (package.version if package else "")
+    tag = _RELEASE_TAG.search(requirement.url)
+    return requirement.pin or (tag[1] if tag else package.version if package else "")
 
 
 def _is_compiled(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
     """Whether the step compiles: a repository, a directory, or flash-attn without a release wheel for this torch."""
-    return bool(requirement.url) or _has_wheel(context, install, requirement) is False
+    has_wheel = _has_wheel(context, install, requirement)
+    return has_wheel is False or (bool(requirement.url) and has_wheel is None)
 
 
 def _has_wheel(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool | None:
     """Whether a release of flash-attn has a wheel for the torch of the step; None if unknown, or for others."""
     torch = _torch(install)
-    if requirement.url or requirement.name != "flash-attn" or not torch or not torch.version:
+    is_release = not requirement.url or _RELEASE_TAG.search(requirement.url)  # its setup.py downloads the wheel
+    if not is_release or requirement.name != "flash-attn" or not torch or not torch.version:
         return None
+    if "FLASH_ATTENTION_FORCE_BUILD" in install.variables:
+        return False
     version = _flash_attn_version(install, requirement)
     return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform)
 
@@ -127,10 +139,15 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
 
 
 def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> bool:
-    """Whether an earlier step installs a requirements file that the guide does not show."""
+    """Whether an earlier step installs a project or a requirements file that the guide does not show."""
     earlier = takewhile(lambda step: step is not install, context.trace.installs)
+    if any(command.words[:1] == ("cd",) and command.words[-1] in _PROJECTS for command in context.guide.commands):
+        return False
     return any(
-        not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command) for step in earlier
+        any(each.url.startswith(".") and not each.wheel for each in step.action.requirements)
+        or (not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command))
+        for step in earlier
+        if not step.action.no_deps
     )
 
 
@@ -150,6 +167,8 @@ def _missing_build_requirements(install: InstallStep) -> list[str]:
         available.update(("setuptools", "wheel"))
     if available & _REQUIRING_PSUTIL:
         available.update(("packaging", "psutil"))
+    if (available | set(state.requested)) & _REQUIRING_PACKAGING:
+        available.add("packaging")
     vllm = state.packages.get("vllm")
     if install.system_packages & {"ninja-build", "ninja"} or (vllm and satisfies(vllm.version, _VLLM_WITH_NINJA)):
         available.add("ninja")
@@ -208,6 +227,8 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
         cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
         if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in _BUILT_WITH_TORCH | {"vllm"}:
             continue
+        if not state.image and _text_names_cuda(context):
+            continue
         if _is_compiled(context, install, requirement) or (state.image and requirement.name != "flash-attn"):
             reason = f"{state.image} has no nvcc" if state.image else "no step installs or names a CUDA toolkit"
             yield Problem(
@@ -218,6 +239,13 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 steps(f"export CUDA_HOME=/usr/local/cuda-{cuda}") if cuda else (),
                 line=line,
             )
+
+
+def _text_names_cuda(context: GuideContext) -> bool:
+    """Whether the text names the CUDA version of the machine, or of an image: "image: PyTorch 2.1, CUDA 12.1"."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    texts = (text for number, text in enumerate(context.guide.lines, 1) if number not in code)
+    return any(_CUDA_IN_TEXT.search(text) or _IMAGE_IN_TEXT.search(text) for text in texts)
 
 
 @rule("RUN044", kind="guide", severity="warning", cause="host-oom-build", url=FLASH)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence
-from envdoctor.core.remedies import either, steps
+from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
@@ -327,8 +327,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                     "warning",
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
                     (guide_evidence(context, "package", requirement.text, line),),
-                    "Install torch with uv or pip. Its wheels contain CUDA.",
-                    steps("uv pip install torch==2.5.1 --torch-backend=cu124"),
+                    *_without_cudatoolkit(context),
                     line=line,
                 )
             excludes_last = (
@@ -349,6 +348,15 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
                     install_step(f"torch{bounded(requirement.specifier)}", backend="auto"),
                     line=line,
                 )
+
+
+def _without_cudatoolkit(context: GuideContext) -> tuple[str, tuple[Remedy, ...]]:
+    """The fix for `cudatoolkit`: a torch that pip installs needs none."""
+    torches = [environment.state.packages.get("torch") for environment in context.environments]
+    if torch := next((each for each in torches if each and each.origin != "conda"), None):
+        return f"Remove it: the wheel of torch {torch.version} contains CUDA.", ()
+    fix = "Install torch with uv or pip. Its wheels contain CUDA."
+    return fix, steps("uv pip install torch==2.5.1 --torch-backend=cu124")
 
 
 def _selects_build(action: Install) -> bool:

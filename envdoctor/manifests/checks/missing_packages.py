@@ -86,7 +86,7 @@ def _problem(context: GuideContext, use: PackageUse, line: Line, status: str, te
         f"{text}, and no step installs it",
         (
             guide_evidence(context, use.package, line[1].strip()[:120], line[0]),
-            table_evidence(use.package, use.pattern, use.source, use.date),
+            table_evidence(use.package, "not a dependency of what is installed", use.source, use.date),
         ),
         f"Install {use.package} in an earlier step."
         if status == "warning"

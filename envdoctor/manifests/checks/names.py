@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.guides import ModulePresence, guide_tables
-from envdoctor.knowledge.published import published_releases
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.published import find_release, published_releases
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone, Run
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.missing_packages import is_complete
@@ -21,6 +21,8 @@ from envdoctor.rules.requirements import bounded
 
 HUB_CLI = "https://huggingface.co/docs/huggingface_hub/guides/cli"
 _TOKEN = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{20,}|(?<=WANDB_API_KEY=)[0-9a-f]{40})\b")
+_REMOVED_OPTIONS = re.compile(r" --resume-download\b| --local-dir-use-symlinks(?:[ =](?:True|False|auto)\b)?")
+_HUB_1 = "2025-10-27"  # the day of huggingface-hub 1.0.0 on PyPI
 _REPOSITORIES = frozenset({
     "transformers", "trl", "peft", "accelerate", "vllm", "verl", "flash-attention", "unsloth", "kernels", "triton",
     "liger-kernel", "bitsandbytes", "datasets", "deepspeed",
@@ -109,7 +111,7 @@ def _major_version(specifier: str) -> int:
 def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
     """huggingface-hub 1.x has no huggingface-cli. The commands are `hf auth login` and `hf download`."""
     hub = context.version("huggingface-hub")
-    if hub and satisfies(hub, "<1.0"):
+    if (hub and satisfies(hub, "<1.0")) or (not hub and _project_is_older(context, _HUB_1)):
         return
     for command in context.guide.commands:
         if "huggingface-cli" not in command.words[:2]:
@@ -117,7 +119,7 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
         line = line_of(context, command.line, "huggingface-cli")
         text = str(command)
         new = re.sub(r"huggingface-cli (login|whoami)", r"hf auth \1", text)
-        new = new.replace("huggingface-cli", "hf").partition(" --token")[0]
+        new = _REMOVED_OPTIONS.sub("", new.replace("huggingface-cli", "hf")).partition(" --token")[0]
         yield Problem(
             "error" if hub and is_complete(context) else "warning",
             "huggingface-cli was removed in huggingface-hub 1.x"
@@ -130,6 +132,15 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
             guide_command(_TOKEN.sub("$HF_TOKEN", new)),
             line=line,
         )
+
+
+def _project_is_older(context: GuideContext, day: str) -> bool:
+    """Whether a project that the guide does not show can limit packages: all its pins are from before a day."""
+    urls = [each.url for install in context.trace.installs for each in install.action.requirements]
+    is_unknown = any(re.match(r"\.{1,2}(?:/|\[|$)", url) for url in urls)
+    pins = [each for _, each, _ in iter_requirements(context) if each.pin]
+    releases = [release for each in pins if (release := find_release(each.name, public_part(each.pin)))]
+    return is_unknown and bool(releases) and all(release.date < day for release in releases)
 
 
 @rule(

@@ -173,11 +173,21 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
     for environment in context.environments:
         by_package: dict[str, list[Substitution]] = {}
         for substitution in environment.substitutions:
-            in_image = substitution.package.origin == IMAGE_ORIGIN  # what replaces them has its own finding
+            # What replaces the packages of an image has its own finding.
+            in_image = substitution.package.origin == IMAGE_ORIGIN or _is_companion_of_image(
+                environment, substitution
+            )
             if not substitution.pinned and not in_image and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
+
+
+def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
+    """Whether torchvision or torchaudio of an image no longer fits a torch that replaces the one of the image."""
+    packages = environment.state.packages
+    facts = [item.fact for item in substitution.violation.problem.evidence if item.fact in packages]
+    return any(fact in COMPANIONS and packages[fact].origin == IMAGE_ORIGIN for fact in facts)
 
 
 def _is_cpu_build(substitution: Substitution) -> bool:
@@ -212,11 +222,25 @@ def _incompatible_release(
             *(_rule_evidence(violation) for violation in violations),
         ),
         f"Use {pin}." if pin else worst.problem.fix,
-        install_step(pin) if pin else worst.problem.remedies,
+        install_step(pin, *_changed_requirers(environment, package)) if pin else worst.problem.remedies,
         line=line,
         cause=worst.rule.cause,
         url=worst.rule.url,
     )
+
+
+def _changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackage) -> list[str]:
+    """The pins of the packages that require a dependency, of which the corrected environment has other releases."""
+    pins: list[str] = []
+    while package.is_dependency:
+        name = package.reason.removeprefix("required by ").partition(" ")[0]
+        requirer, corrected = environment.state.packages.get(name), environment.packages.get(name)
+        if requirer is None or corrected is None or any(pin.startswith(f"{name}==") for pin in pins):
+            break
+        if public_part(corrected.version) != public_part(requirer.version):
+            pins.append(f"{name}=={public_part(corrected.version)}")
+        package = requirer
+    return pins
 
 
 def _project_install(context: GuideContext) -> Install | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import guide_tables, inherited_arguments
 from envdoctor.knowledge.names import find_member, single_period
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
@@ -59,7 +59,7 @@ def _missing_member(context: GuideContext, argument: Argument) -> Problem | None
     line, owner, name, value = argument
     span = single_period(find_member("arguments", owner, name))
     version = context.version(span.package) if span else ""
-    if not span or not version or span.can_be_in(version):
+    if not span or not version or span.can_be_in(version) or name in inherited_arguments(span.package):
         return None
     releases = f"{span.first or 'the first release'} to {span.last or 'the newest one'}"
     in_range = f">={span.first}" if span.first else f"<={span.last}"

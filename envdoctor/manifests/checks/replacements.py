@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.guides import cuda_row, guide_tables
@@ -27,6 +29,13 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
+_REPLACES = re.compile(
+    r"\b(?:replac\w+|upgrad\w+|overrid\w+|overwrit\w+|reinstall\w*|rebuil[dt]\w*|resolver\S*|on purpose|deliberate\w*"
+    r"|intention\w*|intended|expected|its (?:own|exact))\b(?!.{0,30}\b(?:not|never)\b)",
+    re.IGNORECASE,
+)
+
+
 @rule("RUN010", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
 def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[Problem]:
     """A later step replaces torch, triton or another pinned package without a warning.
@@ -38,7 +47,8 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
         torch_is_replaced = any(old.name == "torch" for old, _ in replaced)
         for old, new in replaced:
             # The packages that belong to torch follow it: its own replacement is the reason.
-            if old.name == "torch" or old.name not in _TORCH_PACKAGES or not torch_is_replaced:
+            follows_torch = old.name != "torch" and old.name in _TORCH_PACKAGES and torch_is_replaced
+            if not follows_torch and not (old.origin == IMAGE_ORIGIN and _is_announced(context, install, old, new)):
                 yield _replacement(context, install, old, new)
 
 
@@ -46,6 +56,21 @@ def _replaced(install: InstallStep, name: str) -> tuple[ResolvedPackage, Resolve
     """A package before and after the step, if the step replaces it."""
     old, new = install.before.packages.get(name), install.after.packages.get(name)
     return (old, new) if old and new and new is not old and _is_replaced(name, old, new, install) else None
+
+
+def _is_announced(context: GuideContext, install: InstallStep, old: ResolvedPackage, new: ResolvedPackage) -> bool:
+    """Whether comments next to the step state that it replaces a package of the image; never by a CPU build."""
+    comments = " ".join(_comments_next_to(context.guide.lines, install.action.line))
+    names = {"torch": r"(?:py)?torch|abi|stack"}.get(old.name, re.escape(old.name))
+    return new.cuda != "cpu" and bool(_REPLACES.search(comments) and re.search(rf"(?i)\b(?:{names})\b", comments))
+
+
+def _comments_next_to(lines: Sequence[str], line: int) -> Iterator[str]:
+    """The comment lines right before a command and right after it."""
+    before = takewhile(lambda text: text.lstrip().startswith("#"), reversed(lines[: max(line - 1, 0)]))
+    end = next((n for n in range(line, len(lines) + 1) if not lines[n - 1].rstrip().endswith("\\")), line)
+    yield from before
+    yield from takewhile(lambda text: text.lstrip().startswith("#"), lines[end:])
 
 
 def _is_replaced(name: str, old: ResolvedPackage, new: ResolvedPackage, install: InstallStep) -> bool:

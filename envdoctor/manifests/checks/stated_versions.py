@@ -22,7 +22,8 @@ _PACKAGES = {
     "flashattention": "flash-attn", "liger-kernel": "liger-kernel",
 }  # fmt: skip
 _STATED = re.compile(
-    rf"(?<![\w./-])({'|'.join(_PACKAGES)})`?\s*(?:\||:|version|==)?\s*`?v?(\d+\.\d+(?:\.\d+)*(?:\.post\d+)?)(?![\w.]*-py)",
+    rf"(?<![\w./-])({'|'.join(_PACKAGES)})`?\s*(?:\||:|version|==)?\s*`?v?(\d+\.\d+(?:\.\d+)*(?:\.post\d+)?)(?!\.?\d)(?![\w.]*-py)"
+    r"(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
     re.IGNORECASE,
 )
 # A sentence that describes the environment, not the history of a library.
@@ -33,7 +34,9 @@ _DESCRIBES = re.compile(
 )
 _HISTORY = re.compile(
     r"\b(?:since|from|before|until|older|newer|later|earlier|least|minimum|above|below|up to|deprecated|removed"
-    r"|added|instead|not|no|fails?|broken?|bug|issue|upgrade|changed?|seit|ab|vor|bis|älter|neuer|nicht)\b|[<>≥≤~^]|以上|以下|不",
+    r"|added|instead|if|when|should|recommend\w*|otherwise|for rtx|not|no|fails?|oom|crash\w*|slower|faster|broken?"
+    r"|bug|issue|upgrade|changed?|seit|ab|vor|bis|älter|neuer|nicht|wenn|falls)\b"
+    r"|[<>≥≤~^]|以上|以下|不|如果|若|推荐",
     re.IGNORECASE,
 )
 

@@ -1,0 +1,29 @@
+"""The newest releases that older Python versions can install: python_limits.toml."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.knowledge.versions import satisfies
+
+
+class PythonLimit(TableRow, frozen=True, kw_only=True):
+    """The newest release of some packages for a Python version; of those in `none` no release supports it."""
+
+    python: str
+    newest: str
+    none: tuple[str, ...] = ()
+
+
+@cache
+def _newest(python: str) -> dict[str, str]:
+    rows = load_table("python_limits.toml", tuple[PythonLimit, ...], "limit")
+    words = [word for row in rows if row.python == python for word in row.newest.split()]
+    return dict(word.split("==") for word in words)
+
+
+def can_install(package: str, version: str, python: str) -> bool:
+    """Whether Requires-Python of a release permits a Python version, as far as the table limits the package."""
+    newest = _newest(python).get(package, "") if python else ""
+    return not newest or satisfies(version, f"<={newest}") is not False

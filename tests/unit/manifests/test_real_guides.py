@@ -1,0 +1,250 @@
+"""Guides as people write them: what is right in them is no finding, and what is wrong is one."""
+
+# ruff: noqa: E501, RUF001  commands as people write them, and full-width punctuation
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.core.records import Finding
+from envdoctor.manifests import audit_guide
+
+TODAY = date(2026, 11, 21)
+RUNTIME = "FROM nvcr.io/nvidia/pytorch:24.12-py3\n"
+
+
+def audit_text(folder: Path, name: str, text: str) -> AuditResult:
+    path = folder / name
+    path.write_text(text)
+    return audit_file(str(path), None).result
+
+
+def findings_of(text: str, identifier: str = "") -> list[Finding]:
+    found = audit_guide(text, name="guide.md", today=TODAY).findings
+    return [each for each in found if each.status in ("error", "warning", "info") and each.id.startswith(identifier)]
+
+
+def messages(findings: list[Finding] | tuple[Finding, ...]) -> list[str]:
+    return [f"{each.id} {each.line} {each.message}" for each in findings]
+
+
+LOCAL_FOLDERS = {
+    "ADD": RUNTIME
+    + "ADD https://wheels.example/gh/flash_attn-2.7.2.post1-cp312-cp312-linux_x86_64.whl /whl/\n"
+    + "RUN pip install --no-index --no-deps --find-links /whl flash-attn\n",
+    "COPY of several files": RUNTIME
+    + "COPY dist/flash_attn-2.7.2.post1-cp312-cp312-linux_x86_64.whl dist/xformers-0.0.30-cp312-cp312-linux_x86_64.whl ./w/\n"
+    + "RUN python -m pip install --find-links=./w --no-index flash-attn xformers\n",
+    "a folder of which nothing is known": RUNTIME
+    + "RUN --mount=type=bind,source=wheelhouse,target=/house \\\n    uv pip install --system --no-index -f /house flash-attn vllm\n",
+}
+
+
+@each_case("name", [*LOCAL_FOLDERS])
+def test_packages_of_a_local_folder_are_not_those_of_pypi(name: str, tmp_path: Path) -> None:
+    assert messages(audit_text(tmp_path, "Dockerfile", LOCAL_FOLDERS[name]).findings) == []
+
+
+OLD_WHEELS = {
+    "ADD under another name": RUNTIME
+    + "ADD https://wheels.example/vllm-0.7.3%2Bcu126-patched.whl /p/vllm-0.7.3+cu126-cp312-cp312-linux_x86_64.whl\n"
+    + "RUN pip install transformers\nRUN pip install --no-deps --no-index --find-links /p vllm\n",
+    "COPY": RUNTIME
+    + "RUN pip install 'transformers>=5'\nCOPY vllm-0.8.5-cp38-abi3-linux_x86_64.whl /wheels/\n"
+    + "RUN pip install --no-index --no-deps -f /wheels vllm\n",
+    "COPY as a list": RUNTIME
+    + 'COPY ["built/vllm-0.9.2-cp38-abi3-linux_x86_64.whl", "/opt/wheels/"]\n'
+    + "RUN pip install transformers==5.3.0 && pip install --no-index --find-links file:///opt/wheels --no-deps vllm\n",
+}
+
+
+@each_case("name", [*OLD_WHEELS])
+def test_an_old_wheel_of_a_local_folder_is_judged_with_transformers_5(name: str, tmp_path: Path) -> None:
+    found = audit_text(tmp_path, "Dockerfile", OLD_WHEELS[name]).findings
+    assert [each for each in found if each.cause == "transformers-too-new" and "vLLM" in each.message], messages(
+        found
+    )
+
+
+@each_case(
+    "lines",
+    [
+        ("pip install torch==2.4.0", "pip install ninja packaging", "pip install git+https://github.com/Dao-AILab/flash-attention.git@v2.6.3"),
+        ("pip install torch==2.5.1", "pip install git+https://github.com/Dao-AILab/flash-attention@v2.7.4.post1"),
+        ("uv pip install torch==2.3.1", "uv pip install 'flash-attn @ git+https://github.com/Dao-AILab/flash-attention@v2.5.9'"),
+    ],
+    ids=lambda lines: lines[0],
+)  # fmt: skip
+def test_a_release_of_flash_attn_with_a_wheel_is_not_compiled(lines: tuple[str, ...]) -> None:
+    found = findings_of(sh("conda create -n x python=3.10", "conda activate x", *lines))
+    assert {each.id for each in found} & {"RUN042", "RUN043", "RUN044"} == set(), messages(found)
+
+
+def test_a_commit_of_flash_attn_is_compiled() -> None:
+    command = "pip install --no-build-isolation git+https://github.com/Dao-AILab/flash-attention@27f501d"
+    found = findings_of(sh("pip install torch==2.4.0 packaging psutil ninja wheel setuptools", command))
+    assert {"RUN043", "RUN044"} <= {each.id for each in found}
+
+
+def notebook(*sources: str) -> str:
+    cells = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": text.splitlines(True)}
+        for text in sources
+    ]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+
+
+@each_case("magic", ["%pip", "!pip", "! python -m pip"])
+def test_continuation_lines_of_a_cell_are_read(magic: str, tmp_path: Path) -> None:
+    cell = f'{magic} install --upgrade \\\n  "transformers==4.48.1" \\\n  "trl==0.14.0" \\\n  "deepspeed==0.15.4"\nimport os\n'
+    result = audit_text(tmp_path, "train.ipynb", notebook(f"{magic} install torch==2.5.1\n", cell, "import trl\n"))
+    assert result.coverage.packages == 4
+    assert messages(result.findings) == []
+
+
+@each_case(
+    "pair",
+    [
+        ("We can also train with CUDA 11.8. If you need it, use this wheel:", "pip install vllm==0.4.0+cu118"),
+        ("对于 CUDA 11.8 的机器，请改用下面的命令。", "pip install vllm==0.4.0+cu118"),
+        ("For users with CUDA 11.8 drivers, the project has another wheel.", "pip install vllm==0.4.0+cu118"),
+    ],
+    ids=lambda pair: pair[0][:20],
+)
+def test_a_block_for_another_machine_is_an_alternative(pair: tuple[str, str]) -> None:
+    text, command = pair
+    guide = f"# Setup\n\n```bash\npip install torch==2.1.2\npip install vllm==0.4.0\n```\n\n{text}\n\n```bash\n{command}\n```\n"
+    assert [each for each in findings_of(guide) if each.id in ("RUN004", "RUN010", "RUN031")] == []
+
+
+def test_a_block_that_installs_the_same_again_without_a_condition_is_a_step() -> None:
+    guide = "# Setup\n\n```bash\npip install torch==2.5.1 vllm==0.7.2\n```\n\nThen update vLLM.\n\n```bash\npip install -U vllm==0.10.2\n```\n"
+    assert "RUN010" in {each.id for each in findings_of(guide)}
+
+
+@each_case("python", ["3.9", "3.8"])
+def test_the_python_of_the_guide_limits_what_resolves_today(python: str) -> None:
+    guide = sh(
+        f"conda create -n a python={python}",
+        "conda activate a",
+        "pip install torch==2.4.0",
+        "pip install vllm==0.6.3",
+    )
+    assert messages(findings_of(guide)) == []
+
+
+def test_transformers_of_python_3_10_disables_an_old_torch() -> None:
+    (found,) = findings_of(sh("uv venv --python 3.10", "uv pip install torch==2.4.0", "uv pip install transformers"))
+    assert (found.id, found.line) == ("RUN003", 5)
+    assert "transformers 5.20.2" in found.message
+
+
+@each_case(
+    "step",
+    [
+        "RUN pip install wandb torchvision",
+        "RUN pip install torchaudio",
+        "RUN pip install torchvision==0.20.1 tensorboardx",
+    ],
+)
+def test_the_image_of_pytorch_contains_the_companions_of_torch(step: str, tmp_path: Path) -> None:
+    text = f"FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel\n{step}\n"
+    assert messages(audit_text(tmp_path, "Dockerfile", text).findings) == []
+
+
+@each_case(
+    "comment",
+    [
+        "# vLLM brings its own PyTorch here; flash-attn is rebuilt below.",
+        "# Deliberately upgrade torch of the image: all extensions share one ABI",
+        "# This replaces the PyTorch build of NVIDIA, which is intended.",
+    ],
+)
+def test_an_announced_replacement_is_no_finding(comment: str, tmp_path: Path) -> None:
+    step = "RUN pip install vllm==0.27.1\n"
+    base = "FROM nvcr.io/nvidia/pytorch:26.03-py3\n"
+    assert "RUN010" in {each.id for each in audit_text(tmp_path, "Dockerfile", base + step).findings}
+    assert messages(audit_text(tmp_path, "Dockerfile", f"{base}{comment}\n{step}").findings) == []
+
+
+@each_case(
+    "text",
+    [
+        "| vllm | 7.41 requests/s | 1423 tokens/s |",
+        "| torch 3.2 s | vllm 1.9x |",
+        "Note that a nightly works, PyTorch 2.2.0 ran OOM with 700K tokens.",
+        "For RTX 50 GPUs, PyTorch 2.8.0 should be used.",
+        "如果使用 PyTorch 2.8.0，请另行安装。",
+    ],
+)
+def test_numbers_and_conditions_in_the_text_are_no_statements(text: str) -> None:
+    guide = f"# Results\n\n```bash\npip install torch==2.5.1 vllm==0.7.2 'transformers<4.50'\n```\n\n{text}\n"
+    assert messages(findings_of(guide, "RUN007")) == []
+
+
+@each_case(
+    "text",
+    [
+        "镜像选择 PyTorch-->2.1.0-->3.10(ubuntu22.04)-->12.1",
+        "Rent a machine with the image PyTorch 2.1 / Python 3.10 / 12.1.",
+        "Tested with CUDA 12.1 and nvcc from the cluster.",
+    ],
+)
+def test_a_cuda_in_the_text_is_a_toolkit(text: str) -> None:
+    steps = "pip install torch==2.1.2 packaging psutil ninja\nMAX_JOBS=8 pip install flash-attn==2.8.3 --no-build-isolation"
+    assert messages(findings_of(f"# Setup\n\n{text}\n\n```bash\n{steps}\n```\n", "RUN043")) == []
+
+
+def test_the_command_for_hf_has_no_removed_option() -> None:
+    command = "huggingface-cli download --resume-download org/model --local-dir x --local-dir-use-symlinks False"
+    (found,) = findings_of(sh("pip install git+https://github.com/org/project.git", command))
+    assert found.fix == "Use hf download org/model --local-dir x."
+
+
+@each_case("project", ["pip install -e .", "uv pip install .", "pip install './trainer[dev]'"])
+def test_a_project_of_its_time_can_limit_the_hub(project: str) -> None:
+    assert messages(findings_of(sh("pip install torch==2.6.0", project, "huggingface-cli login"), "RUN061")) == []
+    assert findings_of(sh("pip install torch==2.12.0", project, "huggingface-cli login"), "RUN061")
+
+
+@each_case("project", ["pip install -e '.[dev]'", "cd src/x && pip install .", "pip install -e ./trainer"])
+def test_a_project_can_bring_what_a_build_needs(project: str) -> None:
+    found = findings_of(
+        sh(project, "pip install torch==2.5.1", "pip install flash-attn --no-build-isolation"), "RUN041"
+    )
+    assert messages(found) == []
+
+
+def test_cudatoolkit_next_to_a_torch_of_pip_is_only_superfluous(tmp_path: Path) -> None:
+    text = "name: x\ndependencies:\n  - python=3.9\n  - cudatoolkit\n  - pip\n  - pip:\n    - torch==2.0.0\n    - numpy<2\n"
+    (found,) = audit_text(tmp_path, "environment.yml", text).findings
+    assert (found.id, found.remedies) == ("RUN056", ())
+
+
+def test_a_pin_of_a_dependency_comes_with_the_package_that_requires_it(tmp_path: Path) -> None:
+    text = "torch>=2.0.0\nbitsandbytes==0.41.1\naccelerate==0.24.1\n"
+    found = audit_text(tmp_path, "requirements.txt", text).findings
+    (triton,) = [each for each in found if "triton.ops" in each.message]
+    (remedy,) = triton.remedies
+    assert "torch==2." in str(remedy)
+
+
+@each_case(
+    "case",
+    [
+        ("trl==0.14.0", "GRPOConfig(logging_steps=10, bf16=True, gradient_checkpointing=True)"),
+        ("peft==0.12.0", 'LoraConfig(r=8, task_type="CAUSAL_LM")'),
+        ("trl==0.17.0", "GRPOConfig(lr_scheduler_kwargs={}, use_liger_kernel=True)"),
+    ],
+    ids=lambda case: case[0],
+)
+def test_an_argument_of_a_base_class_is_accepted(case: tuple[str, str]) -> None:
+    pin, call = case
+    guide = f"# T\n```bash\npip install {pin} 'transformers<4.50' 'numpy<2'\n```\n```python\nconfig = {call}\n```\n"
+    assert messages(findings_of(guide, "RUN070")) == []
