@@ -22,10 +22,11 @@ MAIN_FILES = {
 
 
 # Distributions, by the beginning of their name, that load only what the GPU or the caller needs. nccl-extensions has
-# the libraries of nccl.ep and nccl.m2n: communication between GPUs that FlashInfer and vLLM use on request.
+# the libraries of nccl.ep and nccl.m2n: communication between GPUs that FlashInfer and vLLM use on request. torchao
+# 0.18 has compiled kernels for Hopper's sparsity and for MXFP8 only.
 SELECTIVE = (
     "nvidia-", "bitsandbytes", "cupy", "torchcodec", "torchaudio", "tensorflow", "jax", "onnxruntime",
-    "nccl-extensions",
+    "nccl-extensions", "torchao",
 )  # fmt: skip
 
 

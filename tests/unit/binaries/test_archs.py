@@ -189,6 +189,7 @@ def test_environment_is_checked_by_its_required_files(venv: Path) -> None:
         ("vllm/_flashmla_C.abi3.so", "vllm", True),
         ("torch/lib/libtorch_cuda_linalg.so", "torch", False),
         ("nccl/m2n/lib/cu13/libnccl_m2n.so", "nccl-extensions", True),
+        ("torchao/_C_mxfp8.cpython-310-x86_64-linux-gnu.so", "torchao", True),
     ],
 )
 def test_files_that_a_library_always_loads_are_never_exempt(path: str, distribution: str, exempt: bool) -> None:
