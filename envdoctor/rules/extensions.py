@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.core.remedies import Remedy, either, steps
@@ -123,7 +123,7 @@ def cuda_library_is_missing(machine: Machine, stack: Stack) -> Iterator[Problem]
             missing = [library for library in file.missing_libraries if re.match(CUDA_LIBRARY, library)]
             if name == "vllm":  # VLLM003 reports another major version than torch
                 missing = [library for library in missing if f".so.{torch_cuda(stack).split('.')[0]}" in library]
-            if not missing or is_optional(file):
+            if not missing or is_optional(file) or _is_for_another_cuda(file, files, stack):
                 continue
             yield Problem(
                 "error",
@@ -156,6 +156,15 @@ def extension_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterato
             if unsupported and (reason := _no_code_problem(stack, name, file, unsupported)):
                 yield reason
                 break
+
+
+def _is_for_another_cuda(file: Extension, files: Sequence[Extension], stack: Stack) -> bool:
+    """Whether the library has files by CUDA version, one of them for torch's, and this is another.
+
+    torch_memory_saver 0.0.9.post1 has `hook_mode_preload_cu12`, `hook_mode_preload_cu13` and one without a version.
+    """
+    mark = re.compile(rf"_cu{(torch_cuda(stack) or '0').split('.')[0]}(?!\d)")
+    return not mark.search(file.path) and any(mark.search(other.path) for other in files)
 
 
 @rule("EXT005", kind="environment", severity="warning", cause="ext-arch-not-in-build")

@@ -396,6 +396,22 @@ def test_unknown_nvml_error_in_a_report_may_be_a_container() -> None:
     assert found == {"DRV014": "warning"}
 
 
+@each_case(("broken", "reported"), [("_cu13", False), ("", False), ("_cu12", True)])
+def test_only_the_file_for_the_cuda_of_torch_needs_its_libraries(broken: str, reported: bool) -> None:
+    """As in torch_memory_saver 0.0.9.post1, which loads the file for torch's CUDA."""
+    files = [
+        file
+        for suffix in ("", "_cu12", "_cu13")
+        for file in extension_file(
+            f"hook{suffix}.abi3.so", "saver", missing_libraries=("libcudart.so.9",) * (suffix == broken)
+        )
+    ]
+    found = [
+        each for each in evaluate(local_machine([RTX5090]), extension_stack(tuple(files))) if each.id == "EXT003"
+    ]
+    assert bool(found) is reported
+
+
 @each_case(
     ("library", "package", "requirement"),
     [("libcusolver.so.11", "nvidia-cusolver-cu12", "nvidia-cusolver-cu12==11.7.3.90"),
