@@ -57,7 +57,7 @@ class MoveRequest(Record, frozen=True, kw_only=True):
     """
 
     source: Annotated[
-        str, Option("--source", "An environment, a lock, requirements or a guide.", "PATH", argument="PATH")
+        str, Option("--venv", "An environment, a lock, requirements or a guide.", "PATH", argument="PATH")
     ]
     to: Annotated[str, Option("--to", "A GPU of `envdoctor gpus`, or a recorded machine.", "GPU|FILE", "--gpu")]
     driver: Annotated[str, Option("--driver", "The driver of the target, such as 580.95.", "VERSION")] = ""

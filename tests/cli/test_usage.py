@@ -123,6 +123,8 @@ def test_nodes_and_environments_are_arguments_and_options() -> None:
     without = {"envs", "paths", "help", "config", "completion", "mcp", "schema", "rules", "recipes", "profiles"}
     without |= {
         "gpus",
+        "health",
+        "update",
         "profiles show",
         "facts check",
         "resolve",

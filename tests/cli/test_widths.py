@@ -21,6 +21,8 @@ SCREENS = (
     "check --machine a100 --verbose",
     "check --venv missing",
     "gpus",
+    "health --machine h200 --gpus 8",
+    "check --image vllm/vllm-openai:v0.20.0 --gpu l4 --driver 525.60.13",
     "explain DRV001",
     f"explain {ERROR}",
     "explain nothing-known",
@@ -140,7 +142,7 @@ def test_every_command_has_a_screen() -> None:
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
         *("clean", "uninstall", "verify", "bench", "load-test", "plot", "pack", "check-pack", "fleet check"),
-        *("fleet collective", "mcp", "completion", "fix"),
+        *("fleet collective", "mcp", "completion", "fix", "move", "update"),
     }
     shown = {screen.split()[0] for screen in SCREENS}
     assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}
