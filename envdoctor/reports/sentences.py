@@ -22,7 +22,8 @@ NOT_CURRENT = re.compile(
     | previous(?:ly)? | before | earlier | formerly | worked | used\ to | downgrad\w+ | upgrad\w+ | updat(?:e|ing)
     | instead | tried | try(?:ing)? | want | will | would | could | should | support(?:s|ed|ing|\ for)? | compatible
     | official\w* | latest | if | when | not | never | no | cannot | can't | doesn't | without | another | other
-    | second | colleague | friend | yesterday | release\ (?:notes|page) | documentation | docs | readme | guide | says
+    | second | colleague | friend | yesterday | release\ (?:notes|page) | documentation | docs | readme | guide
+    | (?<!smi\ )says
     | wheels?\ (?:for|of) | (?:built|compiled)\ (?:for|with|against|using) | made\ for | planned | similar
     | same\ (?:error|problem|issue) | fixed\ (?:in|by|with) | (?:apt(?:-get)?|pip\d?|conda)\ install | uv\ add
     | works\ (?:on|with|in) | does\ it | do\ i | is\ it | (?:which|that)\ (?:has|is) | cached | collecting
@@ -55,6 +56,11 @@ BARE_GPU = re.compile(
 )
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(rf"(?i)(?<![\w./-])([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:)\s?|\s+v?|@){RELEASE}")
+# What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
+INSTALL_RESULT = re.compile(
+    r"\bpip\d? install (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
+    r"\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed)\s{0,2}(?:me )?(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
+)
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 MINOR = r"(\d{1,2}\.\d{1,2})"
 VERB = r"(?:(?:is|gives|returns|prints|still)\W+){0,2}"
@@ -62,6 +68,7 @@ PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
         ("driver.version", rf"(?i)\bdrivers?\b[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
+        ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
         ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
         (
@@ -72,7 +79,10 @@ PATTERNS = tuple(
             "cuda.nvcc_version",
             rf"(?i)\b(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->)){{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}",
         ),
-        ("stack.torch.cuda", rf"(?i)\bcudatoolkit(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}"),  # of conda
+        (
+            "stack.torch.cuda",
+            rf"(?i)\b(?:cudatoolkit|pytorch-cuda)(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
+        ),  # of conda
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
@@ -111,6 +121,9 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
     section = Section("sentences")
     found: dict[str, set[str]] = {}
     gpus: dict[str, int] = {}
+    for line in lines:
+        for match in INSTALL_RESULT.finditer(line.text) if line.number not in consumed else ():
+            found.setdefault(f"package {distribution_name(match[1])}", set()).add(match[2])
     for clause in _clauses(lines, consumed):
         for path, value in _values(clause):
             found.setdefault(path, set()).add(value)

@@ -41,6 +41,11 @@ def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
     assert [cause.cause for cause in found.causes if cause.confidence >= UNDECIDED] == []
 
 
+@each_case("text", WORDINGS["of the program"])
+def test_an_error_of_the_program_blames_no_environment(text: str) -> None:
+    assert [cause.cause for cause in explained(text).causes if cause.confidence >= UNDECIDED] == []
+
+
 def test_a_message_on_the_last_two_lines_needs_no_final_line_break() -> None:
     text = "The detected CUDA version (12.1) mismatches the\nversion that was used to compile PyTorch (11.3)."
     found, expected = explained(text), explained(f"{text}\n")
