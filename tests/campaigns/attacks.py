@@ -154,15 +154,15 @@ def carry_out(attack: Attack) -> list[str]:
 def main() -> int:
     """Carry out all attacks and print the table."""
     from campaigns.attack_cases import all_attacks
+    from campaigns.attack_inputs import more_attacks
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="attacks whose area or name contains this text")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers in compiled files and texts")
     options = parser.parse_args()
-    attacks = [
-        each for each in all_attacks(random.Random(options.seed)) if options.only in f"{each.area} {each.name}"
-    ]
+    every = (*all_attacks(random.Random(options.seed)), *more_attacks())
+    attacks = [each for each in every if options.only in f"{each.area} {each.name}"]
     started = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
         found = list(pool.map(carry_out, attacks))
