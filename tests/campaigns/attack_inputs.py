@@ -1,4 +1,6 @@
-"""More attacks of attacks.py: false all-clears, files of each command, secrets, written files, damaged runs, pipes."""
+"""More attacks of attacks.py: all-clears, files of each command, secrets, written files, damaged runs, pipes."""
+
+# ruff: noqa: E501  hostile texts
 
 from __future__ import annotations
 
@@ -33,13 +35,25 @@ METADATA: dict[str, Callable[[Path], Any]] = {
     "nothing": Path.unlink,
     "an empty file": lambda path: path.write_text(""),
 }
+
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 20 << 30)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(os.path.relpath(path) if len(str(path)) > 100 else str(path))
+
+
 SPECIAL: dict[str, Callable[[Path], Any]] = {
     "a FIFO": os.mkfifo,
     "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
-    "20 GB without blocks": lambda path: _sparse(path),
+    "20 GB without blocks": _sparse,
     "a directory": Path.mkdir,
     "a link to itself": lambda path: path.symlink_to(path.name),
-    "a socket": lambda path: _socket(path),
+    "a socket": _socket,
     "a link to nothing": lambda path: path.symlink_to("nowhere"),
 }
 READING = (
@@ -63,16 +77,6 @@ WRITING = {
     "mine.toml": "profiles new venv --output mine.toml", "m.json": "check --machine h200 --save m.json",
     "SETUP.md.patch": "audit SETUP.md --fix .", "SETUP.requirements.txt": "audit SETUP.md --fix .",
 }  # fmt: skip
-
-
-def _sparse(path: Path) -> None:
-    path.touch()
-    os.truncate(path, 20 << 30)
-
-
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(os.path.relpath(path) if len(str(path)) > 100 else str(path))
 
 
 def all_clears() -> Iterator[Attack]:
@@ -177,7 +181,7 @@ def damaged_runs() -> Iterator[Attack]:
 
 
 def pipes() -> Iterator[Attack]:
-    """Standard output that is closed early, endless input, and numbers without end."""
+    """Standard output that is closed early, and endless input."""
 
     def closed(ground: Ground, command: str) -> None:
         words = [sys.executable, "-m", "envdoctor", *command.split()]
@@ -200,18 +204,22 @@ def pipes() -> Iterator[Attack]:
         yield Attack("pipes", f"closed: {command}", partial(closed, command=command))
     for source in ("yes", "cat /dev/zero", "yes 'CUDA out of memory'"):
         yield Attack("pipes", f"endless: {source}", partial(endless, source=source))
+
+
+def numbers() -> Iterator[Attack]:
+    """Numbers and versions without end."""
+
+    def run(ground: Ground, name: str, value: str) -> None:
+        done = ground.run("check", "--machine", "h100", "--fact", f"{name}={value}", accept="012")
+        if "rule failed" in done.stdout:
+            ground.problems.append("a rule failed")
+
     for name in ("driver.version", "driver.cuda", "cuda.nvcc_version", "system.glibc", "system.kernel", "system.os"):
         for kind, value in {"digits": "9" * 5000, "dots": "1." * 3000, "letters": "v" * 5000}.items():
-
-            def numbers(ground: Ground, name: str = name, value: str = value) -> None:
-                done = ground.run("check", "--machine", "h100", "--fact", f"{name}={value}", accept="012")
-                if "rule failed" in done.stdout:
-                    ground.problems.append("a rule failed")
-
-            yield Attack("pipes", f"5,000 {kind} in {name}", numbers)
+            yield Attack("numbers", f"5,000 {kind} in {name}", partial(run, name=name, value=value))
 
 
 def more_attacks() -> Iterator[Attack]:
     """All attacks of this module."""
-    for area in (all_clears, reading, secrets, writing, damaged_runs, pipes):
+    for area in (all_clears, reading, secrets, writing, damaged_runs, pipes, numbers):
         yield from area()
