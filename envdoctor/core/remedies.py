@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from envdoctor.core.record import Record
+from envdoctor.core.shell_lines import require_known_programs
 
 INSTALL, UNINSTALL = ("uv", "pip", "install"), ("uv", "pip", "uninstall")
 APT_INSTALL = ("sudo", "apt-get", "install", "-y")
@@ -151,12 +152,18 @@ def _pip_words(step: Install | Uninstall) -> Iterator[str]:
 
 
 def parse_step(line: str) -> Step:
-    """Read the notation of a step. Raises ValueError for an install whose effect is not bounded."""
+    """Read the notation of a step.
+
+    Raises ValueError for an install whose effect is not bounded, and for a line that starts an unknown program.
+    """
+    is_install = re.search(r"\b(uv )?pip3? (un)?install\b", line)
+    if not is_install:
+        require_known_programs(line)
     if match := re.fullmatch(rf"export {ASSIGNMENT.pattern}", line, re.DOTALL):
         return SetVariable(assignment=match[0].removeprefix("export "))
     if match := re.fullmatch(r"unset (\w+)", line):
         return UnsetVariable(name=match[1])
-    if re.search(r"\b(uv )?pip3? (un)?install\b", line):
+    if is_install:
         return _parse_pip(line)
     if line.startswith(" ".join(APT_INSTALL)) and not re.search(r"[&|;$*=]", line):
         return SystemPackages(packages=tuple(line.split()[len(APT_INSTALL) :]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -147,7 +148,7 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
         "Unset it for processes that use vLLM's sleep mode"
         + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if toggles else "."),
         either(
-            f"export {name}={','.join(others)}" if others else f"unset {name}",
+            f"export {name}={shlex.quote(','.join(others))}" if others else f"unset {name}",
             *([[f"unset {name}", f"export {VLLM_READS}={_variables(machine)[name]}"]] if toggles else []),
         ),
     )
