@@ -13,12 +13,16 @@ from envdoctor.core.records import Distribution
 from envdoctor.environment.conda import read_packages
 from envdoctor.environment.layout import Layout
 from envdoctor.environment.markers import Markers
-from envdoctor.environment.metadata import FoundDistribution, list_metadata, name_from_metadata_path, read_folder
+from envdoctor.environment.metadata import (
+    SHOWN_LENGTH,
+    FoundDistribution,
+    list_metadata,
+    name_from_metadata_path,
+    read_folder,
+)
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import is_version, version_key
-
-SHOWN_LENGTH = 80  # characters of an invalid value
 
 
 class InstalledDistributions(Record, frozen=True):

@@ -20,7 +20,10 @@ from envdoctor.knowledge.releases import is_requirement, normalize_name
 
 HEAD_BYTES = 1 << 13  # most headers are shorter
 MAX_HEAD_BYTES = 17 << 16
+SHOWN_LENGTH = 80  # characters of an invalid value
 MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
+# Versions and names with other characters are not used: they would add words to a command, as `Version: 1.0 other`.
+UNSAFE = re.compile(r"[^A-Za-z0-9._+!~-]")
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
@@ -77,7 +80,7 @@ def list_metadata(folder: Path) -> list[Path]:
 
 def name_from_metadata_path(metadata: Path) -> str:
     """The distribution name in a metadata path: `Flash_Attn-2.8.3.dist-info` is "flash-attn"."""
-    return normalize_name(metadata.stem.partition("-")[0])
+    return UNSAFE.sub("-", normalize_name(metadata.stem.partition("-")[0]))
 
 
 def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadata: FolderMetadata) -> None:
@@ -100,8 +103,8 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
         requires = requires or _egg_requires(path)
     applicable = markers.applicable(requires)
     distribution = Distribution(
-        name=normalize_name(_first(fields, "name")) or name_from_metadata_path(path),
-        version=(_first(fields, "version") or version)[:MAX_VERSION_LENGTH],
+        name=_safe(normalize_name(_first(fields, "name"))) or name_from_metadata_path(path),
+        version=_safe((_first(fields, "version") or version)[:MAX_VERSION_LENGTH]),
         requires=tuple(line for line in applicable if is_requirement(line)),
         requires_python=_first(fields, "requires-python"),
         location=str(folder),
@@ -116,6 +119,9 @@ def _problem_of_head(head: bytes, fields: dict[str, list[str]]) -> str:
     """Why the fields of a metadata file may not be those of its distribution; empty if nothing is wrong."""
     if missing := [name for name in ("name", "version") if not _first(fields, name)]:
         return f"it has no {' and no '.join(missing)}"
+    for name in ("name", "version"):
+        if UNSAFE.search(value := _first(fields, name)):
+            return f"the {name} {value[:SHOWN_LENGTH]!a} is invalid"
     if (length := len(_first(fields, "version"))) > MAX_VERSION_LENGTH:
         return f"its version has {length} characters"
     if len(head) == MAX_HEAD_BYTES and _end_of_fields(head) is None:
@@ -152,6 +158,10 @@ def choose_home_page(home_page: str, project_urls: list[str]) -> str:
         label, _, url = line.partition(",")
         labelled.setdefault("".join(filter(str.isalnum, label)).lower(), url.strip())
     return next((labelled[label] for label in HOME_LABELS if label in labelled), next(iter(labelled.values()), ""))
+
+
+def _safe(value: str) -> str:
+    return "" if UNSAFE.search(value) else value
 
 
 def _first(fields: dict[str, list[str]], key: str) -> str:

@@ -98,6 +98,17 @@ def test_a_version_of_debian_decides_nothing_unless_it_is_required(site: Path) -
     assert "1.1build1" in unread
 
 
+@each_case("field", ["Name", "Version"])
+def test_no_word_of_metadata_is_added_to_a_command(tmp_path: Path, field: str) -> None:
+    site = make_venv(tmp_path / field / "venv")
+    values = {"Name": "vllm", "Version": "0.11.0"} | {field: "torch evil-package"}
+    rewrite(head(**values))(add_distribution(site, "vllm", "0.11.0") / "METADATA")
+    stack = read(site)
+    assert "is invalid" in stack.unread_metadata[0]
+    assert stack.distributions.value
+    assert "evil" not in str(stack.distributions.value["vllm"])
+
+
 def test_what_pip_left_is_a_note(site: Path) -> None:
     (site / "~orch-2.0.dist-info").mkdir()
     stack = read(site)
