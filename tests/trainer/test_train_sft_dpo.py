@@ -22,6 +22,7 @@ from support.trainer_runs import (
     wait_for_step,
     write_run,
 )
+from trl_fields import release_key
 
 pytestmark = pytest.mark.stack
 TRAINERS = ["sft", "dpo"]
@@ -202,10 +203,12 @@ def test_two_processes_share_the_examples(stack_python: Path, tmp_path: Path) ->
 
 
 def test_a_dry_run_checks_the_fields_of_the_installed_release(stack_python: Path, tmp_path: Path) -> None:
-    run = write_example_run(tmp_path / "run", "sort-dpo", max_steps=3, use_logits_to_keep=True)
+    trl = run_code(stack_python, "import importlib.metadata\nreport(trl=importlib.metadata.version('trl'))")["trl"]
+    field, value = ("use_logits_to_keep", True) if release_key(trl) >= (0, 29) else ("pad_to_multiple_of", 8)
+    run = write_example_run(tmp_path / "run", "sort-dpo", max_steps=3, **{field: value})
     status, output = finish(start(stack_python, run, "--dry-run"))
     assert status == 2, output
-    assert "use_logits_to_keep is set, but TRL" in output
+    assert f"{field} is set, but TRL {trl} has no such field" in output
     run = write_example_run(tmp_path / "other", "sort-dpo", max_steps=3)
     assert finish(start(stack_python, run, "--dry-run")) == (0, "")
     assert not (run / "events.jsonl").exists()

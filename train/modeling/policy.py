@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import plan as memory_plan
@@ -202,6 +203,11 @@ def has_reference(settings: Mapping[str, Any]) -> bool:
     return bool(settings["beta"] > 0 or settings["trainer"] == "dpo")
 
 
+def reference_folder(run: RunDirectory) -> Path:
+    """The directory of the tiny model's reference policy."""
+    return run.path / "reference"
+
+
 def save_reference_model(run: RunDirectory, policy: Policy, *, fresh: bool, ranks: Ranks) -> None:
     """Save the tiny model for TRL, which loads the reference policy by name at beta > 0.
 
@@ -210,7 +216,7 @@ def save_reference_model(run: RunDirectory, policy: Policy, *, fresh: bool, rank
     model = policy.model
     if policy.lora or model.config._name_or_path:  # noqa: SLF001
         return
-    folder = run.path / "reference"
+    folder = reference_folder(run)
     if fresh and ranks.is_main:
         model.save_pretrained(folder)
     ranks.barrier()

@@ -14,7 +14,9 @@ from run.recorder import Recorder
 def draw_result(run: RunDirectory, task: Any, title: str, baseline: dict[str, float], final: dict[str, float]) -> str:
     """Draw curves.png; the reason where that fails, which must not fail the run."""
     run.start_phase("plot", "curves.png")
-    changes = ", ".join(f"{metric} {baseline[metric]:.2f} -> {final[metric]:.2f}" for metric in task.headline)
+    changes = ", ".join(
+        f"{metric} {baseline[metric]:.2f} -> {final[metric]:.2f}" for metric in task.headline if metric in baseline
+    )
     try:
         from run.curves import draw_curves
 

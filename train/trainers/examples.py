@@ -7,10 +7,12 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset, disable_progress_bars
+from modeling.policy import reference_folder
 from modeling.revision import use_snapshot_path
 from patches.table import construct_trainer
 from run.example_recorder import ExampleRecorder
 from trainers.parts import RunParts, Training
+from transformers import AutoModelForCausalLM
 
 CLASSES = {"sft": trl.SFTTrainer, "dpo": trl.DPOTrainer}
 
@@ -36,9 +38,22 @@ def construct(parts: RunParts, config: Any) -> Training:
             train_dataset=Dataset.from_list([row["example"] for row in task.train]),
             eval_dataset=Dataset.from_list([row["example"] for row in task.held_out]),
             callbacks=[recorder],
+            **_reference(parts),
         )
     recorder.trainer = evaluator.trainer = trainer
     return Training(trainer, recorder, evaluator.evaluate, patches)
+
+
+def _reference(parts: RunParts) -> dict[str, Any]:
+    """DPO's reference of the tiny model, which was saved before the training; TRL makes that of another model.
+
+    Up to 0.28 TRL copies the policy, which is not yet warmed up where a run is resumed.
+    """
+    folder = reference_folder(parts.run)
+    if parts.settings["trainer"] != "dpo" or parts.settings["model"] or not folder.is_dir():
+        return {}
+    attention = parts.policy.model.config._attn_implementation  # noqa: SLF001  it has no public name
+    return {"ref_model": AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention).to(parts.device)}
 
 
 class ExampleEvaluator:
@@ -56,6 +71,9 @@ class ExampleEvaluator:
         with torch.random.fork_rng(devices=devices):  # the training draws what it would draw without
             found = trainer.evaluate()
         trainer.model.train(was_training)
+        # Some releases, such as 0.27, add their metrics to the log alone.
+        logs = trainer.state.log_history
+        found |= logs[-1] if logs and "eval_loss" in logs[-1] else {}
         named = {column: found.get(f"eval_{name}") for column, name in task.metrics.items()}
         metrics = {column: float(value) for column, value in named.items() if value is not None}
         run.write_event("eval", when=when, step=step, metrics=metrics)
