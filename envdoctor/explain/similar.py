@@ -19,9 +19,11 @@ from envdoctor.knowledge.symptoms import Symptom, symptom_table
 from envdoctor.knowledge.tables import load_table
 
 LONGEST_TEXT = 300  # bytes; in a longer text a few common words are no evidence
-LEAST_SIMILARITY = 0.55  # of the words of the text and of the known message
+LEAST_SIMILARITY = 0.5  # of the words of the text and of the known message
+LEAST_OF_MESSAGE = 0.65  # for the message of an exception, whose wording is exact and in no pattern
 LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known message
 MOST_CAUSES = 3
+EXCEPTION = re.compile(r"\w(?:Error|Exception): ")
 WORD = re.compile(r"[a-z]{2,}|\d{3,}")
 WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
@@ -57,14 +59,16 @@ def similar_symptoms(text: str) -> dict[Symptom, Hit]:
     messages, weights = known_messages()
     unknown = math.log(2 * len(messages)) ** 2
     words = words_of(text)
+    least = LEAST_OF_MESSAGE if EXCEPTION.search(text) else LEAST_SIMILARITY
     length = sum(weights.get(word, unknown) for word in words)
     found: dict[str, tuple[float, Symptom]] = {}
     for known, symptom in messages:
-        common = sum(weights[word] for word in words & known)
-        if not common or common < LEAST_SHARE * length:
+        shared = words & known
+        common = sum(weights[word] for word in shared)
+        if not shared or len(shared) < min(2, len(words)) or common < LEAST_SHARE * length:
             continue
         similarity = math.sqrt(common / length * common / sum(weights[word] for word in known))
-        if similarity >= max(LEAST_SIMILARITY, found.get(symptom.cause, (0.0,))[0]):
+        if similarity >= max(least, found.get(symptom.cause, (0.0,))[0]):
             found[symptom.cause] = similarity, symptom
     best = sorted(found.values(), key=lambda each: -each[0])[:MOST_CAUSES]
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")

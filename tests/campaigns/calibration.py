@@ -46,7 +46,7 @@ MINIMUMS: dict[Rank, tuple[float, ...]] = {
     "similar": (0.2, 0.4),
     "further": (0.0, 0.3),
 }
-HIGHEST = {"undecided": 0.45}  # below UNDECIDED
+HIGHEST = {"undecided": 0.45, "similar": 0.45}  # below UNDECIDED
 HEADER = "# How often the causes of `explain` were right, by score. Written by tests/campaigns/calibration.py.\n"
 
 
