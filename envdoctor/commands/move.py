@@ -202,8 +202,9 @@ def _of_commands(document: Document, name: str) -> MoveSource:
     stack = build_stack(EnvironmentState(python=main.python, packages=packages))
     lost = tuple(Lost(each.name, "", each.reason) for each in main.dropped)
     return MoveSource(
-        kind=document.kind, versions=versions, stack=stack, python=main.python, ranges=ranges, lost=lost
-    )
+        kind=document.kind, versions=versions, stack=stack, python=main.python, ranges=ranges, lost=lost,
+        exclude_newer=main.exclude_newer,
+    )  # fmt: skip
 
 
 def _unknown_requirements(guide: Guide, others: set[str]) -> Iterator[InstallRequirement]:

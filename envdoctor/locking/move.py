@@ -59,6 +59,7 @@ class MoveSource(Record, frozen=True, kw_only=True):
     versions: dict[str, str]
     stack: Stack
     python: str
+    exclude_newer: str = ""  # the last day of releases contemporary with a guide
     ranges: dict[str, str] = {}  # requirements with a range instead of a version: "setuptools<80"
     built: tuple[str, ...] = ()  # packages that are compiled from their source
     lost: tuple[Lost, ...] = ()  # packages that the source itself cannot install from an index
@@ -76,6 +77,7 @@ class Move(Record, frozen=True, kw_only=True):
     lost: tuple[Lost, ...] = ()
     added: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()  # of the old torch build; the new one brings its own
+    exclude_newer: str = ""  # releases after this day were not used
 
 
 def move(source: MoveSource, machine: Machine, target: Target, sources: Sources, reporter: Reporter) -> Move:
@@ -90,12 +92,21 @@ def move(source: MoveSource, machine: Machine, target: Target, sources: Sources,
     versions = {name: public_part(version) for name, version in source.versions.items() if NAME.fullmatch(name)}
     preferred = {name: each for name, each in versions.items() if VERSION.fullmatch(each) and name != "torch"}
     target = msgspec.structs.replace(target, preferred=preferred)
-    lost = {each.name: each for each in source.lost}
-    solver = _Solver(versions, torch, target, sources, lost, source.ranges, source.built)
-    lock, reason = solver.solve(reporter)
+    solver = _Solver(versions, torch, target, sources, {}, source.ranges, source.built)
+    # Another torch may be newer than the guide.
+    day = source.exclude_newer if torch and torch.release == versions["torch"] else ""
+    lock, reason = None, ""
+    for limit in dict.fromkeys((day, "")):
+        solver.lost.clear()
+        solver.lost.update({each.name: each for each in source.lost})
+        lock, reason = solver.solve(limit, reporter)
+        if lock:
+            day = limit
+            break
     found = solver.compare(lock) if lock else Move(lock=None, reason=reason, lost=tuple(solver.lost.values()))
     after = "" if torch is None else torch.release + (f" for CUDA {torch.cuda}" if torch.cuda != "cpu" else "")
-    return msgspec.structs.replace(found, torch_before=before, torch_after=after)
+    day = day if lock else ""
+    return msgspec.structs.replace(found, torch_before=before, torch_after=after, exclude_newer=day)
 
 
 def target_torch(stack: Stack, machine: Machine, python: str) -> TorchInstall | None:
@@ -156,7 +167,7 @@ class _Solver(NamedTuple):
     ranges: Mapping[str, str]
     built: Sequence[str]  # packages that the source compiles
 
-    def solve(self, reporter: Reporter) -> tuple[Lock | None, str]:
+    def solve(self, day: str, reporter: Reporter) -> tuple[Lock | None, str]:
         """Relax or remove what has no wheel until uv finds a solution.
 
         No package gets an older version unless it has no newer wheel, or torch itself gets an older one. What other
@@ -169,6 +180,7 @@ class _Solver(NamedTuple):
         reason = ""
         for _ in range(MAX_ROUNDS):
             profile = _profile(list(specs.values()), [self._pin(name) for name in built], self.torch, self.target)
+            profile = msgspec.structs.replace(profile, exclude_newer=day)
             lock, reason = create_lock(profile, self.target, self.sources, reporter)
             if lock:
                 return lock, ""

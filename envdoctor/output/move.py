@@ -25,6 +25,8 @@ def render_move(data: MoveResult) -> list[Part]:
     parts = [Text.assemble((f"{mark} ", style), (data.source, "title"), f" on {place}: {numbers}")]
     if moved.torch_after:
         parts.append(Text(f"  torch {moved.torch_before or 'unknown'} -> {moved.torch_after}"))
+    if moved.exclude_newer:
+        parts.append(Text(f"  other packages as of {moved.exclude_newer}, when the guide was written", style="dim"))
     if partial:
         omitted = ", ".join(partial)
         parts.append(indent(Text(f"without {omitted}: the PyTorch index was not reachable; lock again where it is")))

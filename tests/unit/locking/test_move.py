@@ -217,3 +217,21 @@ def test_a_real_lock_moves_to_aarch64(name: str, tmp_path: Path) -> None:
     for package in lock.packages:
         assert package.sha256
     assert tomllib.loads(f'lock = "{lock.digest}"')["lock"]
+
+
+@pytest.mark.network
+def test_a_guide_moves_with_the_releases_of_its_period(tmp_path: Path) -> None:
+    guide = tmp_path / "SETUP.md"
+    pins = "torch==2.8.0 vllm==0.10.2 transformers==4.57.1 trl==0.23.1"
+    guide.write_text(f"# Setup\n```bash\nuv venv --python 3.12\nuv pip install {pins}\n```\n")
+    output = tmp_path / "moved.txt"
+    variables = {"PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+    done = envdoctor(
+        "move", guide, "--to", "gh200", "--output", output, "--format", "json", home=tmp_path, **variables
+    )
+    moved = json.loads(done.stdout)["data"]["move"]
+    assert moved["exclude_newer"].startswith("2025-1")
+    lock = parse_lock(output.read_text(), where="moved")
+    assert lock.version_of("transformers") == "4.57.1"
+    assert lock.version_of("openai").startswith("2."), "not a release of today"
+    assert moved["changed"] == []
