@@ -22,6 +22,7 @@ class GuideContext(NamedTuple):
     trace: GuideTrace
     environments: list[CorrectedEnvironment]
     build: BuildTarget
+    machine: Machine | None = None  # the machine that the audit is for, if it is not that of the guide
 
     @property
     def platform(self) -> str:
@@ -49,4 +50,4 @@ def build_context(guide: Guide, machine: Machine | None, today: str) -> GuideCon
         )
         for state in trace.final_states
     ]
-    return GuideContext(guide, trace, environments, build)
+    return GuideContext(guide, trace, environments, build, machine)

@@ -117,7 +117,8 @@ def _unlisted_release(
         "unknown",
         f"{requirement.text} is newer than the built-in tables ({table}): its wheels were not checked",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
-        "",
+        "Newer tables may know it.",
+        guide_command(command_line("envdoctor", "update")),
         line=line,
     )
 

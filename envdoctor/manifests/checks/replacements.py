@@ -126,7 +126,7 @@ def _keep_or_choose(
         fix = f"Install both in one command with {pin}, or use a constraint file with {pin} in the later step."
         return fix, command
     needed = f"{new.name}=={public_part(new.version)}"
-    requires = f"{new.reason.removeprefix('required by ')} requires" if new.is_dependency else "This step requires"
+    requires = _requires(new)
     if old.origin == IMAGE_ORIGIN and not new.is_dependency and not new.pinned:
         return f"{install.before.image} contains {old.name}: omit it from this step.", ()
     if old.origin == IMAGE_ORIGIN:
@@ -145,6 +145,17 @@ def _keep_or_choose(
         f"{requires} {needed}. Install it for CUDA {cuda} in the same command, in place of line {old.line}.",
         install_step(*others, needed, backend=backend),
     )
+
+
+def _requires(new: ResolvedPackage) -> str:
+    """The beginning of a sentence on a release that a step needs. A range does not require the release itself."""
+    if not new.is_dependency:
+        return "This step requires"
+    requiring = new.reason.removeprefix("required by ")
+    name, _, version = requiring.partition(" ")
+    bounds = (parse_requirement(text) for text in requirements_of_release(name, public_part(version)))
+    is_exact = any(bound and bound.name == new.name and bound.specifier.startswith("==") for bound in bounds)
+    return f"{requiring} requires" if is_exact else "This step resolves to"
 
 
 def _excludes(install: InstallStep, old: ResolvedPackage) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from envdoctor.core.records import Gpu, Machine, Stack, known
+from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.flags import assignments
@@ -57,28 +57,43 @@ def variable_does_not_suit_the_packages(context: GuideContext) -> Iterator[Probl
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix",
 )
 def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem]:
-    """The guide names a GPU for which its torch or vLLM has no code, such as torch 2.6 for an RTX 5090."""
-    stated = context.guide.stated_machine
-    if not stated.gpu:
+    """torch or vLLM has no code for the GPU that the guide names, or of the machine: torch 2.6 on an RTX 5090."""
+    gpus, label, evidence = _gpus(context)
+    if not gpus:
         return
-    machine = replace(build_machine(context.trace), gpus=known((_gpu(stated.gpu),), SOURCE))
+    machine = replace(build_machine(context.trace), gpus=known(gpus, SOURCE))
     for environment in context.environments:
         for each, problem in _problems(_GPU_RULES, machine, build_stack(environment.state)):
             if problem.status in ("error", "warning"):
-                yield _on_gpu(context, environment, each, problem)
+                yield _on_gpu(
+                    context,
+                    environment,
+                    each,
+                    replace(problem, message=f"{label}: {problem.message}", evidence=(evidence,)),
+                )
+
+
+def _gpus(context: GuideContext) -> tuple[tuple[Gpu, ...], str, Evidence]:
+    """The GPUs of the machine of the audit, else the one that the guide names; where they are from."""
+    stated = context.guide.stated_machine
+    gpus = (context.machine.gpus.value or ()) if context.machine else ()
+    if gpus:
+        name = gpus[0].name.value or "GPU"
+        return gpus, f"on the {name} of the machine", Evidence("GPU", name, "the machine of the audit")
+    if context.machine or not stated.gpu:
+        return (), "", Evidence("GPU", "", "")
+    label = f"on the {stated.gpu} of line {stated.gpu_line}"
+    return (_gpu(stated.gpu),), label, guide_evidence(context, "GPU", stated.gpu, stated.gpu_line)
 
 
 def _on_gpu(context: GuideContext, environment: CorrectedEnvironment, each: Rule, problem: Problem) -> Problem:
-    stated, packages = context.guide.stated_machine, environment.state.packages
+    """The problem at the step that installs the package."""
+    packages = environment.state.packages
     package = packages.get("vllm" if each.id.startswith("VLLM") else "torch") or packages["torch"]
     line = line_of(context, package.line, package.reason)
     return replace(
         problem,
-        message=f"on the {stated.gpu} of line {stated.gpu_line}: {problem.message}",
-        evidence=(
-            guide_evidence(context, "GPU", stated.gpu, stated.gpu_line),
-            guide_evidence(context, package.name, package.reason, line),
-        ),
+        evidence=(*problem.evidence, guide_evidence(context, package.name, package.reason, line)),
         line=line,
         cause=each.cause,
         url=each.url,

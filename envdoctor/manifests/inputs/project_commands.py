@@ -77,6 +77,8 @@ def project_remedies(finding: Finding, kind: str, text: str = "", name: str = ""
     header, place = _place(text, finding.line) if kind in ("pyproject", "pixi") else ("", "")
     if tool is _PIXI and (origin == "conda" or re.search(r"(?<!pypi-)dependencies$", header)):
         tool = _PIXI_CONDA
+    if tool is _PDM:
+        place = place.replace("--group", "--dev --group").replace("--optional", "--group")
     is_uv, tool = tool is _UV, tool.at(Path(name))
 
     def convert(step: Step) -> Step | None:

@@ -214,6 +214,24 @@ def test_uv_takes_the_build_of_a_corrected_project(tmp_path: Path, index: Releas
     assert locked["torchvision"].endswith("+cu126")
 
 
+def test_the_driver_of_a_guide_selects_the_build(tmp_path: Path, index: ReleaseIndex) -> None:
+    text = "# Nodes\n\n| Driver | 535.104.05 |\n|---|---|\n\n```bash\npip install torch transformers==4.57.6\n```\n"
+    (tmp_path / "SETUP.md").write_text(text)
+    data = audit(index, tmp_path, "SETUP.md", "--fix", ".")
+    (solved,) = data["sets"]
+    assert (solved["state"], solved["target"].rpartition(", ")[2][:7]) == ("solved", "CUDA 12")
+    run(index, tmp_path, "patch -p1 -i SETUP.md.patch")
+    assert problems(audit(index, tmp_path, "SETUP.md")) == []
+
+
+def test_packages_are_compared_with_the_gpu_of_the_machine(tmp_path: Path, index: ReleaseIndex) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.6.0\n")
+    (found,) = audit(index, tmp_path, "requirements.txt", "--gpu", "rtx5090")["findings"]
+    assert (found["id"], found["line"], found["cause"]) == ("RUN057", 1, "gpu-arch-not-in-build")
+    assert found["message"].startswith("on the NVIDIA GeForce RTX 5090 of the machine: torch 2.6.0")
+    assert audit(index, tmp_path, "requirements.txt", "--gpu", "h100")["findings"] == []
+
+
 def test_without_a_build_for_the_driver_there_is_no_set(tmp_path: Path, index: ReleaseIndex) -> None:
     (tmp_path / "requirements.txt").write_text("torch==2.9.0\n")
     data = audit(
@@ -277,7 +295,7 @@ def test_a_version_newer_than_the_tables_is_judged(tmp_path: Path, index: Releas
     assert {f["cause"] for f in data["findings"] if f["status"] == "error"} == {"transformers-too-new"}
     (unknown,) = [f for f in data["findings"] if f["status"] == "unknown"]
     assert unknown["message"].startswith("transformers==5.99.0 is newer than the built-in tables")
-    assert unknown["remedies"] == []
+    assert unknown["remedies"][0]["commands"] == ["envdoctor update"]
 
 
 def test_a_yanked_release_is_replaced_as_the_finding_states(tmp_path: Path, index: ReleaseIndex) -> None:
