@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
 from envdoctor.core.remedies import steps
 from envdoctor.knowledge.age import is_too_old
