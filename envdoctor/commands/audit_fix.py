@@ -121,7 +121,7 @@ class Corrections:
     def finish(self) -> None:
         """Write the files of the run."""
         if not self.replace:
-            require_new(self.files, hint=HINT)
+            require_new(self.files, hint=f"{HINT} --force")
         for path, text in self.files.items():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

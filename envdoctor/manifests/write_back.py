@@ -14,6 +14,8 @@ MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi"
 _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
 _RENAMED = {"pynvml": "nvidia-ml-py"}
 
+# The version of a package in a variable of the shell or of a workflow: `torch==$V`, `torch==${{ env.V }}`.
+_OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
@@ -86,7 +88,7 @@ class _Writer:
             return True
         found = _find(line, place.text)
         if not found:
-            return False
+            return _pin_of(place.text) == pin or self._replace_definition(place, pin)
         self.edited.add((place.line, place.name))
         written = place.text
         if _pin_of(written) != pin:
@@ -95,6 +97,23 @@ class _Writer:
             marker = f" ; {written.partition(';')[2].strip()}" if ";" in written else ""
             written = f"{name}{(extras and extras[1]) or ''}{equals}{version}{marker}"
         self.lines[place.line - 1] = line[: found.start()] + written + line[found.end() :]
+        return True
+
+    def _replace_definition(self, place: Place, pin: str) -> bool:
+        """Replace a requirement that a variable or an array contains, where the text defines it once."""
+        rows = [row for row, text in enumerate(self.lines) if _find(text, place.text)]
+        old, new = place.text, pin
+        if len(rows) != 1:
+            variable = re.search(_OF_VARIABLE.format(re.escape(_base_name(place.text))), self.lines[place.line - 1])
+            if not variable:
+                return False
+            old, new = place.text.partition("==")[2].strip(), pin.partition("==")[2]
+            definition = re.compile(rf"\b{variable[1]}\s*[=: ]\s*[\"']?{re.escape(old)}(?![\w.])")
+            rows = [row for row, text in enumerate(self.lines) if old and definition.search(text)]
+        if len(rows) != 1:
+            return False
+        self.lines[rows[0]] = self.lines[rows[0]].replace(old, new, 1)
+        self.edited.add((place.line, place.name))
         return True
 
     def _insert(self, place: Place | None, pin: str) -> bool:

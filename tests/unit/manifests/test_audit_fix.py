@@ -278,6 +278,35 @@ def test_entries_of_tables_and_the_commands_of_their_tools(
     ]
 
 
+DEFINED = {
+    "Dockerfile": (
+        'FROM python:3.12\nENV V=5.1.0\nRUN pip install vllm==0.10.2 "transformers==$V"\n',
+        "ENV V=4.57.6\n",
+    ),
+    "job.sbatch": (
+        '#!/bin/bash\nPK=(vllm==0.10.2 transformers==5.1.0)\npip install "${PK[@]}"\n',
+        "PK=(vllm==0.10.2 transformers==4.57.6)\n",
+    ),
+    "ci.yml": (
+        "env:\n  V: 5.1.0\njobs:\n  a:\n    steps:\n    - run: pip install vllm==0.10.2 transformers==${{ env.V }}\n",
+        "  V: 4.57.6\n",
+    ),
+}
+
+
+@each_case("name", sorted(DEFINED))
+def test_a_version_is_corrected_where_a_variable_gets_it(
+    name: str, tmp_path_factory: pytest.TempPathFactory, index: ReleaseIndex
+) -> None:
+    text, written = DEFINED[name]
+    folder = tmp_path_factory.mktemp("defined")
+    (folder / name).write_text(text)
+    (folder / "out").mkdir()
+    audit(index, folder, name, "--fix", "out")
+    assert written in (folder / "out" / name).read_text()
+    assert problems(audit(index, folder, f"out/{name}")) == []
+
+
 def test_the_remedy_of_a_conda_environment_changes_its_file(tmp_path: Path, index: ReleaseIndex) -> None:
     text = "dependencies:\n  - python=3.12\n  - pip:\n    - vllm==0.10.2\n    - 'transformers==5.1.0'  # new\n"
     (tmp_path / "environment.yml").write_text(text)
