@@ -104,6 +104,8 @@ else
   line=${line#* }
   line=${line//[^A-Za-z0-9 .,:;()\/_+=%@-]/ }
   line=${line:0:200}
+  # A broken installation of the program ends with 1 as well.
+  [[ $code -ne 1 || $line == isolate:* || $line == reset:* ]] || code=3
 fi
 rm -f -- "$report"
 """

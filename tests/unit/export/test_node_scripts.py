@@ -94,7 +94,11 @@ def test_a_check_that_does_not_end_is_not_waited_for(tmp_path: Path, slurm: Path
 
 
 def test_a_check_that_cannot_run_keeps_no_job_off(tmp_path: Path, slurm: Path) -> None:
-    for program in ("/opt/missing/envdoctor", str(write_script(tmp_path / "fails", "echo error; exit 3\n"))):
+    programs = [
+        str(write_script(tmp_path / "fails", "echo error; exit 3\n")),
+        str(write_script(tmp_path / "broken", "echo 'Traceback (most recent call last):'; exit 1\n")),
+    ]
+    for program in ("/opt/missing/envdoctor", *programs):
         assert run_script(write(tmp_path, "slurm-prolog", program), **JOB).returncode == 0
         run_script(write(tmp_path, "slurm-health-check", program), SLURM_BIN=str(slurm))
         assert not (tmp_path / "updated").exists()
