@@ -45,38 +45,45 @@ class RolloutEvaluator:
 
     def _roll_out(self, samples: int, *, greedy: bool) -> list[dict[str, Any]]:
         """The scores of `samples` completions of each held-out row: all first ones, then all second ones."""
-        ranks, rows = self.parts.ranks, list(range(len(self.parts.task.held_out)))
-        local = ranks.local_items(rows)
-        share = -(-len(rows) // ranks.world_size)
-        padded = [*local, *rows[: share - len(local)]]  # all ranks make the same calls, which gather
-        size = max(1, self.parts.settings["per_device_eval_batch_size"] // samples)
+        ranks, count = self.parts.ranks, len(self.parts.task.held_out)
+        local = ranks.local_items(range(count))
+        share = -(-count // ranks.world_size)
+        padded = [*local, *range(share - len(local))]  # all ranks make the same calls, which gather
+        rows = padded * samples
+        size = self._environments() or self.parts.settings["per_device_eval_batch_size"]
         scores: list[dict[str, Any]] = []
-        for start in range(0, share, size):
-            scores += self._generate(padded[start : start + size], samples, greedy=greedy)
-        kept = scores[: len(local) * samples]
-        by_sample = [ranks.gather(kept[sample::samples]) for sample in range(samples)]
-        return [score for found in by_sample for score in ranks.restore_order(found, len(rows))]
+        for start in range(0, len(rows), size):
+            scores += self._generate(rows[start : start + size], greedy=greedy)
+        by_sample = [scores[share * sample :][: len(local)] for sample in range(samples)]
+        return [score for found in by_sample for score in ranks.restore_order(ranks.gather(found), count)]
 
-    def _generate(self, rows: Sequence[int], samples: int, *, greedy: bool) -> list[dict[str, Any]]:
+    def _environments(self) -> int:
+        """The environments that early releases, such as TRL 1.0, make once: a batch needs one row for each."""
+        if not self.parts.settings["environment_factory"] or hasattr(self.trainer, "_environment_pool"):
+            return 0
+        return len(self.trainer.environments or ())
+
+    def _generate(self, rows: Sequence[int], *, greedy: bool) -> list[dict[str, Any]]:
+        """The scores of one completion of each row."""
         trainer, task = self.trainer, self.parts.task
+        filled = [*rows, *[rows[0]] * (self._environments() - len(rows))]
         inputs = [
             example_columns(task.held_out[row], self.parts.settings)
             | {"prompt": task.held_out[row]["prompt"], "row": row}
-            for row in rows
-            for _ in range(samples)
+            for row in filled
         ]
         model, config = trainer.model, getattr(trainer, "generation_config", None)
         was_training, former = model.training, (trainer.num_generations_eval, config and config.do_sample)
         devices = [model.device] if model.device.type == "cuda" else []
         model.eval()
-        trainer.num_generations_eval = samples
+        trainer.num_generations_eval = 1
         if greedy and config is not None:
             config.do_sample = False
         try:
             with torch.random.fork_rng(devices=devices), torch.no_grad(), self.recorder.evaluation() as scores:
                 torch.manual_seed(self.parts.ranks.rank)
                 trainer._generate_and_score_completions(inputs)  # noqa: SLF001  as TRL's own evaluation does
-                return list(scores)
+                return scores[: len(rows)]
         finally:
             trainer.num_generations_eval = former[0]
             if config is not None:
