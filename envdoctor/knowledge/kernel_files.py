@@ -11,6 +11,7 @@ MAIN_FILES = {
     "flash-attn": r"flash_attn_2_cuda(\.[\w-]+)*\.so$",
     "xformers": r"xformers/_C(\.\w+)*\.so$",
     "sgl-kernel": r"sgl_kernel/(common_ops|sm\w+/common_ops)(\.[\w-]+)*\.so$",
+    "sglang-kernel": r"sgl_kernel/(common_ops|sm\w+/common_ops)(\.[\w-]+)*\.so$",  # its name from 0.4 on
     "causal-conv1d": r"causal_conv1d_cuda(\.[\w-]+)*\.so$",
     "mamba-ssm": r"selective_scan_cuda(\.[\w-]+)*\.so$",
     "torchvision": r"torchvision/_C(\.\w+)*\.so$",

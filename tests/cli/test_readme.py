@@ -81,7 +81,7 @@ def test_shown_commands_and_options_exist() -> None:
 # Commands that print the same on every machine, and the width of the terminal that the documentation shows.
 SHOWN = {
     "check --machine h200 --fact driver.library=580.173.02": 100,
-    "resolve --all --machine all": 200,
+    "resolve --all --machine all": 220,
     "plan vllm-colocate --machine h200": 120,
     "explain train.log": 100,
     "audit requirements.txt": 100,

@@ -189,6 +189,8 @@ def test_environment_is_checked_by_its_required_files(venv: Path) -> None:
         ("vllm/_flashmla_C.abi3.so", "vllm", True),
         ("torch/lib/libtorch_cuda_linalg.so", "torch", False),
         ("nccl/m2n/lib/cu13/libnccl_m2n.so", "nccl-extensions", True),
+        ("sgl_kernel/sm100/common_ops.abi3.so", "sglang-kernel", False),
+        ("sgl_kernel/flash_ops.abi3.so", "sglang-kernel", True),
         ("torchao/_C_mxfp8.cpython-310-x86_64-linux-gnu.so", "torchao", True),
     ],
 )
