@@ -2,11 +2,12 @@
 
     python tests/benchmarks/weight_sync_gpu.py PYTHON_OF_THE_STACK [--model FOLDER ...] [--out FILE] [--small]
 
-Each model is loaded by vLLM with TRL's arguments, and by transformers in float32. Without --model these are the Qwen2
-of trainer_gpu.py, a Llama, a Qwen3 with experts, and a gpt-oss, with random weights. After each change of all weights
-they are synchronized by TRL's own code, and every tensor of vLLM's model is copied. Then the same weights are
-synchronized over other ones by patches.weight_sync: plain, captured as a CUDA graph, and replayed. All tensors must
-be equal bit for bit, also after a weight has moved to another address. The completions after both must be equal, too.
+Each model is loaded by vLLM with TRL's arguments (but eager, and without a tokenizer), and by transformers in
+float32. Without --model these are the Qwen2 of trainer_gpu.py, a Llama, a gpt-oss, and a Qwen3 with experts, with
+random weights. After each change of all weights they are synchronized by TRL's own code, and every tensor of vLLM's
+model is copied. Then the same weights are synchronized over other ones by patches.weight_sync: plain, captured as a
+CUDA graph, and replayed. All tensors must be equal bit for bit, also after a weight has moved to another address. The
+completions after both must be equal, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from trainer_gpu import MAKE, SIZE, SMALL, TRAIN, run
 
-MODELS = ("qwen2", "llama", "qwen3-moe", "gpt-oss")
+MODELS = ("qwen2", "llama", "gpt-oss", "qwen3-moe")
 MAKE_MORE = """
 import json, sys
 import torch
@@ -46,10 +47,17 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 from accelerate import Accelerator
 from patches.weight_sync import WeightSync
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 from trl.generation.vllm_generation import VLLMGeneration
-from vllm import SamplingParams
+from vllm import LLM, SamplingParams
 
+start = LLM.__init__
+
+def start_quickly(self, *arguments, **named):
+    quick = {"skip_tokenizer_init": True, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 28}
+    start(self, *arguments, **named | quick)
+
+LLM.__init__ = start_quickly
 dtype = torch.bfloat16 if AutoConfig.from_pretrained(model).model_type == "gpt_oss" else torch.float32
 policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).cuda()
 generation = VLLMGeneration(
@@ -126,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python")
     parser.add_argument("--model", nargs="*", default=[])
-    parser.add_argument("--seconds", type=float, default=150, help="time limit of each model")
+    parser.add_argument("--seconds", type=float, default=110, help="time limit of each model")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
