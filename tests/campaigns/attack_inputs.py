@@ -147,7 +147,9 @@ def writing() -> Iterator[Attack]:
         (ground.folder / "SETUP.md").write_text("```sh\npip install 'transformers>=4.57.1' trl==0.23.1\n```\n")
         target = ground.folder / name
         target.symlink_to(ground.victim if kind == "link" else "new") if kind != "file" else target.write_text("mine")
-        ground.run(*command.split(), accept="2")
+        ground.run(
+            *command.split(), accept="12" if "--fix" in command else "2"
+        )  # 1: without an index, uv solves nothing
         if kind == "file" and target.read_text() != "mine":
             ground.problems.append("replaced the file")
         ground.run(*command.split(), "--force", accept="01")
