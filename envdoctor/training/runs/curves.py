@@ -35,6 +35,7 @@ SINGLE: tuple[tuple[str, Style, int], ...] = (
     ("smoothed", "thick", 1),
     ("held-out rows, greedy", "filled", 3),
     ("held-out rows, sampled", "hollow", 2),
+    ("held-out rows", "filled", 3),  # of SFT and DPO, which sample no completions
 )
 
 Runs = Mapping[str, RunMetrics]
@@ -70,17 +71,19 @@ def make_charts(runs: Runs, metrics: Sequence[str]) -> list[Chart]:
 
 def legend(runs: Runs, charts: Sequence[Chart]) -> list[Key]:
     """The curves of one run; of several runs, the colour of each and the styles of the evaluations."""
-    used = {series.style for chart in charts for series in chart.series}
+    used = {series.name for chart in charts for series in chart.series}
     if len(runs) == 1:
-        return [key for key in SINGLE if key[1] in used]
+        return [key for key in SINGLE if key[0] in used]
     names: list[Key] = [(name, "thick", number) for number, name in enumerate(runs)]
-    return names + [(text, style, None) for text, style, _ in SINGLE[2:] if style in used]
+    shown = [key for key in SINGLE[2:] if any(f"{name}, {key[0]}" in used for name in runs)]
+    return names + [(text, style, None) for text, style, _ in shown]
 
 
 def _series(run_name: str, run: RunMetrics, metric: str, number: int) -> list[Series]:
     """The curves of one run. Those of several runs have the run's colour and begin with its name."""
     smooth = run.column(smoothed(metric))
-    points = (run.column(metric), smooth, run.held_out(f"greedy_{metric}"), run.held_out(f"sampled_{metric}"))
+    held_out = (run.held_out(f"greedy_{metric}"), run.held_out(f"sampled_{metric}"), run.held_out(metric))
+    points = (run.column(metric), smooth, *held_out)
     found = [Series(*key, shown) for key, shown in zip(SINGLE, points, strict=True)]
     if run_name:
         found = [_of_several(series, run_name, number, is_smoothed=bool(smooth)) for series in found]

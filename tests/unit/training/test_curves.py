@@ -14,7 +14,7 @@ from support.html_pages import page_text, parse_page
 from support.paths import ROOT
 
 from envdoctor.core.errors import BadInput
-from envdoctor.training.runs.curves import default_metrics, make_charts
+from envdoctor.training.runs.curves import default_metrics, legend, make_charts
 from envdoctor.training.runs.metrics import RunMetrics, read_metrics
 from envdoctor.training.runs.state import Evaluation
 
@@ -56,6 +56,18 @@ def test_metrics_of_a_recorded_run() -> None:
         "held-out rows, sampled",
     ]
     assert (seconds.title, seconds.unit) == ("Step time", "s")
+
+
+def test_held_out_examples_have_a_curve(tmp_path: Path) -> None:
+    """SFT and DPO evaluate the metrics of the training themselves: no completions are sampled."""
+    events = [evaluation(0, loss=2.0), evaluation(2, loss=1.5)]
+    run = read_metrics(write_run(tmp_path / "run", "step,loss,loss_smooth\n1,2.1,2.1\n2,1.9,2.0\n", *events))
+    runs = {"run": run}
+    (loss,) = make_charts(runs, default_metrics(runs))
+    assert [series.name for series in loss.series] == ["each step", "smoothed", "held-out rows"]
+    assert [name for name, *_ in legend(runs, [loss])] == ["each step", "smoothed", "held-out rows"]
+    both = {"a": run, "b": run}
+    assert [name for name, *_ in legend(both, make_charts(both, ["loss"]))] == ["a", "b", "held-out rows"]
 
 
 @each_case(
