@@ -28,6 +28,7 @@ LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
 
 
 MIN_CUT_ROWS = 3
+MAX_LIST = 20_000  # characters of a list of installed packages
 INSTALLED_ITEM = re.compile(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
 INSTALLED_PART = re.compile(r"\s*[\w.+!-]+(?:\s+[A-Za-z][\w.-]*-\d[\w.+!]*)*\s*$")
 DEVICE = re.compile(r"Device: cuda:\d{1,2} (?!.* : \w)[^:]{4,60}$")
@@ -58,8 +59,11 @@ def _join_lists(raw: list[str]) -> list[str]:
     joined: list[str] = []
     for line in raw:
         before = joined[-1] if joined else ""
-        if "Successfully installed " in before and INSTALLED_PART.match(line):
-            complete = INSTALLED_ITEM.match(line.split(None, 1)[0]) and INSTALLED_ITEM.match(before.split()[-1])
+        is_open = len(before) < MAX_LIST and "Successfully installed " in before
+        if is_open and INSTALLED_PART.match(line):
+            complete = INSTALLED_ITEM.match(line.split(None, 1)[0]) and INSTALLED_ITEM.match(
+                before.rsplit(None, 1)[-1]
+            )
             joined[-1] = before + (" " if complete else "") + line
         elif DEVICE.search(before) and DEVICE_END.match(line):
             joined[-1] = f"{before.rstrip()} {line}"

@@ -217,6 +217,16 @@ ADVERSARIAL_UNITS = {
     "wide": "\uff1a\u2014\u2502 ",
     "show": "Name: torch\n",
     "detected": "detected CUDA version (11.8) ",
+    "installed lists": "Successfully installed a-1\nb-2\n",
+    "cut rows": "| a\n|\n",
+    "devices": "Device: cuda:0 NVIDIA A\n",
+    "escaped": "\\_\\*\\n",
+    "line breaks": "\\n",
+    "escaped twice": "&amp;amp;lt;",
+    "labels": "node1: x\n",
+    "diff": "+ a\n",
+    "bold keys": "**a",
+    "table keys": "| OS | a ",
 }
 
 
@@ -225,6 +235,13 @@ def test_repeated_text_takes_seconds_at_most(name: str) -> None:
     """A pattern with backtracking would take minutes for these 64 KiB."""
     unit = ADVERSARIAL_UNITS[name]
     text = (unit * (REPEATED // len(unit) + 1))[:REPEATED]
+    start_time = time.process_time()
+    parse_report(text)
+    assert time.process_time() - start_time < 5.0
+
+
+def test_a_long_list_of_installed_packages_takes_seconds_at_most() -> None:
+    text = "Successfully installed a-1\n" + "b-2\n" * (REPEATED // 4)
     start_time = time.process_time()
     parse_report(text)
     assert time.process_time() - start_time < 5.0
