@@ -202,7 +202,7 @@ def pipes() -> Iterator[Attack]:
         if started.returncode == 124 or b"Traceback" in started.stderr:
             ground.problems.append(f"{source}: not finished, or a traceback")
 
-    for command in ("check --machine h200", "check --machine h200 --format json", "rules", "--help", "resolve --all"):
+    for command in ("check --machine h200", "check --machine h200 --format json", "rules", "--help", "gpus"):
         yield Attack("pipes", f"closed: {command}", partial(closed, command=command))
     for source in ("yes", "cat /dev/zero", "yes 'CUDA out of memory'"):
         yield Attack("pipes", f"endless: {source}", partial(endless, source=source))

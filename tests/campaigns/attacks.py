@@ -142,7 +142,10 @@ def carry_out(attack: Attack) -> list[str]:
     folder = Path(tempfile.mkdtemp(prefix="attack"))
     try:
         ground = Ground(folder)
-        attack.run(ground)
+        try:
+            attack.run(ground)
+        except subprocess.TimeoutExpired as error:
+            ground.problems.append(f"not finished: {error}")
         problems = list(dict.fromkeys(ground.problems))
         for problem in problems:
             print(f"SUCCEEDED {attack.area}: {attack.name}: {problem}", flush=True)
