@@ -250,7 +250,7 @@ def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Proble
                     "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
                     "export LD_LIBRARY_PATH=/usr/lib/wsl/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}",
                 ],
-                "wsl --update && wsl --shutdown  # in Windows",
+                ["wsl --update  # in Windows", "wsl --shutdown  # in Windows"],
             ),
         )
 
