@@ -18,7 +18,7 @@ from envdoctor.manifests.actions import (
     Uninstall,
     UseImage,
 )
-from envdoctor.manifests.command_wrappers import inner_script, unwrap
+from envdoctor.manifests.command_wrappers import container_of, inner_script, unwrap
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
@@ -42,6 +42,12 @@ _MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`
 
 def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Action]:
     """The actions of a command; none for commands that do not affect an environment."""
+    if image := container_of(command):
+        name, tag = split_image(image)
+        yield UseImage(command.line, f"srun --container-image={image}"[:200], name, tag)
+        yield from parse_actions(command._replace(words=("srun", *unwrap(command).words)), files, depth)
+        yield SelectEnvironment(command.line, "", "leave", "", new=False)
+        return
     command = unwrap(command)
     if not command.words:
         return

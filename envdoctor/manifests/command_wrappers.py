@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from envdoctor.manifests.shell_records import Command
 
@@ -24,7 +25,8 @@ _WRAPPERS: dict[str, str] = {
     "timeout": "-k -s",
     "srun": (
         "-A -C -D -G -J -L -M -N -S -T -a -b -c -d -e -g -i -m -n -o -p -q -r -t -w -x --account --nodes --ntasks "
-        "--partition --time --gpus --cpus-per-task --mem --constraint --nodelist --job-name --output --error --gres"
+        "--partition --time --gpus --cpus-per-task --mem --constraint --nodelist --job-name --output --error --gres "
+        "--container-image --container-mounts --container-workdir --container-name"
     ),
     "mpirun": "-n -np -H -x --host --hostfile --map-by --bind-to",
     "poetry": "",
@@ -69,6 +71,17 @@ def _skip_options(
         else:
             break
     return words, tuple(variables)
+
+
+def container_of(command: Command) -> str:
+    """The image of `srun --container-image=nvcr.io#nvidia/pytorch:25.08-py3`; empty for a file, or without one."""
+    words = command.words if command.name == "srun" else ()
+    for word, following in pairwise((*words, "")):
+        name, _, value = word.partition("=")
+        if name == "--container-image":
+            image = (value or following).removeprefix("docker://").replace("#", "/")
+            return "" if image.startswith((".", "/")) or image.endswith((".sqsh", ".sif")) else image
+    return ""
 
 
 def inner_script(command: Command) -> str:

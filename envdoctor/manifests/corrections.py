@@ -11,11 +11,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
+from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
+from envdoctor.manifests.numpy_limits import can_limit_numpy
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.target_build import BuildTarget
 from envdoctor.resolution.requirement import InstallRequirement
@@ -23,7 +25,7 @@ from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTar
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
 
 # Rule families on package versions. Other checks cover files, GPUs and the driver.
-_FAMILIES = ("PKG", "HF", "TRL", "VLLM001", "VLLM003", "FA", "BNB", "VERL", "DS", "RAY", "CUDNN", "KERN")
+_FAMILIES = ("PKG", "HF", "TRL", "VLLM001", "VLLM003", "FA", "BNB", "VERL", "DS", "RAY", "CUDNN", "KERN", "NPY")
 # Wheels have a check of their own that reads the file name, and the package list of a guide is never complete.
 _EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014"})
 _MAX_CANDIDATES = 60
@@ -67,8 +69,10 @@ class CorrectedEnvironment(NamedTuple):
 
 def _is_of_unpublished_wheel(violation: Violation, packages: Packages) -> bool:
     """Whether declared ranges are judged for a wheel from a local folder, which may declare others."""
-    facts = (item.fact for item in violation.problem.evidence)
-    is_declared = violation.rule.id.startswith("PKG")
+    facts = {item.fact for item in violation.problem.evidence}
+    if violation.rule.id in ("VLLM001", "VLLM003"):
+        facts.add("vllm")
+    is_declared = violation.rule.id.startswith(("PKG", "VLLM"))
     return is_declared and any(fact in packages and packages[fact].origin == LOCAL_FOLDER for fact in facts)
 
 
@@ -115,7 +119,10 @@ def correct_environment(
     substitutions += search.solved_as_well(packages, substitutions)
     packages, contemporary = search.substitute_contemporary(packages)
     packages = search.with_fitting_torch(packages, build)
-    return CorrectedEnvironment(state, packages, substitutions, [*substitutions, *contemporary])
+    today = {violation.problem.message for violation in search.violations(state.packages)}
+    # A corrected torch can be older than NumPy 2, unlike the one that is installed today.
+    found = [s for s in substitutions if s.violation.rule.id != "NPY001" or s.violation.problem.message in today]
+    return CorrectedEnvironment(state, packages, found, [*substitutions, *contemporary])
 
 
 class _ReleaseSearch:
@@ -132,7 +139,12 @@ class _ReleaseSearch:
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
         found = evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
-        return [violation for violation in found if not _is_of_unpublished_wheel(violation, packages)]
+        return [
+            violation
+            for violation in found
+            if not _is_of_unpublished_wheel(violation, packages)
+            and not (violation.rule.id == "NPY001" and can_limit_numpy(self.state))
+        ]
 
     def resolve(self, packages: Packages, pins: dict[str, str]) -> Packages:
         """Resolve all packages that the guide names, with `pins`; empty if that is impossible.
@@ -168,8 +180,13 @@ class _ReleaseSearch:
         if resolution.conflicts:
             return {}
         current = packages | self.state.packages | self.state.requested
-        resolved = resolution.packages.items()
-        return {name: current.get(name, package)._replace(version=package.version) for name, package in resolved}
+        versions = {name: package.version for name, package in resolution.packages.items()}
+        resolved = {n: current.get(n, p)._replace(version=versions[n]) for n, p in resolution.packages.items()}
+        if "torch" in pins and "torch" in resolved:  # another release has another CUDA version
+            resolved["torch"] = _at_version(
+                current.get("torch", resolved["torch"]), versions["torch"], self.target.platform
+            )
+        return resolved
 
     def substitute_contemporary(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
         """Resolve the guide with releases of its own time only. Used for the pins that the audit recommends."""
@@ -229,6 +246,8 @@ class _ReleaseSearch:
     def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
         """Substitute one of the packages that the rule names. Packages that the guide does not pin come first."""
         names = [item.fact for item in violation.problem.evidence if item.fact in packages]
+        if violation.rule.id.startswith("BNB") and "torch" in packages and "torch" not in names:
+            names.append("torch")  # its evidence is the CUDA version of torch
         unpinned_first = sorted(names, key=lambda name: (packages[name].pinned, packages[name].is_dependency))
         count = len(self.violations(packages))
         for in_range in (True, False):  # a range of the guide is left only if no release in it helps
@@ -252,7 +271,7 @@ class _ReleaseSearch:
         versions: list[str] = []
         count = self._count(violation.rule, packages)
         for version in _candidate_versions(name, specifier, public_part(package.version), self.target):
-            trial = packages | {name: package._replace(version=version)}
+            trial = packages | {name: _at_version(package, version, self.target.platform)}
             if self._count(violation.rule, trial) < count:
                 versions.append(version)
             if len(versions) >= _MAX_TRIALS or self.resolutions > _MAX_RESOLUTIONS:
@@ -261,6 +280,13 @@ class _ReleaseSearch:
 
     def _count(self, rule: Rule, packages: Packages) -> int:
         return len(self.violations(packages, [rule]))
+
+
+def _at_version(package: ResolvedPackage, version: str, platform: str) -> ResolvedPackage:
+    """Another release of a package, for torch with the CUDA version of its wheel on PyPI."""
+    if package.name == "torch" and package.origin == "PyPI" and version != package.version and package.cuda != "cpu":
+        return package._replace(version=version, cuda=cuda_on_pypi(version, platform))
+    return package._replace(version=version)
 
 
 def _candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:

@@ -20,6 +20,8 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
 
 _MAX_ROUNDS = 300
+# setup.py of transformers 4.20 to 4.35 and of peft 0.1 to 0.7
+_OLDER_REQUIREMENTS = {"transformers": ("numpy>=1.17",), "peft": ("numpy>=1.17",)}
 _NEEDS_CUDA_BUILD = TORCH_FAMILY - {"triton", "pytorch-triton", "torchao", "torchdata", "torchtext"}
 
 
@@ -186,7 +188,7 @@ class Resolver:
         ]
 
     def _dependencies_of(self, package: ResolvedPackage, requirement: InstallRequirement | None) -> list[Requirement]:
-        texts = requirements_of_release(package.name, package.version)
+        texts = requirements_of_release(package.name, package.version) or _older_requirements(package)
         dependencies = [dependency for text in texts if (dependency := parse_requirement(text))]
         extras = requirement.extras if requirement else ()
         version = public_part(package.version)
@@ -299,6 +301,13 @@ def _torch_of_companion(name: str, version: str) -> str:
     specifier = next((line.specifier for line in lines if line and line.name == "torch"), "")
     found = re.match(r"[=>]=([\d.]+)", specifier)
     return found[1] if found else ""
+
+
+def _older_requirements(package: ResolvedPackage) -> tuple[str, ...]:
+    """The requirements of a release that is older than the table of its package."""
+    oldest = next(reversed(releases_of(package.name)), "")
+    is_older = oldest and satisfies(public_part(package.version), f"<{oldest}")
+    return _OLDER_REQUIREMENTS.get(package.name, ()) if is_older else ()
 
 
 def _pinned_version(specifier: str) -> str:

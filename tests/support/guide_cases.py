@@ -140,6 +140,17 @@ FAULTS = [
     Fault("flash-attn without a wheel",
           sh("pip install torch==2.11.0", "pip install flash-attn==2.8.3 --no-build-isolation"),
           "RUN042", 4, "flash-attn-no-wheel"),
+    Fault("local version without its index", sh("pip install torch==2.1.2+cu121 tqdm"),
+          "RUN014", 3, "platform-no-wheel", "--torch-backend=cu121"),
+    Fault("library path of another Python",
+          sh("conda create -n a python=3.11", "conda activate a", "pip install torch==2.5.1",
+             "export LD_LIBRARY_PATH=/opt/conda/lib/python3.8/site-packages/nvidia/cublas/lib"),
+          "RUN047", 6, "python-unsupported", "Python 3.11"),
+    Fault("get-pip.py for a newer Python",
+          "```dockerfile\nFROM ubuntu:20.04\nRUN apt-get install -y python3.9 curl\n"
+          "RUN curl -O https://bootstrap.pypa.io/get-pip.py && python3.9 get-pip.py\n"
+          "RUN pip install torch==2.4.0\n```",
+          "RUN047", 4, "python-unsupported", "needs Python 3.10"),
     Fault("runtime image",
           "```dockerfile\nFROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\n"
           "RUN pip install git+https://github.com/Dao-AILab/flash-attention@27f501d --no-build-isolation\n```",

@@ -8,6 +8,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     machine,
     missing_packages,
     names,
+    other_python,
     pins,
     python_code,
     replacements,

@@ -248,3 +248,92 @@ def test_an_argument_of_a_base_class_is_accepted(case: tuple[str, str]) -> None:
     pin, call = case
     guide = f"# T\n```bash\npip install {pin} 'transformers<4.50' 'numpy<2'\n```\n```python\nconfig = {call}\n```\n"
     assert messages(findings_of(guide, "RUN070")) == []
+
+
+@each_case(
+    "text",
+    [
+        "transformers==4.37.2\npeft\ntorch==2.1.2\nnumpy<2\n",
+        "torch==2.1.2\nnumpy==1.26.4\npeft>=0.10\ntransformers>=4.38,<4.43\n",
+        "transformers==4.41.2\npeft==0.14.0\nnumpy<2\n",
+    ],
+)
+def test_peft_is_too_new_for_a_pinned_transformers(text: str, tmp_path: Path) -> None:
+    found = audit_text(tmp_path, "requirements.txt", text).findings
+    assert [each for each in found if "EncoderDecoderCache" in each.message], messages(found)
+
+
+def test_the_hub_of_an_old_tokenizers_keeps_peft_old(tmp_path: Path) -> None:
+    found = audit_text(tmp_path, "requirements.txt", "transformers==4.34.0\npeft>=0.5\nnumpy<2\n").findings
+    assert messages(found) == []
+
+
+@each_case(
+    "text",
+    [
+        "torch==2.0.1\ntransformers==4.35.0\nsentencepiece\n",
+        "torch==2.1.2\npeft==0.6.0\nprotobuf\n",
+        "torch==2.2.2\ndatasets\n",
+    ],
+)
+def test_numpy_2_comes_for_an_old_torch(text: str, tmp_path: Path) -> None:
+    found = audit_text(tmp_path, "requirements.txt", text).findings
+    assert [each for each in found if each.cause == "numpy2-abi" and each.status == "error"], messages(found)
+    limited = audit_text(tmp_path, "requirements.txt", text + "gradio==3.47.1\n").findings
+    assert [each for each in limited if each.cause == "numpy2-abi"] == []  # gradio can limit numpy
+
+
+@each_case(
+    "lines",
+    [
+        ("uv pip install torch==2.5.1+cu124 --torch-backend=cu124",),
+        ("pip install torch==2.5.1+cu124 --extra-index-url https://download.pytorch.org/whl/cu124",),
+        (
+            "pip config set global.extra-index-url https://download.pytorch.org/whl/cu124",
+            "pip install torch==2.5.1+cu124",
+        ),
+        ("export PIP_EXTRA_INDEX_URL=https://mirror.example/torch", "pip install torch==2.5.1+cu124"),
+    ],
+    ids=lambda lines: lines[-1],
+)
+def test_a_local_version_with_an_index_is_found(lines: tuple[str, ...]) -> None:
+    assert messages(findings_of(sh(*lines), "RUN014")) == []
+
+
+@each_case("pin", ["torch==2.4.0+cpu", "torch==2.1.2+cu121", "'torchvision==0.16.2+cu121'"])
+def test_a_local_version_without_an_index_is_not_found(pin: str) -> None:
+    assert [each.line for each in findings_of(sh("pip install -U pip", f"pip install {pin}"), "RUN014")] == [4]
+
+
+@each_case(
+    "option",
+    [
+        "--container-image=nvcr.io/nvidia/pytorch:26.03-py3",
+        "--container-image nvcr.io#nvidia/pytorch:26.03-py3",
+        '--container-image="$IMAGE"',
+    ],
+)
+def test_the_image_of_srun_decides_the_python(option: str, tmp_path: Path) -> None:
+    text = f"#!/bin/bash\n#SBATCH -N 2\nIMAGE=nvcr.io/nvidia/pytorch:26.03-py3\nV=2.12.0\nsrun -N1 {option} bash -c 'pip install ray[default]==2.12.0 && ray start'\n"
+    (found,) = audit_text(tmp_path, "job.sh", text).findings
+    assert (found.id, found.cause) == ("RUN005", "python-unsupported")
+
+
+def test_each_conflict_of_a_step_is_reported(tmp_path: Path) -> None:
+    text = "datasets==3.5.0\ndill==0.4.0\nfsspec==2025.3.2\nmultiprocess==0.70.18\n"
+    found = audit_text(tmp_path, "requirements.txt", text).findings
+    assert [each.line for each in found if each.id == "RUN002"] == [2, 3, 4]
+
+
+def test_an_open_dependency_replaces_the_torch_of_an_image(tmp_path: Path) -> None:
+    text = "FROM nvcr.io/nvidia/pytorch:24.12-py3\nRUN pip install llmcompressor\n"
+    found = audit_text(tmp_path, "Dockerfile", text).findings
+    assert [
+        each.id for each in found if "llmcompressor" in each.message and "would replace torch" in each.message
+    ] == ["RUN010"]
+
+
+def test_a_substitution_causes_no_finding(tmp_path: Path) -> None:
+    """The corrected torch 2.1 is older than NumPy 2, but torch 2.1 is not what the file installs."""
+    found = audit_text(tmp_path, "requirements.txt", "torch>=2.0\nbitsandbytes==0.41.1\nnumpy>=1.26\n").findings
+    assert [each for each in found if "numpy" in each.message.lower()] == []

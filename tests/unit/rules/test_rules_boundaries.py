@@ -327,6 +327,7 @@ def package_pairs() -> Iterator[Case]:
         ("HF018", "error", "trl 0.27.1, transformers 5.2.0", "trl 0.27.2"),
         ("HF018", "error", "trl 0.13.0, transformers 5.1.0", "transformers 5.0.0"),
         ("HF019", "warning", "trl 0.22.2, transformers 5.2.0", "trl 0.23.0"),
+        ("HF022", "error", "peft 0.14.0, transformers 4.42.4", "peft 0.13.2"),
         ("HF019", "warning", "trl 0.9.6, transformers 5.0.0", "transformers 4.57.6"),
         ("HF005", "warning", "liger-kernel 0.6.4, transformers 5.2.0", "liger-kernel 0.6.5"),
         ("HF008", "error", "peft 0.15.2, torchao 0.3.1", "peft 0.13.2"),

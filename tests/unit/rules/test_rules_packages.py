@@ -163,6 +163,7 @@ BROKEN = [
     ("accelerate 1.0.1, transformers 4.53.0", "HF006", "error"),
     ("accelerate 0.21.0, transformers 4.41.2", "HF017", "error"),
     ("peft 0.17.1, transformers 5.2.0", "HF004", "error"),
+    ("peft 0.21.2, transformers 4.37.2", "HF022", "error"),
     ("peft 0.19.1, torchao 0.10.0", "HF007", "error"),
     ("torch 2.8.0+cu128, transformers 5.2.0, bitsandbytes 0.45.0", "HF009", "error"),
     ("autoawq 0.2.9, transformers 4.57.1", "HF010", "error"),

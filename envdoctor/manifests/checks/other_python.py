@@ -1,0 +1,103 @@
+"""Checks on paths and scripts for another Python, and on local versions without the index that has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.remedies import steps
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.actions import Download, Install, InstallSystemPackages, SelectEnvironment, SetVariables
+from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.pins import SPECIFIERS, iter_requirements
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+PIP_SCRIPT = "https://pip.pypa.io/en/stable/installation/#get-pip-py"
+_LIBRARY_PATH = re.compile(r"/lib/python(3\.\d{1,2})/(?:site|dist)-packages\b")
+_GET_PIP = re.compile(r"bootstrap\.pypa\.io/get-pip\.py")
+_LOCAL_BUILD = re.compile(r"\+(cu\d{3}|cpu|rocm[\d.]+)$")
+_MAX_LISTED = 20  # a longer list of pins describes an installed environment
+_OLDEST_PYTHON_OF_PIP = "3.10"
+
+
+@rule("RUN047", kind="guide", severity=("error", "warning"), cause="python-unsupported", url=PIP_SCRIPT)
+def path_or_script_is_for_another_python(context: GuideContext) -> Iterator[Problem]:
+    """A variable names the packages of another Python than the environment has, or get-pip.py needs a newer one.
+
+    An environment with Python 3.10 has no directory `lib/python3.8/site-packages`: the variable has no effect.
+    get-pip.py without a version in its address stops on a Python that the newest pip does not support.
+    """
+    python = ""
+    for action in context.guide.actions:
+        if isinstance(action, SelectEnvironment) and action.python:
+            python = action.python
+        elif isinstance(action, InstallSystemPackages):
+            named = (match[1] for name in action.names if (match := re.fullmatch(r"python(3\.\d+)(?:-\w+)?", name)))
+            python = next(named, python)
+        elif isinstance(action, SetVariables):
+            yield from _other_library_path(context, action, python)
+        elif isinstance(action, Download) and _GET_PIP.search(action.url):
+            yield from _get_pip(context, action, python)
+
+
+def _other_library_path(context: GuideContext, action: SetVariables, python: str) -> Iterator[Problem]:
+    for name, value in action.values:
+        found = _LIBRARY_PATH.search(value)
+        if not found or not re.fullmatch(r"3\.\d+", python) or found[1] == python:
+            continue
+        line = line_of(context, action.line, found[0])
+        corrected = value.replace(f"/python{found[1]}/", f"/python{python}/")
+        yield Problem(
+            "warning",
+            f"{name} names the packages of Python {found[1]}; the environment has Python {python}",
+            (guide_evidence(context, name, value[:120], line),),
+            f"Use the directory of Python {python} in this environment.",
+            guide_command(f"export {name}={corrected}") if not re.search(r"[\s'\"]", corrected) else (),
+            line=line,
+        )
+
+
+def _get_pip(context: GuideContext, action: Download, python: str) -> Iterator[Problem]:
+    if not python or satisfies(python, f"<{_OLDEST_PYTHON_OF_PIP}") is not True:
+        return
+    line = line_of(context, action.line, "get-pip.py")
+    yield Problem(
+        "error",
+        f"get-pip.py of this address needs Python {_OLDEST_PYTHON_OF_PIP}; the guide installs Python {python}",
+        (
+            guide_evidence(context, "script", action.url, line),
+            table_evidence("newest pip for Python 3.9", "26.0.1", "Requires-Python on PyPI", "2026-11-26"),
+        ),
+        f"Use the script for Python {python}.",
+        steps(f"curl -O https://bootstrap.pypa.io/pip/{python}/get-pip.py"),
+        line=line,
+    )
+
+
+@rule("RUN014", kind="guide", severity="error", cause="platform-no-wheel", url=SPECIFIERS)
+def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
+    """`torch==2.1.2+cu121` without the PyTorch index: PyPI and its mirrors have no local versions such as +cu121."""
+    if any(re.search(r"whl/(?:cu\d|cpu|rocm|torch)|download\.pytorch", each.text) for each in context.guide.commands):
+        return  # a configuration, or another step, names the index
+    for install, requirement, line in iter_requirements(context):
+        local = _LOCAL_BUILD.search(requirement.pin)
+        if not local or _has_other_source(install.action, install.variables):
+            continue
+        pin = f"{requirement.name}=={public_part(requirement.pin)}"
+        yield Problem(
+            "error",
+            f"{requirement.text} is not on PyPI, and the step names no index that has it",
+            (guide_evidence(context, requirement.name, requirement.text, line),),
+            f"Use the PyTorch index: --torch-backend={local[1]}.",
+            install_step(pin, backend=local[1]),
+            line=line,
+        )
+
+
+def _has_other_source(action: Install, variables: dict[str, str]) -> bool:
+    """Whether a step can take packages from elsewhere, or lists what an environment already has."""
+    sources = (action.index_url, *action.extra_indexes, *action.find_links, action.torch_backend)
+    is_configured = any(name.startswith(("PIP_", "UV_")) for name in variables)
+    is_list = len(action.requirements) > _MAX_LISTED and all(each.pin for each in action.requirements)
+    return any(sources) or is_configured or is_list or action.no_index or action.tool not in ("pip", "uv")
