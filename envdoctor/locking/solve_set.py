@@ -27,9 +27,9 @@ SOLVE_SECONDS = 120.0
 DEFAULT_PYTHON = "3.12"
 _MAX_DROPPED = 4
 _MAX_ATTEMPTS = 6
-_NO_WHEEL = re.compile(
-    r"[Bb]ecause (?:all versions of )?([A-Za-z0-9._-]+)(?:[=<>~!,0-9.a-z]*)? (?:have|has) no usable wheels"
-)
+_SOURCE_ONLY = re.compile(r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:==|>=\S*<=)([\w.]+) has no usable wheels")
+_PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
+_CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
 
 
 class SolvedSet(Record, frozen=True, kw_only=True):
@@ -67,6 +67,7 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
         (corrected.requirements, False), (corrected.wanted, True), (corrected.wanted, False),
     ):  # fmt: skip
         attempt, note = solver.run(requirements, backend, dated=dated)
+        note = "; ".join(filter(None, (note, solver.note_on_sources)))
         problems = broken_rules(attempt.versions, corrected) if attempt.versions else []
         if attempt.versions and not problems:
             solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
@@ -125,6 +126,7 @@ def _has_range(text: str) -> bool:
 def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str) -> SolvedSet | None:
     """The set of an image without a package that contradicts the image's own ones; None if none solves it."""
     named = [text for text in corrected.requirements if corrected.contained and _is_named(text, conflict)]
+    named = [text for text in named if Requirement(text).name not in _CORE]  # what the image is for
     for text in named[:_MAX_DROPPED]:
         requirements = tuple(other for other in corrected.requirements if other != text)
         attempt, note = solver.run(requirements, "", dated=False)
@@ -150,6 +152,7 @@ class _Solver:
         self.first_output = ""
         self.index_is_unreachable = False
         self.preferences: tuple[str, ...] = ()
+        self.source_only: set[tuple[str, ...]] = set()  # releases that have only a source archive
 
     def run(
         self, requirements: Sequence[str], backend: str, *, dated: bool, preferences: Sequence[str] = ()
@@ -167,6 +170,12 @@ class _Solver:
             if self.index_is_unreachable:
                 note = self._write_torch(Path(folder), backend)
             return self._compile(requirements, (), (folder,), day), note
+
+    @property
+    def note_on_sources(self) -> str:
+        """The releases that uv builds from source, of which the requirements are those of the tables."""
+        names = ", ".join(sorted(f"{name}=={version}" for name, version in self.source_only))
+        return f"built from source, requirements not verified: {names}" if names else ""
 
     def _write_torch(self, folder: Path, backend: str) -> str:
         """Placeholders of the PyTorch index, and what they leave open."""
@@ -188,7 +197,17 @@ class _Solver:
                 _write_wheel(folder, package, version)
             for text in requirements:
                 self._write_source_only(folder, text)
+            for package, version in self.source_only:
+                _write_wheel(folder, normalize_name(package), version)
             attempt = self._run(folder, requirements, options, (*links, name), day)
+            for _ in range(_MAX_ATTEMPTS):
+                found = {match.groups() for match in _SOURCE_ONLY.finditer(attempt.output)} - self.source_only
+                if attempt.versions or not found:
+                    break
+                self.source_only |= found
+                for package, version in found:
+                    _write_wheel(folder, normalize_name(package), version)
+                attempt = self._run(folder, requirements, options, (*links, name), day)
         if not attempt.versions and not is_unreachable(attempt.output):
             self.first_output = self.first_output or attempt.output
         return attempt
@@ -235,7 +254,16 @@ def _write_wheel(folder: Path, name: str, version: str) -> None:
 
 
 def _target(corrected: CorrectedSet) -> Target:
-    return Target(corrected.architecture, corrected.glibc, (corrected.python or DEFAULT_PYTHON,))
+    return Target(corrected.architecture, corrected.glibc, (corrected.python or _python_of(corrected),))
+
+
+def _python_of(corrected: CorrectedSet) -> str:
+    """The usual Python, or the nearest one for which all pins have wheels: a guide of 2023 is for 3.10 or 3.11."""
+    pins = [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
+    releases = [release for name, version in pins if (release := find_release(name, version))]
+    compiled = [release for release in releases if release.kind == "wheels"]
+    fitting = (each for each in _PYTHONS if all(release.has_wheel("", each) for release in compiled))
+    return next(fitting, DEFAULT_PYTHON)
 
 
 def _backend(corrected: CorrectedSet) -> str:

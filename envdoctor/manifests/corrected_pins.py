@@ -224,7 +224,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
         return replacement if reason else "", reason or "its name is not valid"
     if package is None:
         return "", "its range contradicts the other requirements of the guide"
-    if name in _CONDA_ONLY:
+    if name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name)):
         return "", "a package of conda, which wheels do not need"
     if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"

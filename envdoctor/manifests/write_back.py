@@ -123,7 +123,8 @@ class _Writer:
         key = (place.line, pin.partition("==")[0])
         line = self.lines[place.line - 1]
         name = re.escape(_RENAMED.get(place.name, _base_name(place.text)))
-        found = re.search(rf"(?<![\w.-])[\"']?{name}[^\s\"',]*[\"']?", line)
+        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}[^\s\"',]*[\"']?")
+        found = pattern.search(line, _start_of_arguments(line))
         if key in self.edited or not found:
             return key in self.edited
         self.edited.add(key)
@@ -176,7 +177,14 @@ def _place_for(name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> 
 
 
 def _find(line: str, text: str) -> re.Match[str] | None:
-    return re.search(rf"(?<![\w.\-/]){re.escape(text)}(?![\w.\-\[=<>~!])", line)
+    pattern = re.compile(rf"(?<![\w.\-/%!]){re.escape(text)}(?![\w.\-\[=<>~!])")
+    return pattern.search(line, _start_of_arguments(line))
+
+
+def _start_of_arguments(line: str) -> int:
+    """Where the packages of an install command start: `pip` in `%pip install --upgrade pip` is a program first."""
+    found = re.search(r"\binstall\s", line)
+    return found.end() if found else 0
 
 
 def _with_entry(line: str, name: str, pin: str) -> str:
