@@ -32,9 +32,9 @@ def test_every_command_has_help_with_an_example(command: Command, home: Path) ->
 
 def test_the_envelope_has_these_keys(home: Path) -> None:
     data = envelope(envdoctor("check", "--machine", "cpu-2core", "--format", "json", home=home))
-    assert list(data) == ["schema", "envdoctor", "command", "ok", "exit_code", "data", "error"]
+    assert list(data) == ["schema", "envdoctor", "tables", "command", "ok", "exit_code", "data", "error"]
     assert (data["schema"], data["command"], data["ok"], data["exit_code"], data["error"]) == (
-        2,
+        3,
         "check",
         True,
         0,

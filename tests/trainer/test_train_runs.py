@@ -200,7 +200,7 @@ def test_bad_input_exits_with_2_and_no_traceback(
 def test_the_wait_for_the_slowest_rank_is_a_part_of_the_step(stack_python: Path) -> None:
     """The slowest rank may have begun its step earlier: its time to sample can exceed the rest of this step."""
     code = """
-        from run.recorder import add_wait_seconds
+        from run.grpo_recorder import add_wait_seconds
         times = {"seconds": 1.0, "generate_seconds": 0.25, "update_seconds": 0.75}
         report(found=[add_wait_seconds(times, slowest) for slowest in (0.25, 0.5, 1.5)])
     """

@@ -34,7 +34,7 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import Remedy, UserCommand, remedy_of, steps
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.redact.identity import Identity
 from envdoctor.rules import evaluate
@@ -56,6 +56,11 @@ SENSITIVE_TEXTS: dict[str, str] = {
     samples.PRIVATE_KEY: "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE",
     "mira was on athena with s3cr3t-of-the-environment": "mira",
 }
+
+
+def hostile_step(text: str) -> tuple[Remedy, ...]:
+    """A remedy that `steps` refuses to make of a foreign text."""
+    return (remedy_of([UserCommand(command=text)]),)
 
 
 def stack(*, distributions: dict[str, Distribution] | None = None, extension: str = "vllm/_C.abi3.so") -> Stack:
@@ -225,7 +230,7 @@ def test_sensitive_text_is_redacted_in_every_field(text: str, tmp_path: Path) ->
         extension=text,
     )
     found = Finding(
-        "DRV001", "x", "error", line, (Evidence("environment", line, text),), line, steps(text), "https://x.y/"
+        "DRV001", "x", "error", line, (Evidence("environment", line, text),), line, hostile_step(text), "https://x.y/"
     )
     write_log(tmp_path / "logs", "install-cpu-2.log", line, 2000)
     write_run(

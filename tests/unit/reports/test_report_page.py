@@ -17,7 +17,7 @@ from support.sample_environments import add_torch, make_venv
 from envdoctor.commands.check import CheckResult
 from envdoctor.commands.report.contents import page_contents
 from envdoctor.core.records import Distribution, Evidence, Finding, known
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import Remedy, UserCommand, remedy_of, steps
 from envdoctor.output.check import verdict
 from envdoctor.output.check_status import status_lines
 from envdoctor.output.html import to_html
@@ -30,6 +30,11 @@ IDENTITY = Identity(
 )
 HOME = Path("/home/mira")
 HOSTILE = "</code></pre></details><script>alert(1)</script>"
+
+
+def hostile_step(text: str) -> tuple[Remedy, ...]:
+    """A remedy that `steps` refuses to make of a foreign text."""
+    return (remedy_of([UserCommand(command=text)]),)
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def full_page(python: Path, tmp_path: Path, text: str = "") -> str:
     """A page with every part, and `text` in all of them."""
     stack = make_stack(python, Distribution(name="mine", version="1.0", source=text))
     finding = Finding(
-        "GPU999", "x", "error", f"found {text}", (Evidence("gpus", text, text),), f"Fix {text}", steps(text)
+        "GPU999", "x", "error", f"found {text}", (Evidence("gpus", text, text),), f"Fix {text}", hostile_step(text)
     )
     check = make_check(stack, finding)
     store_results(python, check, f"measured {text}")
