@@ -20,7 +20,7 @@ from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.paths import exists, is_file, is_folder, is_link, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
-from envdoctor.redact.run_files import RunFileRedactor
+from envdoctor.redact.run_files import BINARY, RunFileRedactor
 from envdoctor.training.runs.directory import find_run, read_run_json, require_readable_run
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
@@ -31,8 +31,6 @@ MANIFEST = "manifest.json"
 CHUNK = 1 << 20
 ZIP64_FROM = 1 << 30  # well below the limit of 4 GiB: redaction may change a file's size
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that packing a run is reproducible
-# Compression of weights takes minutes and saves at most a tenth.
-STORED = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 CHECKPOINTS = "checkpoints"
 EXCLUDED = (LOCK_FILE, MANIFEST)
 # Prefixes of files of the Trainer, FSDP and DeepSpeed that only a resumed run needs.
@@ -225,7 +223,8 @@ def _add_bytes(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 def _zip_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, EPOCH)
-    info.compress_type = zipfile.ZIP_STORED if name.endswith(STORED) else zipfile.ZIP_DEFLATED
+    # Compression of weights takes minutes and saves at most a tenth.
+    info.compress_type = zipfile.ZIP_STORED if name.endswith(BINARY) else zipfile.ZIP_DEFLATED
     info.create_system = 3  # Unix, on every system
     info.external_attr = (stat.S_IFREG | 0o644) << 16
     return info

@@ -26,6 +26,7 @@ MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
 UNSAFE = re.compile(r"[^A-Za-z0-9._+!~-]")
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
+FOLD = re.compile(rb"\r?\n([ \t])")
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
 
 
@@ -132,10 +133,14 @@ def _problem_of_head(head: bytes, fields: dict[str, list[str]]) -> str:
 def parse_head(head: bytes) -> dict[str, list[str]]:
     """Fields of a METADATA or PKG-INFO file up to the first blank line, with keys in lower case.
 
-    Example lines: `Name: trl`, `Version: 0.23.1`, `Requires-Dist: vllm>=0.10.2; extra == "vllm"`.
+    Example lines: `Name: trl`, `Version: 0.23.1`, `Requires-Dist: vllm>=0.10.2; extra == "vllm"`. A line that starts
+    with a space or a tab continues the one before it.
     """
     fields: dict[str, list[str]] = {name: [] for name in NAMES}
-    for line in head[: _end_of_fields(head)].split(b"\n"):
+    block = head[: _end_of_fields(head)]
+    if b"\n " in block or b"\n\t" in block:
+        block = FOLD.sub(rb"\1", block)
+    for line in block.split(b"\n"):
         key, colon, value = line.partition(b":")
         if colon and (name := FIELDS.get(key.lower())):
             fields[name].append(value.strip(b" \t\r").decode(errors="replace"))

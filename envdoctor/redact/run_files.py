@@ -14,14 +14,14 @@ from typing import IO, Any
 from envdoctor.core.errors import Refused
 from envdoctor.redact.field_names import is_secret_name
 from envdoctor.redact.identity import read_identity
-from envdoctor.redact.secrets import NO_VALUE, redact_private_keys, redact_secrets, redact_tokens
+from envdoctor.redact.secrets import NO_VALUE, redact_colored, redact_private_keys, redact_secrets, redact_tokens
 
 CHUNK = 1 << 20
 LINE = 8 << 20  # longest part of a line that is read at once
 OVERLAP = 4096  # longer than any token, which may extend over two chunks
 PLACEHOLDER = "<secret>"
 TEXT = (".json", ".jsonl", ".txt", ".md", ".py", ".jinja", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".model", ".sh")
-LOGS = (".log", ".txt", ".md", ".out", ".err", "")
+BINARY = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 
 
 class RunFileRedactor:
@@ -36,16 +36,16 @@ class RunFileRedactor:
         path = PurePosixPath(name)
         if len(path.parts) > 1:
             yield from self._check_model_file(name, source) if path.suffix in TEXT else _chunks(source)
+        elif path.suffix in BINARY:
+            yield from _chunks(source)
         elif path.suffix == ".csv":
             yield from self._table(source)
         elif path.suffix == ".jsonl":
             yield from (self._redact_bytes(line, self._json_text) for line in _lines(source))
         elif path.suffix == ".json":
             yield self._redact_bytes(source.read(), self._json_text)
-        elif path.suffix in LOGS:
-            yield from (self._redact_bytes(block, self.text) for block in _blocks(source))
         else:
-            yield from _chunks(source)
+            yield from (self._redact_bytes(block, self.text) for block in _blocks(source))
 
     def data(self, value: Any, name: str = "") -> Any:
         """Redacted dicts, lists and texts. The text of a secret field is redacted completely."""
@@ -59,12 +59,17 @@ class RunFileRedactor:
 
     def text(self, text: str) -> str:
         """A text without secrets, recognized by their format or by the name before them."""
+        return redact_colored(text, self._redact_plain_text)
+
+    def _redact_plain_text(self, text: str) -> str:
         text = redact_private_keys(text, self._replace_value)
         return self._redact_known_values(redact_secrets(text, self._replace_value))
 
     def redact_tokens(self, text: str) -> str:
         """A text without tokens. Text after a name such as `password:` is kept, as in a completion of a model."""
-        return self._redact_known_values(redact_tokens(text, self._replace_value))
+        return redact_colored(
+            text, lambda plain: self._redact_known_values(redact_tokens(plain, self._replace_value))
+        )
 
     def _redact_known_values(self, text: str) -> str:
         for secret in self.known:

@@ -50,6 +50,10 @@ NO_VALUE = re.compile(
     r"|\$\{?\w+\}?|\$\(.*|\{\w*\}|\[\w*\]|%\w+%|\S*(?:\.\.\.|…)|TOKEN|KEY|SECRET|PASSWORD|VALUE|NAME|FILE|PATH",
     re.IGNORECASE,
 )
+# Colour codes of terminals, as bytes or as escapes of JSON and Python. The last letter of one hides a token after it.
+ANSI_CODE = re.compile(r"(?:\x1b|\\(?:u001b|x1b|033|e))(?:\[[0-9;:?]{0,40}[@-~]|[()][A-Z0-9])", re.IGNORECASE)
+ANSI_START = re.compile(r"\x1b|\\(?:u001b|x1b|033|e)[\[(]", re.IGNORECASE)
+ANSI_BOUNDARY = "\x1b"
 NUMBER = re.compile(r"[-+]?\d{1,7}(?:\.\d*)?(?:e[-+]?\d+)?")
 NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 MAX_NAME_LENGTH = 80
@@ -73,6 +77,20 @@ def redact_secrets(text: str, replace_value: ReplaceValue, triggers: str = "trig
         if any(word in lowered for word in marks):
             text = pattern.sub(lambda found: _redact_group(found, replace_value), text)
     return _redact_named_values(text, replace_value, word_list(triggers))
+
+
+def redact_colored(text: str, redact: Callable[[str], str]) -> str:
+    """The text redacted with and without its colour codes; without codes only if a secret was found.
+
+    A code may be next to a token, `ESC[32mhf_...`, or inside of it.
+    """
+    if not ANSI_START.search(text):
+        return redact(text)
+    separated = ANSI_CODE.sub(ANSI_BOUNDARY, text)
+    without_tokens = redact(separated)
+    plain = without_tokens.replace(ANSI_BOUNDARY, "")
+    redacted = redact(plain)
+    return text if without_tokens == separated and redacted == plain else redacted
 
 
 def redact_tokens(text: str, replace_value: ReplaceValue) -> str:

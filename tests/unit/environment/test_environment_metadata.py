@@ -28,6 +28,7 @@ from envdoctor.environment.metadata import (
     parse_record,
     read_folder,
 )
+from envdoctor.knowledge.releases import Requirement, parse_requirement
 
 
 def read_one(site: Path) -> Distribution:
@@ -178,3 +179,14 @@ def test_headers_after_a_long_licence_are_read(licence: int, is_read: bool, tmp_
     header = f"Metadata-Version: 2.1\nName: a\nLicense: {'x' * licence}\nVersion: 1\n\n"
     (info / "METADATA").write_text(header)
     assert (b"Version: 1\n\n" in _read_head(info)) is is_read
+
+
+@pytest.mark.parametrize("fold", ["\n ", "\n\t", "\r\n  "])
+def test_folded_header_is_one_requirement(tmp_path: Path, fold: str) -> None:
+    metadata = tmp_path / "vllm-0.11.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_bytes(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: 0.11.0\nRequires-Dist: torch{fold}==2.8.0\n\n".encode()
+    )
+    (found,) = read_folder(tmp_path, Markers("3.12", "x86_64")).found
+    assert [parse_requirement(line) for line in found.distribution.requires] == [Requirement("torch", "==2.8.0")]

@@ -181,6 +181,38 @@ def test_secrets_are_removed_from_files_of_the_trainer(run: Path) -> None:
     assert check(target)["data"]["faults"] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.log", "\x1b[32m{}\x1b[0m\n"),
+        ("worker.out", "loaded\x1b[0m{}\n"),
+        ("notes.txt", "hf_\x1b[1maB3dE6gH9jK2mN5pQ8sT1vW4xY7z\n"),
+        ("settings.toml", '{{"a":"{}"}}\n'),
+        ("recipe.toml", 'model="{}"\n'),
+        ("recipe.yaml", "model: {}\n"),
+        ("reward.py", 'TOKEN = "{}"\n'),
+        ("notes.rst", "see {}\n"),
+        ("generations.csv", 'step,text\n1,"\x1b[32m{}\x1b[0m"\n'),
+        ("extra.jsonl", '{{"text": "\\u001b[32m{}\\u001b[0m"}}\n'),
+        ("extra.json", '{{"text": "\\u001b[32m{}'),
+    ],
+)
+def test_token_is_removed_from_each_kind_of_text(run: Path, name: str, content: str) -> None:
+    (run / name).write_text(content.format(TOKEN))
+    target = packed(run)
+    with zipfile.ZipFile(target) as archive:
+        text = archive.read(name).decode()
+    assert TOKEN[3:] not in text
+    assert "<secret>" in text
+    assert {each["path"]: each["secrets_removed"] for each in manifest(target)["files"]}[name] == 1
+
+
+def test_colours_stay_in_a_log_without_a_secret(run: Path) -> None:
+    (run / "train.log").write_text("\x1b[32mstep 50\x1b[0m\n")
+    with zipfile.ZipFile(packed(run)) as archive:
+        assert archive.read("train.log") == b"\x1b[32mstep 50\x1b[0m\n"
+
+
 def test_model_with_a_secret_is_rejected(run: Path) -> None:
     path = run / "model" / "chat_template.jinja"
     path.write_text("x" * ((1 << 20) - 10) + f" {TOKEN}")  # across the border of two chunks
