@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from envdoctor import __version__
-from envdoctor.core.errors import write_error
+from envdoctor.core.decoding import write_file
+from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Gpu, Machine
 
 SEVERITIES = ("healthy", "monitor", "reset", "isolate")
 HINT = "envdoctor health --prometheus /var/lib/node_exporter/textfile_collector/envdoctor.prom"
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but the line feed, which has an escape
 # Name, help, and value of each gauge with the label `gpu`. None: the fact is not known.
 GPU_GAUGES: tuple[tuple[str, str, Callable[[Gpu], Any]], ...] = (
     ("memory_total_bytes", "Memory of the GPU", lambda gpu: gpu.memory_total.value),
@@ -84,8 +87,8 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A label's value: backslash, quote and line feed are escaped."""
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    """A label's value: backslash, quote and line feed are escaped, other control characters are removed."""
+    return CONTROL.sub("", value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _number(value: float) -> str:
@@ -93,18 +96,12 @@ def _number(value: float) -> str:
 
 
 def write_metrics(path: Path, text: str) -> None:
-    """Write a file that node_exporter reads at any time: complete under another name first, then renamed.
+    """Write a file that node_exporter reads at any time, as another user: complete, in place of an earlier one.
 
-    The collector reads `*.prom` alone, and as another user.
+    A link, a device or a pipe is rejected: a timer would replace /dev/null for the whole node.
     """
-    temporary = ""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            os.fchmod(stream.fileno(), 0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise write_error(path, error, expected="a file in a writable directory", hint=HINT) from error
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise BadInput(
+            f"--prometheus {path} is not a regular file", expected="a new file or an earlier one", hint=HINT
+        )
+    write_file(path, text, hint=HINT, replace=True, mode=0o644)

@@ -58,14 +58,17 @@ def open_input(path: Path, *, expected: str, hint: str, pipes: bool = True) -> B
         raise BadInput(f"cannot read {path}: {error.strerror}", expected=expected, hint=hint) from error
 
 
-def write_file(path: Path, text: str, *, hint: str, replace: bool = False) -> None:
-    """Write a file that the user named: a new one, or with `replace` in place of another; never through a link."""
+def write_file(path: Path, text: str, *, hint: str, replace: bool = False, mode: int | None = None) -> None:
+    """Write a file that the user named: a new one, or with `replace` in place of another; never through a link.
+
+    `mode`: its permissions; by default those of the umask.
+    """
     data = text.encode("utf-8", "replace")
     try:
         if is_stream(path):
             write_stream(path, data)
         else:
-            write_whole(path, data, replace=replace)
+            write_whole(path, data, replace=replace, mode=mode)
     except FileExistsError as error:
         kind = "is a link" if path.is_symlink() else "exists"
         raise BadInput(

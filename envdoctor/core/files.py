@@ -96,7 +96,7 @@ def write_stream(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def write_whole(path: Path, data: bytes, *, replace: bool) -> None:
+def write_whole(path: Path, data: bytes, *, replace: bool, mode: int | None = None) -> None:
     """Write a file completely or not at all. Raises FileExistsError for an existing path unless it is replaced.
 
     A link is replaced itself: the file that it names stays as it is.
@@ -111,6 +111,8 @@ def write_whole(path: Path, data: bytes, *, replace: bool) -> None:
         with open(handle, "wb") as file:  # noqa: PTH123
             file.write(data)
             file.flush()
+            if mode is not None:
+                os.fchmod(handle, mode)
             os.fsync(file.fileno())
         if replace:
             temporary.replace(path)

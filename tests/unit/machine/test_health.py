@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import threading
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -165,3 +168,38 @@ def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
     text = metrics_text(read_recorded("h100x8"), "healthy", actions=[], xids={}, expected=8, now=1.0)
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_case("kind", ["link", "broken link", "fifo", "device", "directory"])
+def test_metrics_replace_a_regular_file_only(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / kind.replace(" ", "-")
+    folder.mkdir()
+    path, victim = folder / "e.prom", folder / "victim"
+    victim.write_text("precious")
+    if kind == "device":
+        if os.geteuid():
+            pytest.skip("only root can create a device")
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(victim if kind == "link" else folder / "missing")
+    before = path.lstat()
+    done = envdoctor("health", "--machine", "h200", "--prometheus", path, home=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert "is not a regular file" in done.stderr
+    assert "expected: " in done.stderr
+    assert "hint: " in done.stderr
+    assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
+    assert victim.read_text() == "precious"
+    assert {each.name for each in folder.iterdir()} == {"e.prom", "victim"}
+
+
+def test_control_characters_are_not_in_the_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "e.prom"
+    health(facts=[f'{GPU}name="NVIDIA\\u001b[31m H200\\r\\u0000\\u0085"'], prometheus=str(path))
+    text = path.read_bytes().decode()
+    assert not [character for character in text if unicodedata.category(character) == "Cc" and character != "\n"]
+    assert ("envdoctor_gpu_usable", (("gpu", "0"), ("name", "NVIDIA[31m H200"))) in metrics(text)
