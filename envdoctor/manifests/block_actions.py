@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
 from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
-from envdoctor.manifests.command_parsers import parse_actions, parse_requirement_lines, split_image
+from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
     is_apptainer,
@@ -19,6 +19,7 @@ from envdoctor.manifests.container_files import (
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.resolution.requirement import parse_install_requirement

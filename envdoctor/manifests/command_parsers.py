@@ -21,8 +21,8 @@ from envdoctor.manifests.actions import (
 from envdoctor.manifests.command_wrappers import container_of, inner_script, unwrap
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.options import Options, parse_options
+from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import parse_commands
 from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
@@ -60,26 +60,6 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
     parser = PARSERS.get(name) or (_pip if _PIP.fullmatch(name) else _python if _PYTHON.fullmatch(name) else None)
     if parser:
         yield from parser(command, files)
-
-
-def parse_requirement_lines(
-    lines: tuple[Line, ...], files: Files, depth: int = 0
-) -> tuple[list[InstallRequirement], list[str]]:
-    """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes."""
-    requirements: list[InstallRequirement] = []
-    options: list[str] = []
-    for number, raw in lines:
-        text = raw.partition(" #")[0].strip().rstrip("\\").strip()
-        text = re.sub(r"^(-[rc])(?=[\w./])|^(--requirement|--constraint)=", r"\1\2 ", text)
-        if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
-            path = text.split()[1]
-            included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
-            requirements, options = requirements + included[0], options + included[1]
-        elif text.startswith("-"):
-            options += text.split()
-        elif text and not text.startswith("#") and (requirement := parse_install_requirement(text, number)):
-            requirements.append(requirement)
-    return requirements, options
 
 
 def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:

@@ -26,7 +26,10 @@ class Instruction(NamedTuple):
 
 
 def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
-    """The instructions of a Dockerfile: `RUN pip install torch && \\` and its continuation lines are one."""
+    """The instructions of a Dockerfile: `RUN pip install torch && \\` and its continuation lines are one.
+
+    Empty lines and comments between continuation lines are no part of it.
+    """
     instructions: list[tuple[str, list[Line]]] = []
     continues = False
     marker = ""  # end of an open heredoc
@@ -34,9 +37,9 @@ def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
         start = None if continues or marker else _INSTRUCTION.fullmatch(text)
         if start:
             instructions.append((start[1].upper(), [(number, start[2])]))
-        elif instructions and (continues or marker or not text.lstrip().startswith("#")):
-            instructions[-1][1].append((number, text))
         stripped = text.strip()
+        if not start and instructions and (marker or (stripped and not stripped.startswith("#"))):
+            instructions[-1][1].append((number, text))
         if marker:
             marker = "" if stripped == marker else marker
         elif (heredoc := _HEREDOC.search(text)) and instructions and "<<<" not in text:

@@ -35,6 +35,7 @@ from envdoctor.rules.requirements import COMPANIONS
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 PYPI = "release list of PyPI"
+_LOCAL_VERSION = re.compile(r"\+[\w.-]+")
 _CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
 
 
@@ -131,7 +132,9 @@ def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
         for conflict in install.resolution.conflicts:
             bounds = [bound for bound in conflict.bounds if bound.specifier]
             # A range without any release is a problem of RUN001.
-            if len(bounds) > 1 and all(releases_in_range(conflict.name, bound.specifier) for bound in bounds):
+            # A local version (+cu128) is one of another index, and its release is that of its public version.
+            ranges = [_LOCAL_VERSION.sub("", bound.specifier) for bound in bounds]
+            if len(bounds) > 1 and all(releases_in_range(conflict.name, each) for each in ranges):
                 yield _conflict(context, install, conflict.name, bounds)
 
 

@@ -18,6 +18,7 @@ from envdoctor.manifests.inputs.records import Document, NothingToAudit, Package
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
+from envdoctor.manifests.requirement_files import logical_lines, requirement_text
 from envdoctor.manifests.restructured_text import is_restructured_text
 from envdoctor.resolution.requirement import parse_install_requirement
 
@@ -110,15 +111,9 @@ def _read_requirements(text: str, name: str, files: Files) -> Document:
 
 
 def _requirement_lines(text: str) -> list[tuple[int, str]]:
-    """The lines that name a package: without comments, options and the hashes on continuation lines."""
-    found = []
-    continues = False
-    for number, line in numbered(text):
-        content = re.split(r"(?:^|\s)#", line)[0].strip()
-        if content and not continues and not content.startswith("-"):
-            found.append((number, content.removesuffix("\\").strip()))
-        continues = line.rstrip().endswith("\\")
-    return found
+    """The lines that name a package, without comments and options."""
+    lines = logical_lines(numbered(text))
+    return [(number, requirement_text(line)) for number, line in lines if line and not line.startswith("-")]
 
 
 def _is_requirements(text: str) -> bool:

@@ -1,0 +1,58 @@
+"""Reads the lines of requirements files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.markdown import Line
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_MAX_DEPTH = 3  # of files that include files
+
+
+def logical_lines(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines without comments, each joined with its continuation lines as pip does, with the number of the first.
+
+    Unlike pip, a backslash before blanks continues a line as well.
+    """
+    parts: list[str] = []
+    first = 0
+    for number, raw in lines:
+        text = raw.rstrip()
+        first = first if parts else number
+        is_comment = text.lstrip().startswith("#")
+        if text.endswith("\\") and not is_comment:
+            parts.append(text.rstrip("\\"))
+            continue
+        # A comment ends a continued line, also if it starts in the first column.
+        yield first, _COMMENT.sub("", "".join([*parts, " " * is_comment, text])).strip()
+        parts = []
+    if parts:
+        yield first, _COMMENT.sub("", "".join(parts)).strip()
+
+
+def requirement_text(text: str) -> str:
+    """The requirement in a line, without the options for it such as `--hash`."""
+    return re.split(r"\s-", text, maxsplit=1)[0].strip()
+
+
+def parse_requirement_lines(
+    lines: tuple[Line, ...], files: Files, depth: int = 0
+) -> tuple[list[InstallRequirement], list[str]]:
+    """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes."""
+    requirements: list[InstallRequirement] = []
+    options: list[str] = []
+    for number, line in logical_lines(lines):
+        text = re.sub(r"^(-[rc])(?=[\w./])|^(--requirement|--constraint)=", r"\1\2 ", line)
+        if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
+            path = text.split()[1]
+            included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
+            requirements, options = requirements + included[0], options + included[1]
+        elif text.startswith("-"):
+            options += text.split()
+        elif requirement := parse_install_requirement(requirement_text(text), number):
+            requirements.append(requirement)
+    return requirements, options
