@@ -51,4 +51,6 @@ def _verdict(context: ImageContext, findings: tuple[Finding, ...]) -> Verdict:
     if "unknown" in statuses or (context.image.uses_gpu and not is_machine_known):
         return "unknown"
     compatibility = driver_compatibility(context).kind
+    if context.image.uses_gpu and compatibility == "unknown":
+        return "unknown"
     return "limited" if "warning" in statuses or compatibility == "minor" else "runs"

@@ -26,6 +26,7 @@ COMPARISONS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt, "=": operator.eq,
 }  # fmt: skip
 CONDITION = re.compile(r"(?P<name>[a-z]+)(?P<operator>>=|<=|!=|=|>|<)(?P<value>[\w.]+)")
+NUMBERS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
 
 
 class StartRequirement(TableRow, frozen=True, kw_only=True):
@@ -107,7 +108,7 @@ def start_condition(require: str, properties: Mapping[str, str | tuple[str, ...]
     """Whether a value of NVIDIA_REQUIRE_CUDA holds: alternatives at blanks, of conditions at commas.
 
     `properties` has `cuda` and `driver` of the driver, `arch`, and `brand`, which may be several names. None if a
-    condition on another property decides.
+    condition on another property, or one without a version, decides.
     """
     results = [_alternative(text, properties) for text in require.split()]
     return True if True in results or not results else None if None in results else False
@@ -124,5 +125,7 @@ def _condition(text: str, properties: Mapping[str, str | tuple[str, ...]]) -> bo
         return None
     if isinstance(actual, tuple):
         return (match["value"].lower() in actual) == (match["operator"] != "!=")
+    if not NUMBERS.fullmatch(match["value"]):  # nothing is compared with an invalid version
+        return None
     expected = dotted_numbers(match["value"])
     return COMPARISONS[match["operator"]](dotted_numbers(actual)[: len(expected)], expected)

@@ -22,6 +22,7 @@ from envdoctor.machine.catalogue import catalogue_machine
 
 FILE_DESCRIPTION = "a machine file written by `envdoctor check --save FILE`"
 HINT = "envdoctor check --save machine.json"
+CAPABILITY = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 
 
 def machine_names() -> list[str]:
@@ -58,7 +59,21 @@ def parse_machine(text: str, *, where: str) -> Machine:
             expected=f"schema 1 to {MACHINE_SCHEMA}",
             hint=upgrade_command() if isinstance(schema, int) and schema > MACHINE_SCHEMA else HINT,
         )
-    return convert(data, Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
+    machine = convert(data, Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
+    _require_capabilities(machine, where)
+    return machine
+
+
+def _require_capabilities(machine: Machine, where: str) -> None:
+    """Raise BadInput for a compute capability with which rules and plans cannot calculate."""
+    for index, gpu in enumerate(machine.gpus.value or ()):
+        capability = gpu.compute_capability.value
+        if capability is not None and not CAPABILITY.fullmatch(capability):
+            raise BadInput(
+                f"{where}: gpus.{index}.compute_capability is {capability!r}",
+                expected='two numbers: "9.0"',
+                hint=HINT,
+            )
 
 
 def machine_json(machine: Machine) -> str:
@@ -110,7 +125,10 @@ def override(machine: Machine, settings: list[str]) -> Machine:
             data, Machine, source=f"--fact {setting}", expected="a fact's name and a value of its type", hint=HINT
         )
         _replace_dependents(data, path, replaced)
-    return msgspec.convert(data, Machine)
+    changed = msgspec.convert(data, Machine)
+    if settings:
+        _require_capabilities(changed, "--fact")
+    return changed
 
 
 def _replace_dependents(data: Any, path: str, replaced: set[str]) -> None:

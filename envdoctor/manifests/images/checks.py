@@ -100,7 +100,7 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
     if holds is None:
         yield Problem(
             "unknown",
-            f"not evaluated: NVIDIA_REQUIRE_CUDA has a condition on another property: {image.require[:200]}",
+            f"not evaluated: NVIDIA_REQUIRE_CUDA has another property or an invalid value: {image.require[:200]}",
             (evidence("driver.version", machine.driver.version),),
             "",
         )
@@ -249,7 +249,17 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
     and the architecture: `skopeo inspect --config docker://REF | envdoctor check --image -`.
     """
     image = context.image
-    if image.is_known and (image.cuda or not image.uses_gpu):
+    if image.is_known and not image.uses_gpu:
+        return
+    if image.is_known and image.cuda:
+        if driver_of_cuda(image.cuda) or driver_compatibility(context).kind != "unknown":
+            return
+        yield Problem(
+            "unknown",
+            f"not judged: the drivers that run CUDA {image.cuda} of the image are in no table",
+            (Evidence("image.cuda", image.cuda, image.source),),
+            "",
+        )
         return
     if "$" in image.reference:
         yield Problem(

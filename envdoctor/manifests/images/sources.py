@@ -30,6 +30,7 @@ EXPECTED = "an image reference, a Dockerfile, or the configuration of an image a
 HINT = "envdoctor check --image vllm/vllm-openai:v0.10.2 --gpu l4"
 MAX_BYTES = 4 << 20  # the configuration of an image has some KiB
 # The grammar of references: github.com/distribution/reference. Upper case is allowed only in the tag.
+CUDA_VERSION = re.compile(r"([0-9]{1,3}\.[0-9]{1,3})(?:\.[0-9]{1,6})*")  # 12.9.1, 12.9.1.010
 REFERENCE = re.compile(
     r"(?:docker://|docker-daemon:)?"
     r"(?P<name>(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,100}[a-zA-Z0-9])?(?::\d{1,5})?/)?"
@@ -186,14 +187,14 @@ def _of_configuration(text: str, name: str) -> ReadImage:
     tagged = next((each.tag for each in configurations if each.tag), "") or _tag_of_variables(variables)
     read = of_reference(tagged) if REFERENCE.fullmatch(tagged) else of_reference("image/of-configuration")
     image, stack = read
-    cuda = ".".join(variables.get("CUDA_VERSION", "").split(".")[:2])
-    found = tuple(dict.fromkeys(each.architecture for each in configurations if each.architecture))
+    cuda = found[1] if (found := CUDA_VERSION.fullmatch(variables.get("CUDA_VERSION", ""))) else ""
+    architectures = tuple(dict.fromkeys(each.architecture for each in configurations if each.architecture))
     image = msgspec.structs.replace(
         image,
         reference=tagged or name,
         source=f"configuration in {name}",
         cuda=image.cuda or cuda,
-        architectures=found or image.architectures,
+        architectures=architectures or image.architectures,
         require="",
         has_requirement=False,
         has_toolkit=image.has_toolkit or "NVIDIA_REQUIRE_CUDA" in variables,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from support.cases import each_case
+from support.command import envdoctor
 from support.paths import ROOT
 
 from envdoctor.core.records import Machine, known
@@ -78,3 +82,17 @@ def test_facts_follow_the_one_on_which_they_depend() -> None:
     machine = override(read_bundled_machine("h200"), ["driver.version=1", "gpus.0.name=NVIDIA A100-SXM4-80GB"])
     assert machine.driver.cuda.state == "unreadable"
     assert [gpu.compute_capability.value for gpu in machine.gpus.value or ()] == ["8.0"]
+
+
+@each_case("capability", ["9.x", "", "9", "sm_90", "²1.0", "1" * 5000 + ".0"])
+def test_an_invalid_compute_capability_is_an_error_with_its_field(capability: str, tmp_path: Path) -> None:
+    path = tmp_path / "h2.json"
+    path.write_text((ROOT / "profiles/machines/h200.json").read_text().replace('"9.0"', json.dumps(capability)))
+    for arguments in (
+        ("--machine", path),
+        ("--machine", "h200", "--fact", f"gpus.0.compute_capability={capability}"),
+    ):
+        done = envdoctor("check", *arguments, home=tmp_path)
+        assert done.returncode == 2, done.stdout
+        assert "gpus.0.compute_capability" in done.stderr
+        assert "expected: " in done.stderr

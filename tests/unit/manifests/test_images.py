@@ -213,6 +213,24 @@ def test_a_configuration_is_judged_by_its_own_requirement(tmp_path: Path) -> Non
     assert serious(check(path, "gh200")[0]) == {"IMG001"}
 
 
+@each_case("version", ["cuda13", "13.x", ".", "²1.1", "14.0.0", "99999.4.1", "12.", "1_2.4", "12.99.1", "1" * 5000])
+def test_a_configuration_without_a_known_cuda_version_is_not_judged(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "image.json"
+    path.write_text(json.dumps(configuration({"CUDA_VERSION": version})))
+    data, exit_code = check(path)
+    assert (data.verdict, exit_code, serious(data)) == ("unknown", 1, set())
+    assert [finding.id for finding in data.findings] == ["IMG006"]
+
+
+def test_a_requirement_without_a_version_is_not_judged(tmp_path: Path) -> None:
+    path = tmp_path / "image.json"
+    for require in ("cuda>=x", "cuda>=12.x", "driver<x", "arch>=x", "cuda>=" + "9" * 5000):
+        path.write_text(json.dumps(configuration(CUDA129 | {"NVIDIA_REQUIRE_CUDA": require})))
+        data, exit_code = check(path)
+        assert (data.verdict, exit_code, serious(data)) == ("unknown", 1, set()), require
+        assert [finding.id for finding in data.findings if finding.status == "unknown"] == ["IMG002"]
+
+
 def test_the_code_list_of_nvidias_container_is_used(tmp_path: Path) -> None:
     path = tmp_path / "image.json"
     path.write_text(json.dumps(configuration(NGC)))
