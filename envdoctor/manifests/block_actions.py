@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from urllib.parse import unquote
 
 from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
@@ -19,6 +20,7 @@ from envdoctor.manifests.container_files import (
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.python_commands import python_commands
 from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
@@ -78,7 +80,12 @@ class BlockReader:
         elif block.language in _PYTHON:
             commands, code = _split_cell(block.lines)
             self.python_blocks.append(code)
-            yield from self._script(commands)
+            called = python_commands(code)
+            if called is None:
+                self.shell.unread[code[0][0]] = (
+                    "this code is not valid Python, and its install commands were not read"
+                )
+            yield from self._script(tuple(sorted((*commands, *(called or ())), key=itemgetter(0))))
         elif block.language == "toml":
             yield from self._pyproject(block)
         elif block.language in ("yaml", "yml") or _file_name(block):
@@ -159,6 +166,8 @@ def _split_cell(lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], tuple[Line, 
         is_command = text.lstrip()[:1] in ("!", "%")
         if is_command or continues:
             commands.append((number, text.lstrip()[1:] if is_command else text))
+            if is_command:  # a statement, so that the block around it stays valid Python
+                code.append((number, f"{text[: len(text) - len(text.lstrip())]}pass"))
             continues = text.rstrip().endswith("\\")
         else:
             code.append((number, text))

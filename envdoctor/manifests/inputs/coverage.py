@@ -32,7 +32,7 @@ def coverage_of(document: Document) -> Coverage:
     actions = [action for guide in guides for action in guide.actions]
     images = {f"{each.name}:{each.tag}" for each in actions if isinstance(each, UseImage) and _is_known(each)}
     has_steps = document.kind not in _WITHOUT_STEPS
-    code = any(guide.python_blocks for guide in guides)
+    code = bool(names) and any(guide.python_blocks for guide in guides)  # decides with the releases of packages
     return Coverage(
         packages=len(names),
         judged=sum(1 for name in names if published_releases(name)) + len(images) + code,

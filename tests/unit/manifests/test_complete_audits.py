@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from support.cases import each_case
 
 from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.core.records import Finding
+from envdoctor.manifests.inputs.records import NothingToAudit
 
 STACK = "transformers==4.57.6\nvllm==0.10.2\n"  # vllm 0.10.2 requires torch==2.8.0
 INDEX = "https://download.pytorch.org/whl/cu128"
@@ -43,6 +45,48 @@ CONFLICTS = {
         "Dockerfile", "FROM python:3.12\nRUN pip install vllm==0.10.2 \\\n\n  # torch\n\n  torch==2.9.0\n", 2,
     ),
 }  # fmt: skip
+PACKAGES = "vllm==0.10.2 torch==2.9.0"
+CALLS = {
+    "os.system": f'import os\nos.system("pip install {PACKAGES}")',
+    "an alias": f'from os import system as run\nrun("pip install -q {PACKAGES}")',
+    "a list": f'import subprocess\nsubprocess.run(["pip", "install", {str(PACKAGES.split())[1:-1]}], check=True)',
+    "the interpreter": (
+        "import subprocess, sys\n"
+        f'subprocess.check_call([sys.executable, "-m", "pip", "install", *{PACKAGES!r}.split()])'
+    ),
+    "get_ipython": f'\nget_ipython().system("pip install {PACKAGES}")',
+    "a line magic": f'\nget_ipython().run_line_magic("pip", "install {PACKAGES}")',
+    "a block with a command": f'if True:\n  !nvidia-smi\nimport os; os.system("pip install {PACKAGES}")',
+}
+
+
+def notebook(code: str) -> str:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "source": code.splitlines(keepends=True)}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+
+
+@each_case("call", CALLS)
+def test_a_call_of_python_code_is_an_install_step(call: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("notebook") / "train.ipynb"
+    path.write_text(notebook(CALLS[call]))
+    data = run(AuditRequest(targets=(str(path),))).data
+    assert [name for name, _ in conflicts(data.findings)] == ["RUN002"], data
+    assert data.coverage.packages == 2
+
+
+def test_a_value_of_python_code_that_is_not_a_literal_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook('import os\nos.system(f"pip install torch==2.8.0 vllm=={version}")'))
+    (unread,) = run(AuditRequest(targets=(str(path),))).data.coverage.unread
+    assert "`vllm==${version}`" in unread
+
+
+@pytest.mark.parametrize("code", ["print(1)", "import os\nos.system('ls')", "os.system('pip install torch' +"])
+def test_a_notebook_of_which_nothing_can_be_judged_is_an_error(code: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook(code))
+    with pytest.raises(NothingToAudit):
+        run(AuditRequest(targets=(str(path),)))
 
 
 def conflicts(findings: tuple[Finding, ...]) -> list[tuple[str, int]]:
