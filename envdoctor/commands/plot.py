@@ -16,7 +16,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import write_file
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, closest_match, write_error
-from envdoctor.core.options import Argument, Option, PythonOption, VenvOption, reject_combination
+from envdoctor.core.options import Argument, Option, PythonOption, ReplaceOption, VenvOption, reject_combination
 from envdoctor.core.paths import is_file, is_folder, is_link
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.record import Record
@@ -57,6 +57,7 @@ class PlotRequest(Record, frozen=True, kw_only=True):
     metrics: Annotated[
         tuple[str, ...], Option("--metric", "A column of metrics.csv to plot; may be repeated.", "NAME")
     ] = ()
+    force: ReplaceOption = False
     venv: VenvOption = ""
     python: PythonOption = ""
 
@@ -65,7 +66,7 @@ def run(request: PlotRequest) -> CommandResult:
     """Draw runs, by default the newest with steps below ./runs."""
     folders = [require_run_directory(Path(run).absolute()) for run in request.runs] or [find_run("")]
     names = legend_names(folders)
-    target = _target(request.output, folders)
+    target = _target(request, folders)
     if target.suffix.lower() == PAGE:
         reject_combination(
             f"--output {request.output}",
@@ -73,7 +74,8 @@ def run(request: PlotRequest) -> CommandResult:
             reason="a page is drawn without matplotlib",
             hint=shlex.join(["envdoctor", "plot", *request.runs, "--output", request.output]),
         )
-        return CommandResult(_write_page(dict(zip(names, folders, strict=True)), request.metrics, target))
+        runs = dict(zip(names, folders, strict=True))
+        return CommandResult(_write_page(runs, request.metrics, target, replace=request.force))
     interpreter = _interpreter(folders, request.venv, request.python)
     drawing = {
         "runs": [{"name": name, "folder": str(folder)} for name, folder in zip(names, folders, strict=True)],
@@ -87,7 +89,7 @@ def run(request: PlotRequest) -> CommandResult:
     )
 
 
-def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Path) -> PlotResult:
+def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Path, *, replace: bool) -> PlotResult:
     from envdoctor.training.runs.curves import default_metrics, known_metrics
     from envdoctor.training.runs.metrics import read_metrics
     from envdoctor.training.runs.page import curves_page
@@ -110,7 +112,7 @@ def _write_page(folders: Mapping[str, Path], metrics: Sequence[str], target: Pat
             expected="a run that has trained",
             hint=command_line("envdoctor", "watch", next(iter(folders.values()))),
         )
-    write_file(target, curves_page(runs, panels), hint=HINT, replace=True)
+    write_file(target, curves_page(runs, panels), hint=HINT, replace=replace)
     empty = tuple(name for name, run in runs.items() if not run.steps)
     return PlotResult(str(target), tuple(runs), tuple(panels), tuple(run.steps for run in runs.values()), empty)
 
@@ -145,7 +147,9 @@ def legend_names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _target(output: str, folders: Sequence[Path]) -> Path:
+def _target(request: PlotRequest, folders: Sequence[Path]) -> Path:
+    """The file to write. The default one is envdoctor's own and is replaced; a named one only with --force."""
+    output = request.output
     if not output:
         return folders[0] / "curves.png" if len(folders) == 1 else Path("runs.png").absolute()
     target = Path(output).absolute()
@@ -155,6 +159,12 @@ def _target(output: str, folders: Sequence[Path]) -> Path:
         if os.path.lexists(target) and (is_link(target) or not is_file(target)):
             raise BadInput(
                 f"--output {output} exists and is not a file", expected="a new file or an earlier figure", hint=HINT
+            )
+        if os.path.lexists(target) and not request.force:
+            raise BadInput(
+                f"--output {output} exists",
+                expected="the name of a new file, or --force to replace this one",
+                hint=shlex.join(["envdoctor", "plot", *request.runs, "--output", output, "--force"]),
             )
         if not is_folder(target.parent) or not os.access(target.parent, os.W_OK):
             raise BadInput(f"--output {output}: {target.parent} is not writable", expected="a directory", hint=HINT)

@@ -13,6 +13,8 @@ from envdoctor.core.records import Fact, known, unreadable
 
 KERNEL_LOG = Path("/dev/kmsg")
 MAX_BYTES = 32 << 20
+EXPECTED, HINT = "the messages of the kernel as text", "journalctl -k -b > kernel.log"
+NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # a terminal's colours, with ESC, are text
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\): (?P<code>\d{1,4})\b")
 # Seconds since the start of the system: "6,1,5130000,-;" of /dev/kmsg in microseconds, "[    5.13]" of dmesg.
 STAMPS = ((re.compile(r"^\d+,\d+,(\d+),"), 1e-6), (re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
@@ -29,7 +31,12 @@ class Xid(Record, frozen=True):
 def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
     """The Xids of the kernel's ring buffer, or of a file with its messages; unreadable without permission."""
     if path:
-        return known(_parse(_read_file(Path(path))), path)
+        data = _read_file(Path(path))
+        found = _parse(data.decode("utf-8", "replace"))
+        if not found and (not data.strip() or NOT_TEXT.search(data)):  # a damaged log can still contain messages
+            state = "is not UTF-8 text" if data.strip() else "is empty"
+            raise BadInput(f"Xid messages were not read: {path} {state}", expected=EXPECTED, hint=HINT)
+        return known(found, path)
     try:
         text = _read_ring_buffer()
     except OSError as error:
@@ -37,15 +44,14 @@ def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
     return known(_parse(text), str(KERNEL_LOG))
 
 
-def _read_file(path: Path) -> str:
+def _read_file(path: Path) -> bytes:
     from envdoctor.core.decoding import open_input
 
-    hint = "journalctl -k -b > kernel.log"
-    with open_input(path, expected="the messages of the kernel as text", hint=hint) as stream:
+    with open_input(path, expected=EXPECTED, hint=HINT) as stream:
         try:
-            return stream.read(MAX_BYTES).decode("utf-8", "replace")
+            return stream.read(MAX_BYTES)
         except OSError as error:
-            raise BadInput(f"cannot read {path}: {error.strerror}", expected="a file", hint=hint) from error
+            raise BadInput(f"cannot read {path}: {error.strerror}", expected="a file", hint=HINT) from error
 
 
 def _read_ring_buffer() -> str:

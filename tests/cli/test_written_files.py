@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+from support.cases import each_case
 from support.command import envdoctor, environment, interpreter
 from support.sample_environments import add_torch, make_venv
 
@@ -62,6 +64,24 @@ def test_a_figure_does_not_replace_the_file_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "curves.html").symlink_to("victim")
     assert envdoctor("plot", run, "--output", "curves.html", home=tmp_path).returncode == 2
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+@each_case("name", ["curves.html", "curves.png"])
+def test_a_figure_replaces_a_named_file_only_with_force(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / Path(name).suffix[1:]
+    run = folder / "run"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"schema": 1, "recipe": "sort", "settings": {}}))
+    (run / "metrics.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
+    (folder / name).write_text("mine")
+    done = envdoctor("plot", run, "-o", folder / name, home=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert "--force to replace" in done.stderr
+    assert f"hint: envdoctor plot {run} --output {folder / name} --force" in done.stderr.replace("\n", " ")
+    assert (folder / name).read_text() == "mine"
+    if name.endswith(".html"):  # a .png needs matplotlib
+        assert envdoctor("plot", run, "-o", folder / name, "--force", home=tmp_path).returncode == 0
+        assert (folder / name).read_text().startswith("<!")
 
 
 def test_a_file_is_written_to_a_pipe_and_to_standard_output(tmp_path: Path) -> None:

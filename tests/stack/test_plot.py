@@ -83,7 +83,7 @@ def test_several_runs_in_one_figure(tmp_path: Path, stack_python: Path) -> None:
     for text in ("a/same", "b/same", "empty", "held out, greedy", "exact_match"):
         assert f"<!-- {text} -->" in svg
     first = target.read_bytes()
-    plot(tmp_path, *runs, *options)
+    assert plot(tmp_path, *runs, *options, "--force")[0] == 0
     assert target.read_bytes() == first, "the figure is reproducible"
 
 

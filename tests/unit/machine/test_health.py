@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
@@ -63,7 +64,7 @@ def test_expected_gpus_and_driver() -> None:
 
 
 def write_log(path: Path, *codes: int) -> str:
-    path.write_text("".join(XID.format(code=code) for code in codes))
+    path.write_text("<6>[    0.000000] Linux version 6.8.0\n" + "".join(XID.format(code=code) for code in codes))
     return str(path)
 
 
@@ -203,3 +204,16 @@ def test_control_characters_are_not_in_the_metrics(tmp_path: Path) -> None:
     text = path.read_bytes().decode()
     assert not [character for character in text if unicodedata.category(character) == "Cc" and character != "\n"]
     assert ("envdoctor_gpu_usable", (("gpu", "0"), ("name", "NVIDIA[31m H200"))) in metrics(text)
+
+
+def test_a_kernel_log_that_is_no_text_is_not_judged(tmp_path: Path) -> None:
+    log, text = tmp_path / "log", XID.format(code=79)
+    for data in (text.encode("utf-16"), text.encode("utf-16-be"), gzip.compress(text.encode()), b"", b" \n"):
+        log.write_bytes(data)
+        done = envdoctor("health", "--machine", "h200", "--kernel-log", log, home=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), data
+        assert "Xid messages were not read" in done.stderr
+        assert "hint: " in done.stderr
+    log.write_bytes(b"\0" * 512 + b"\xff\n" + text.encode())  # a log after a power failure
+    done = envdoctor("health", "--machine", "h200", "--kernel-log", log, home=tmp_path)
+    assert (done.returncode, done.stdout.split(":")[0]) == (1, "✗ isolate")

@@ -131,7 +131,7 @@ def test_several_runs_on_a_page(tmp_path: Path) -> None:
     assert curves["a/same, held-out rows, greedy"].get("data-y") == "0.25"
     assert str(tmp_path) not in target.read_text(), "no path of this machine"
     before = target.read_bytes()
-    plot(tmp_path, first, second, hostile, "--output", target)
+    assert plot(tmp_path, first, second, hostile, "--output", target, "--force")[0] == 0
     assert target.read_bytes() == before, "the page is reproducible"
 
 
@@ -141,14 +141,14 @@ def test_pages_need_steps_and_known_metrics(tmp_path: Path) -> None:
     code, document = plot(tmp_path, empty, "-o", target)
     assert (code, document["error"]["message"]) == (2, f"{empty}: no step and no evaluation yet")
     evaluated = write_run(tmp_path / "evaluated", "", evaluation(0, greedy_reward=0.5))
-    code, document = plot(tmp_path, evaluated, empty, "-o", target)
+    code, document = plot(tmp_path, evaluated, empty, "-o", target, "--force")
     assert (code, document["data"]["panels"], document["data"]["empty"]) == (0, ["reward"], ["evaluated", "empty"])
     run = write_run(tmp_path / "run", "step,entropy,other\n1,0.5,1\n")
-    code, document = plot(tmp_path, run, "-o", target, "--metric", "entorpy")
+    code, document = plot(tmp_path, run, "-o", target, "--force", "--metric", "entorpy")
     assert code == 2
     assert document["error"]["message"] == "--metric entorpy: no run has it; did you mean 'entropy'?"
     assert document["error"]["expected"] == "one of entropy, other"
-    code, document = plot(tmp_path, run, "-o", target, "--metric", "other")
+    code, document = plot(tmp_path, run, "-o", target, "--force", "--metric", "other")
     assert (code, document["data"]["panels"]) == (0, ["other"])
 
 
