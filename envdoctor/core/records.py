@@ -314,6 +314,7 @@ class ReportCoverage(Record, frozen=True):
     unread: tuple[str, ...]  # lines that look like facts, but were not understood
     notes: tuple[str, ...]  # about several reports in the text
     other_gpu: str = ""  # an AMD GPU or a ROCm build, for which there are no rules; `enough` is false
+    contradictions: tuple[str, ...] = ()  # facts with two values; `enough` is false
 
 
 class Evidence(Record, frozen=True):

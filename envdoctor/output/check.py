@@ -45,6 +45,10 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
     elif data.coverage and data.coverage.other_gpu:
         mark, title = ("? ", "unknown"), "not judged"
         note = f": {data.coverage.other_gpu}, and the rules are for NVIDIA GPUs; no problems"
+    elif data.coverage and data.coverage.contradictions:
+        mark, title = ("? ", "unknown"), "not judged"
+        facts = _conjunction([each.partition(":")[0] for each in data.coverage.contradictions])
+        note = f": the report has two values of {facts}; no problems"
     elif data.coverage and not data.coverage.enough:
         mark, title = ("? ", "unknown"), "not enough to judge"
         missing = _conjunction([each.fact for each in data.coverage.missing])
@@ -79,6 +83,7 @@ def _coverage_lines(coverage: ReportCoverage | None) -> list[Part]:
     if coverage is None:
         return []
     parts: list[Part] = [Text(f"  i {note}") for note in coverage.notes]
+    parts += [Text(f"  ? two values of {contradiction}") for contradiction in coverage.contradictions]
     facts_by_command: dict[str, list[str]] = {}
     for missing in coverage.missing:
         facts_by_command.setdefault(missing.command, []).append(missing.fact)

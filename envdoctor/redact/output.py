@@ -11,15 +11,15 @@ import re
 from functools import cache
 from typing import Any
 
-from envdoctor.redact.variables import SECRET
-
+SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
 MARK = "***"
 MIN_SECRET_LENGTH = 12
 # A text without these has no secret. The patterns are imported only for others, because that takes time.
 NAMES = "token|passw|passphrase|_pass|pwd|secret|credential|key|auth|cookie|jwt|_pat"
 SUSPICIOUS = re.compile(
     rf"(?i)(?:{NAMES})[\w.-]{{0,60}}[\\\"'`\]]{{0,3}}[ \t]{{0,60}}[:=]|-[\w-]{{0,60}}(?:{NAMES})[\w-]{{0,60}}[ \t]"
-    r"|://[^/\s]*@|:[^\s/@:]{1,128}@|bearer|basic[ %]"
+    rf"|(?:{NAMES})[\w.-]{{0,60}}[ \t]{{1,8}}\S{{0,127}}\d"
+    r"|:/{1,2}[^/\s]*@|:[^\s/@:]{1,128}@|bearer|basic[ %]"
     r"|[?&;](?:sig|signature|se|sp|sv|policy|x-amz-[a-z-]+|x-goog-[a-z-]+|googleaccessid)="
     r"| (?:-u|--(?:proxy-)?user)[ =]|-----BEGIN|PRIVATE KEY"
     r"|hf_|api_org_|sk-|github_pat|gh[opsur]_|A(?:KI|SI|RO|ID|NP|GP)A|xox[a-z]-|xapp-|gl[a-z]{2,5}-"

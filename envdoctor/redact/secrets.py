@@ -22,7 +22,8 @@ URL_SIGNATURE = re.compile(
     r"(?i)([?&;](?:sig|signature|[a-z_-]*token|[a-z_-]*key|key-pair-id|password|secret|auth|policy|credentials?|se|sp|sv"
     r"|awsaccesskeyid|googleaccessid|x-(?:amz|goog)-[a-z-]+)=)([^&;\s\"'<>`\\]+)"
 )
-URL_CREDENTIALS = re.compile(r"://([^/\s\"'<>`]*)@")  # greedy: a password may contain an @
+# Greedy: a password may contain an @. A path of a URL has one slash: https:/alice:password@host.
+URL_CREDENTIALS = re.compile(r"(://|(?:https?|ftps?|ssh|git|s3|socks5h?):/)([^/\s\"'<>`]*)@")
 # alice:password@proxy:3128, alice:password@proxy.example; not NAME:CONFIG@REVISION of a dataset
 BARE_CREDENTIALS = re.compile(
     r":(?<=[\w.+-]:)[^\s/@:\"'<>]{1,128}@(?=[\w.-]+:\d|(?:[\w-]{1,63}\.){1,8}(?:[a-z]{2,}|\d{1,3})(?:/|\s|$)|localhost\b)"
@@ -39,6 +40,9 @@ HEADER_PATTERNS = (
 NAME_REST = re.compile(r"[\w.-]{0,60}")
 ASSIGNMENT = re.compile(r"\\?[\"'`]?\]?[ \t]{0,60}(?::=|=>|=|:)[ \t]{0,8}(?!/)")
 OPTION_SPACE = re.compile(r"[ \t]{1,8}(?!-)")
+# `WANDB_API_KEY 0123abcd`, `password S3cr3t`: text after such a name is a secret if it has letters and digits.
+SPACED_NAME = re.compile(r"[A-Z0-9]+(?:_[A-Z0-9]+)+|(?i:password|passwd|passphrase)")
+SPACE_BEFORE_SECRET = re.compile(r"[ \t]{1,8}(?=[^\s\d]{0,127}\d)(?=[^\sA-Za-z]{0,127}[A-Za-z])(?=\S{6})")
 OPENING_QUOTE = re.compile(r"[bruf]{0,2}(\\?[\"'`])")
 UNQUOTED_SECRET = re.compile(r"\S{1,128}")  # the examined part; the redaction extends to the end of the word
 UNQUOTED_NAME = re.compile(r"[^\s\"',;(){}<>&|]{1,128}")
@@ -68,7 +72,7 @@ def redact_secrets(text: str, replace_value: ReplaceValue, triggers: str = "trig
         text = URL_SIGNATURE.sub(lambda found: found[1] + replace_value("secret", found[2]), text)
     if "@" in text:
         text = URL_CREDENTIALS.sub(
-            lambda found: f"://{replace_value('secret', found[1])}@" if found[1] != "git" else found[0], text
+            lambda found: f"{found[1]}{replace_value('secret', found[2])}@" if found[2] != "git" else found[0], text
         )
         text = _redact_credentials(text, replace_value)
     text = redact_tokens(text, replace_value)
@@ -206,6 +210,8 @@ def _value_span(text: str, start: int, stop: int, kind: Kind) -> tuple[int, int]
     option = text.startswith("-", start) or text[max(0, start - 7) : start].endswith(("setenv ", "-"))
     if sign is None and option:
         sign = OPTION_SPACE.match(text, stop)
+    if sign is None and kind == "secret" and SPACED_NAME.fullmatch(text, start, stop):
+        sign = SPACE_BEFORE_SECRET.match(text, stop)
     if sign is None:
         return None
     opening = OPENING_QUOTE.match(text, sign.end())

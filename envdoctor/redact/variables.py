@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+from envdoctor.redact.output import SECRET, without_secrets
 
 
 def redact_variable(name: str, value: str) -> str:
@@ -12,4 +12,5 @@ def redact_variable(name: str, value: str) -> str:
     if SECRET.search(name):
         return "(set)" if value else "(empty)"
     value = re.sub(r"//[^/\s]*@", "//***@", value)  # greedy: a password may contain an @
-    return re.sub(r"(\w://[^\s?#'\"]*)\?[^\s#'\"]+", r"\1?***", value)  # the query of a signed URL
+    value = re.sub(r"(\w://[^\s?#'\"]*)\?[^\s#'\"]+", r"\1?***", value)  # the query of a signed URL
+    return without_secrets(value)  # a token in a variable of another purpose: LD_LIBRARY_PATH=/x/ghp_...

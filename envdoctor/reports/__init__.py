@@ -21,6 +21,7 @@ from envdoctor.reports.command_output import (
     parse_ulimit,
 )
 from envdoctor.reports.container_images import parse_container_images
+from envdoctor.reports.contradictions import find_contradictions
 from envdoctor.reports.driver_state import parse_driver_state
 from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
@@ -81,6 +82,7 @@ class Report(Record, frozen=True):
     stack: Stack
     kinds: tuple[str, ...]
     errors: str
+    contradictions: tuple[str, ...] = ()  # facts with two values
     notes: tuple[str, ...] = ()  # about several reports in the text
     name: str = ""  # of a text with several reports: "torch 2.8.0+cu128 (line 15)"
     later: tuple[Report, ...] = ()  # the other reports of the text, which have no errors of their own
@@ -98,11 +100,12 @@ def parse_report(text: str) -> Report:
         stack=first.stack,
         kinds=kinds,
         errors=_unconsumed_text(raw, separated.reports[0].lines, first.sections, separated.omitted),
+        contradictions=first.contradictions,
         notes=(separated.note,) if separated.note else (),
         name=separated.reports[0].name,
         left_out=separated.left_out,
         later=tuple(
-            Report(parsed.machine, parsed.stack, kinds, "", name=report.name)
+            Report(parsed.machine, parsed.stack, kinds, "", contradictions=parsed.contradictions, name=report.name)
             for parsed, report in zip(later, separated.reports[1:], strict=True)
         ),
     )
@@ -114,6 +117,7 @@ class ParsedReport(NamedTuple):
     sections: list[Section]
     machine: Machine
     stack: Stack
+    contradictions: tuple[str, ...]
 
 
 def _parse_single(report: SingleReport, text: str) -> ParsedReport:
@@ -122,7 +126,8 @@ def _parse_single(report: SingleReport, text: str) -> ParsedReport:
     kinds = dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS)
     origin = "report: " + ", ".join(kinds) if kinds else "report"
     stack = build_stack(sections, _libraries_in_use(sections, log), origin)
-    return ParsedReport(sections, build_machine(sections, origin), stack)
+    contradictions = find_contradictions(report.lines, sections)
+    return ParsedReport(sections, build_machine(sections, origin), stack, contradictions)
 
 
 def has_no_facts(report: Report) -> bool:

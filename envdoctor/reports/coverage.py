@@ -31,13 +31,15 @@ def measure_coverage(report: Report, unread: str = "") -> ReportCoverage:
     """
     reports = (report, *report.later)
     missing = tuple(dict.fromkeys(fact for each in reports for fact in _missing(each.machine, each.stack)))
+    contradictions = tuple(dict.fromkeys(each for single in reports for each in single.contradictions))
     other = next((other for each in reports if (other := _other_gpu(each.machine, each.stack))), "")
     return ReportCoverage(
-        enough=not (missing or other or report.left_out or unread),
+        enough=not (missing or other or contradictions or report.left_out or unread),
         missing=missing,
         unread=_unread(report.errors, report.stack),
         notes=(*report.notes, *([unread] if unread else [])),
         other_gpu=other,
+        contradictions=contradictions,
     )
 
 

@@ -43,6 +43,7 @@ class Section:
         self.kind = kind
         self.facts: dict[str, Fact[Any]] = {}
         self.distributions: dict[str, Distribution] = {}
+        self.versions: dict[str, list[str]] = {}  # every version of a distribution, of which the first is kept
         self.environment: dict[str, str] = {}
         self.gpus: dict[int, dict[str, Fact[Any]]] = {}
         self.consumed: set[int] = set()
@@ -80,6 +81,7 @@ class Section:
         name = distribution_name(name)
         if not name or name[0] == "-" or not is_version(version):  # conda's `_libgcc_mutex` is not a distribution
             return False
+        self.versions.setdefault(name, []).append(version)
         self.distributions.setdefault(
             name, Distribution(name=name, version=version, source=source, location=location)
         )
@@ -88,6 +90,7 @@ class Section:
     def remove_distribution(self, name: str) -> None:
         """Forget a distribution that a later command replaced."""
         self.distributions.pop(distribution_name(name), None)
+        self.versions.pop(distribution_name(name), None)
 
 
 def distribution_name(text: str) -> str:

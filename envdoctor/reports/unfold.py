@@ -37,6 +37,13 @@ DEVICE_END = re.compile(r"[\w -]{1,30} : (?:cudaMallocAsync|native)\b")
 XML_FIELD = re.compile(r"\s*<([a-z_0-9]{2,60})>([^<>]{0,200})</\1>\s*$")
 XML_HEADING = re.compile(r"\s*<([a-z_0-9]{2,60})>\s*$|\s*<gpu id=\"([0-9A-Fa-f:.]{8,20})\">\s*$")
 XML_NAMES = {"uuid": "GPU UUID", "current_mig": "Current", "current_ecc": "Current", "gpu_temp": "GPU Current Temp"}
+# A label of a fact without its value, and a line of nothing but a value.
+LONE_LABEL = re.compile(
+    r"[ \t>*-]{0,8}(?:[a-z][\w /()-]{0,40}[ _])?(?:available|version|build(?: pytorch)?|driver"
+    r"|pytorch|torch|cuda|cudnn|python)[ \t]{0,20}:[ \t]{0,20}",
+    re.IGNORECASE,
+)
+LONE_VALUE = re.compile(r"[ \t]{0,20}(?:True|False|N/A|No CUDA|v?\d{1,4}(?:\.\d{1,6}){1,3}[\w.+-]{0,24})[ \t]{0,20}")
 
 
 def unfold_lines(raw: list[str]) -> list[str]:
@@ -45,8 +52,19 @@ def unfold_lines(raw: list[str]) -> list[str]:
         raw = [_listing_line(strip_prefixes(line.strip())) for line in raw]
     if any(WRAPPED_HEADER.match(line) for line in raw) or sum(map(_is_cut_row, raw, raw[1:])) >= MIN_CUT_ROWS:
         raw = _join_rows(raw)
-    raw = _join_lists(raw)
+    raw = _join_values(_join_lists(raw))
     return [part for line in raw for part in _unfold(line)]
+
+
+def _join_values(raw: list[str]) -> list[str]:
+    """Join a value with the label of a fact on the line before it: `Is CUDA available:` and `False`."""
+    joined: list[str] = []
+    for line in raw:
+        if joined and LONE_VALUE.fullmatch(line) and LONE_LABEL.fullmatch(joined[-1]):
+            joined[-1] = f"{joined[-1].rstrip()} {line.strip()}"
+        else:
+            joined.append(line)
+    return joined
 
 
 def _is_cut_row(line: str, following: str) -> bool:

@@ -18,7 +18,8 @@ LOGS = (
     f"aws_secret_access_key = {SECRET}", f"https://me:{SECRET}@host.example/x", f"me:{SECRET}@host.example:8080",
     f"me:{SECRET}@host.example", f"tool --token {SECRET}", f"tool --password={SECRET}", f"curl -u me:{SECRET} http://x",
     f"https://bucket.example/x?X-Amz-Signature={SECRET}&y=1", f"HF_TOKEN={SECRET}", f"export WANDB_API_KEY={SECRET}",
-    f"secret: {SECRET}", "AKIAABCDEFGHIJKLMNOP", "-----BEGIN PRIVATE KEY-----\nMIIB" + "A" * 60,
+    f"password {SECRET}", f"WANDB_API_KEY {SECRET}", f"cannot read https:/me:{SECRET}@h/x", f"secret: {SECRET}",
+    "AKIAABCDEFGHIJKLMNOP", "-----BEGIN PRIVATE KEY-----\nMIIB" + "A" * 60,
 )  # fmt: skip
 KEPT = (
     "12.3 tokens/s", "token 5 of 7", "max_tokens=100", "pad_token: <pad>", "eos_token=</s>", "HF_TOKEN=hf_...",
@@ -26,6 +27,7 @@ KEPT = (
     "data = gsm8k:main@refs/convert/parquet", "NAME:CONFIG@REVISION", "tool --token TOKEN", "git@github.com:x/y.git",
     "key: value", "auth: failed", "tokenizer=gpt2", "verl@4d1c9e6", "torch==2.8.0 @ https://x.example/torch.whl",
     "cutlass::half_t secret", "PYTHONPATH=/a:/b@c", "WARNING key=H100", "2026-11-25 10:20:30@host",
+    "HF_TOKEN is not set", "password authentication failed for user2", "token 128k", "MAX_TOKENS 4096",
 )  # fmt: skip
 
 
@@ -69,3 +71,19 @@ def test_the_trainer_removes_named_secrets() -> None:
         assert SECRET not in redact(text) or text.startswith("Cookie"), text
     for text in ("max_tokens = 100", "secret=$X", 'api_key="***"', "tokens: 512", "key: value"):
         assert redact(text) == text
+
+
+def test_check_saves_and_prints_no_secret(tmp_path: Path) -> None:
+    token = "aB3dE6gH9jK2mN5pQ8sT1vW4"
+    variables = {
+        "CUDA_VISIBLE_DEVICES": f"sk-proj-{token}",
+        "LD_LIBRARY_PATH": f"/x/ghp_{token}",
+        "NCCL_DEBUG": f"nvapi-{token}",
+    }
+    envdoctor("check", "--save", "m.json", home=tmp_path, **variables)
+    saved = (tmp_path / "m.json").read_text()
+    assert token not in saved
+    assert '"LD_LIBRARY_PATH": "/x/***"' in saved
+    done = envdoctor("check", "--machine", f"https://u:{SECRET}@h/x", home=tmp_path)
+    assert done.returncode != 0
+    assert SECRET not in done.stdout + done.stderr

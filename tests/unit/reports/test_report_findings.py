@@ -16,6 +16,12 @@ from support.recorded_results import assert_as_recorded
 from envdoctor.commands.check import CheckRequest, diagnose_report, run
 from envdoctor.reports import parse_report
 
+CONTRADICTIONS = {
+    "pip freeze": ("\n$ pip freeze\ntorch==2.9.0\n", "torch"),
+    "pip list": ("\nPackage Version\n------- -------\nnumpy   2.1.2\ntorch   2.9.0\n", "torch"),
+    "conda": ("\n[conda] torch   2.9.0   pypi_0   pypi\n", "torch"),
+    "driver": ("\nNvidia driver version: 999.65.06\n", "driver"),
+}
 NO_GPU = {
     "Is CUDA available": "False",
     "CUDA runtime version": "No CUDA",
@@ -348,3 +354,21 @@ def test_a_missing_kernel_image_has_one_cause_if_torch_lacks_the_code() -> None:
     )
     found = [each.id for each in diagnose_report(parse_report(printed)) if each.status in ("error", "warning")]
     assert found == ["TORCH001"]
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_two_values_of_a_fact_give_no_verdict(tmp_path: Path, name: str) -> None:
+    added, fact = CONTRADICTIONS[name]
+    file = tmp_path / "report.txt"
+    file.write_text(torch_report({}, {}) + added)
+    done = envdoctor("check", "--from-report", file, home=tmp_path)
+    assert "✓ no problems" not in done.stdout
+    assert f"two values of {fact}:" in done.stdout
+    file.write_text(torch_report({}, {}))
+    assert "two values" not in envdoctor("check", "--from-report", file, home=tmp_path).stdout
+
+
+@pytest.mark.parametrize("value", ["False", "  False", "True"])
+def test_value_on_the_next_line_is_read(value: str) -> None:
+    report = parse_report(torch_report({}, {}).replace("Is CUDA available: True", f"Is CUDA available:\n{value}"))
+    assert report.stack.cuda_available.value is (value.strip() == "True")
