@@ -235,10 +235,10 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         if packages:
             yield Install(line, text, "conda", packages, channels=channels, target=name)
-        if file and file.pip_packages:
+        if file and (file.pip_packages or file.pip_options):
             pip_options = parse_options(tuple(file.pip_options))
             install = _install(command._replace(words=("pip",)), pip_options, [], "pip", files)
-            yield install._replace(requirements=tuple(file.pip_packages))
+            yield install._replace(requirements=(*file.pip_packages, *install.requirements))
 
 
 def _after_conda_options(words: tuple[str, ...]) -> tuple[str, ...]:

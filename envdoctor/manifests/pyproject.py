@@ -27,6 +27,7 @@ class PyProject(NamedTuple):
     indexes: tuple[str, ...]  # for torch, the most specific first
     default_index: str
     torch_backend: str
+    unread: tuple[str, ...]  # what could not be read, with the reason
 
     def install(self, variant: str, line: int, name: str = "pyproject.toml") -> Install:
         """The installation of a variant."""
@@ -62,6 +63,11 @@ class _Reader:
         tool = table(data, "tool")
         self.uv, self.poetry, self.pdm = (table(tool, name) for name in ("uv", "poetry", "pdm"))
         self.lines = lines
+        self.unread = [
+            f"{key}: it is dynamic, and the build of the project computes it"
+            for key in ("dependencies", "optional-dependencies")
+            if key in items(self.project.get("dynamic"))
+        ]
 
     def read(self) -> PyProject:
         extras = {name: self._texts(value) for name, value in table(self.project, "optional-dependencies").items()}
@@ -81,6 +87,9 @@ class _Reader:
                 common += requirements
         own_name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
         common = [each for each in common if each.name != own_name or not own_name]
+        overrides = {each.name: each for each in self._texts(self.uv.get("override-dependencies"))}
+        common = [overrides.get(each.name, each) for each in common]
+        named = {name: [overrides.get(each.name, each) for each in named[name]] for name in named}
         variants = {
             name: (*common, *named[name]) for conflict in conflicts for name in sorted(conflict) if name in named
         }
@@ -88,16 +97,22 @@ class _Reader:
             own_name,
             str(self.project.get("requires-python") or self._poetry_python()),
             variants or {"": tuple(common)},
-            tuple(self._texts(items(self.uv.get("constraint-dependencies")))),
+            (*self._texts(self.uv.get("constraint-dependencies")), *overrides.values()),
             tuple(dict.fromkeys(self._indexes())),
             self._default_index(),
             str(table(self.uv, "pip").get("torch-backend") or ""),
+            tuple(dict.fromkeys(self.unread)),
         )
 
     def _texts(self, value: object) -> list[InstallRequirement]:
-        texts = [text for text in items(value) if isinstance(text, str)]
-        found = (parse_install_requirement(text, self._line_of(text)) for text in texts)
-        return [self._at_source(requirement) for requirement in found if requirement]
+        found = []
+        for item in items(value):
+            requirement = parse_install_requirement(item, self._line_of(item)) if isinstance(item, str) else None
+            if requirement:
+                found.append(self._at_source(requirement))
+            elif not (isinstance(item, dict) and "include-group" in item):
+                self.unread.append(f"`{str(item)[:80]}`: it is not a requirement")
+        return found
 
     def _at_source(self, requirement: InstallRequirement) -> InstallRequirement:
         """The requirement with the repository, path or URL that tool.uv.sources has for it."""

@@ -190,6 +190,16 @@ def pipenv_sets(data: dict[str, Any], text: str, platform: str) -> tuple[Package
     return distinct_sets(iter([PackageSet(platform, python, tuple(packages.values()))]))
 
 
+def pipenv_unread(data: dict[str, Any]) -> tuple[str, ...]:
+    """The rows of a Pipfile.lock without a version, such as those of a repository."""
+    return tuple(
+        f"{key}: its row has no version"
+        for section in ("default", "develop")
+        for key, value in table(data, section).items()
+        if not (isinstance(value, dict) and str(value.get("version") or "").startswith("=="))
+    )
+
+
 def pylock_sets(data: dict[str, Any], text: str, platform: str) -> tuple[PackageSet, ...]:
     """The packages of a pylock.toml, with all its extras and groups. Raises ValueError if it is not valid."""
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError

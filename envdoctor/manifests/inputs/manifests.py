@@ -10,9 +10,16 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment
 from envdoctor.manifests.command_parsers import parse_actions
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts
+from envdoctor.manifests.inputs.pieces import (
+    direct_references,
+    guide_of_actions,
+    numbered,
+    unknown_release,
+    unread_parts,
+)
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
+from envdoctor.manifests.requirement_files import logical_lines
 from envdoctor.manifests.shell_records import Command
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
@@ -36,7 +43,16 @@ def read_requirements(text: str, name: str, files: Files) -> Document:
     files.add(name, numbered(text))
     actions = list(parse_actions(Command(1, ("uv", "pip", "install", "-r", name)), files))
     guide = guide_of_actions(actions, text, name)
-    return Document("requirements", (guide,), unread=unread_parts([guide], files))
+    unread = (*unread_parts([guide], files), *direct_references([guide]), *_editable(text))
+    return Document("requirements", (guide,), unread=unread)
+
+
+def _editable(text: str) -> Iterator[str]:
+    """The editable projects of a requirements file (`-e ./package`), which the audit does not build."""
+    for number, line in logical_lines(numbered(text)):
+        option = re.match(r"(?:-e|--editable)[ =]?\s*(\S+)", line)
+        if option and (requirement := parse_install_requirement(option[1], number)):
+            yield unknown_release(requirement)
 
 
 def read_conda_environment(text: str, name: str, files: Files) -> Document:
@@ -44,7 +60,7 @@ def read_conda_environment(text: str, name: str, files: Files) -> Document:
     files.add(name, numbered(text))
     actions = list(parse_actions(Command(1, ("conda", "env", "create", "-f", name)), files))
     guide = guide_of_actions(actions, text, name)
-    return Document("conda", (guide,), unread=unread_parts([guide], files))
+    return Document("conda", (guide,), unread=(*unread_parts([guide], files), *direct_references([guide])))
 
 
 def read_pyproject(text: str, name: str, files: Files) -> Document:
@@ -62,7 +78,8 @@ def read_pyproject(text: str, name: str, files: Files) -> Document:
         for variant, requirements in project.variants.items()
         if requirements
     ]
-    return Document("pyproject", tuple(guides), unread=unread_parts(guides, files))
+    unread = (*unread_parts(guides, files), *direct_references(guides), *project.unread)
+    return Document("pyproject", tuple(guides), unread=unread)
 
 
 def read_setup_cfg(text: str, name: str, files: Files) -> Document:
@@ -87,7 +104,8 @@ def read_setup_cfg(text: str, name: str, files: Files) -> Document:
     python = exact_python(parser.get("options", "python_requires", fallback=""))
     install = Install(1, name, "pip", tuple(requirements))
     guide = guide_of_actions([*_environment(python), install], text, name)
-    return Document("setup.cfg", (guide,) if requirements else (), unread=unread_parts([guide], files))
+    unread = (*unread_parts([guide], files), *direct_references([guide]))
+    return Document("setup.cfg", (guide,) if requirements else (), unread=unread)
 
 
 def read_pixi(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
@@ -117,7 +135,8 @@ def _read_pixi(data: dict[str, Any], text: str, name: str, common: tuple[Install
             machine = {"linux-aarch64": "aarch64"}.get(platform, "x86_64")
             if actions:
                 guides.append(guide_of_actions(actions, text, name, branch=label, platform=machine))
-    return Document("pixi", tuple(guides), unread=unread_parts(guides, Files()))
+    unread = (*unread_parts(guides, Files()), *direct_references(guides))
+    return Document("pixi", tuple(guides), unread=unread)
 
 
 def _features(value: object) -> list[str]:
@@ -194,7 +213,8 @@ def read_pipfile(text: str, name: str, files: Files) -> Document:  # noqa: ARG00
     python = str(table(data, "requires").get("python_version") or "")
     install = Install(1, name, "pip", tuple(requirements), index_url=next(iter(urls), ""), extra_indexes=urls[1:])
     guide = guide_of_actions([*_environment(python), install], text, name)
-    return Document("Pipfile", (guide,) if requirements else (), unread=unread_parts([guide], Files()))
+    unread = (*unread_parts([guide], Files()), *direct_references([guide]))
+    return Document("Pipfile", (guide,) if requirements else (), unread=unread)
 
 
 def _toml(text: str) -> dict[str, Any]:

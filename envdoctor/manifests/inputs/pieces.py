@@ -11,6 +11,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import Guide, guides_of_pieces
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.stated_machine import StatedMachine
+from envdoctor.resolution.requirement import InstallRequirement
 
 Piece = Block | Action
 _MAX_ACTIONS = 3000
@@ -35,6 +36,30 @@ def guide_of_actions(
     branches = (Branch(branch, 0, 0),) if branch else ()
     machine = StatedMachine(platform, "", 0)
     return Guide(name, tuple(islice(actions, _MAX_ACTIONS)), (), (), machine, tuple(text.split("\n")), branches)
+
+
+def direct_references(guides: Sequence[Guide]) -> tuple[str, ...]:
+    """The requirements of a manifest that are a repository, a URL or a folder, without a version in their name.
+
+    They are named without their URL, which may contain a token.
+    """
+    return tuple(
+        dict.fromkeys(
+            unknown_release(requirement)
+            for guide in guides
+            for action in guide.actions
+            if isinstance(action, Install)
+            for requirement in action.requirements
+            if requirement.url and not requirement.specifier
+        )
+    )
+
+
+def unknown_release(requirement: InstallRequirement) -> str:
+    """The entry for a requirement whose release the manifest does not state."""
+    stated, at, _ = requirement.text.partition(" @")
+    name = (stated.strip() if at else requirement.name) or "the project"
+    return f"{name} (line {requirement.line}): a repository, URL or folder, whose release is not in the file"
 
 
 def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:

@@ -143,7 +143,9 @@ def _read_json(text: str, name: str, files: Files, platform: str) -> Document:
     if isinstance(data.get("cells"), list):
         return scripts.read_notebook(text, name, files)
     if "_meta" in data and ("default" in data or "develop" in data):
-        return Document("Pipfile.lock", sets=locks.pipenv_sets(data, text, platform))
+        return Document(
+            "Pipfile.lock", sets=locks.pipenv_sets(data, text, platform), unread=locks.pipenv_unread(data)
+        )
     if name.endswith("devcontainer.json") or {"features", "postCreateCommand"} & data.keys():
         return workflows.read_devcontainer(text, name, files)
     raise unknown_content(name, text)

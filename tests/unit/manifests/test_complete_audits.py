@@ -26,6 +26,11 @@ CONFLICTS = {
         '[project]\nname = "a"\nversion = "1"\ndependencies = ["vllm==0.10.2", "torch==2.9.0+cu128"]\n',
         4,
     ),
+    "an override": (
+        "pyproject.toml",
+        '[project]\ndependencies = ["vllm==0.10.2"]\n[tool.uv]\noverride-dependencies = ["torch==2.9.0"]\n',
+        4,
+    ),
     "a local version in a Dockerfile": (
         "Dockerfile",
         f"FROM python:3.12\nRUN pip install vllm==0.10.2 torch==2.9.0+cu128 --extra-index-url {INDEX}\n",
@@ -43,6 +48,45 @@ CONFLICTS = {
     "a continued line after a comment": ("requirements.txt", f"{STACK}# end \\\ntorch==2.9.0\n", 4),
     "an empty line in an instruction": (
         "Dockerfile", "FROM python:3.12\nRUN pip install vllm==0.10.2 \\\n\n  # torch\n\n  torch==2.9.0\n", 2,
+    ),
+}  # fmt: skip
+UNREAD = {
+    "an editable project": ("requirements.txt", "torch==2.8.0\n-e ./pkg\n", "pkg (line 2)"),
+    "a folder": ("requirements.txt", "torch==2.8.0\n./pkg\n", "pkg (line 2)"),
+    "a repository": (
+        "requirements.txt", "vllm==0.10.2\ntorch @ git+https://TOKEN@github.com/pytorch/pytorch\n", "torch (line 2)",
+    ),
+    "the URL of a file without tags": (
+        "requirements.txt", "vllm==0.10.2\nhttps://example.org/torch-2.9.0.whl?key=TOKEN\n", "torch (line 2)",
+    ),
+    "an included file in environment.yml": (
+        "environment.yml", "dependencies:\n- vllm=0.10.2\n- pip:\n  - -r gone.txt\n", "gone.txt (line",
+    ),
+    "dynamic dependencies": (
+        "pyproject.toml",
+        '[project]\nname = "a"\ndynamic = ["dependencies"]\noptional-dependencies.x = ["torch==2.8.0"]\n',
+        "dependencies: it is dynamic",
+    ),
+    "an invalid item": (
+        "pyproject.toml", '[project]\nname = "a"\ndependencies = ["torch==2.8.0", "vllm 0.10", 3]\n', "`vllm 0.10`",
+    ),
+    "a path of Poetry": (
+        "pyproject.toml",
+        '[tool.poetry.dependencies]\ntorch = "2.8.0"\nvllm = { path = "../vllm" }\n',
+        "vllm (line 3)",
+    ),
+    "a null in a lock": (
+        "Pipfile.lock", '{"_meta": {}, "default": {"torch": {"version": "==2.8.0"}, "vllm": null}}', "vllm: its row",
+    ),
+    "a repository in a lock": (
+        "Pipfile.lock",
+        '{"_meta": {}, "default": {"torch": {"version": "==2.8.0"}, "vllm": {"git": "https://example.org/v"}}}',
+        "vllm: its row",
+    ),
+    "a missing file in environment.yml": (
+        "environment.yml",
+        "dependencies:\n- python=3.12\n- pip:\n  - torch==2.8.0\n  - -r gone.txt\n",
+        "gone.txt (line",
     ),
 }  # fmt: skip
 PACKAGES = "vllm==0.10.2 torch==2.9.0"
@@ -63,6 +107,16 @@ CALLS = {
 def notebook(code: str) -> str:
     cell = {"cell_type": "code", "metadata": {}, "outputs": [], "source": code.splitlines(keepends=True)}
     return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+
+
+@each_case("part", UNREAD)
+def test_what_is_not_judged_is_named(part: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    name, text, start = UNREAD[part]
+    path = tmp_path_factory.mktemp("unread") / name
+    path.write_text(text)
+    unread = run(AuditRequest(targets=(str(path),))).data.coverage.unread
+    assert [each for each in unread if each.startswith(start)], unread
+    assert "TOKEN" not in str(unread)
 
 
 @each_case("call", CALLS)
@@ -100,6 +154,13 @@ def test_a_conflict_is_found_in_each_spelling(spelling: str, tmp_path_factory: p
     path.write_bytes(text.encode())
     data = run(AuditRequest(targets=(str(path),))).data
     assert conflicts(data.findings) == [("RUN002", line)], data.findings
+
+
+def test_the_wheel_of_a_url_with_a_query_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    wheel = "torch-2.9.0-cp312-cp312-linux_x86_64.whl?key=1"
+    path.write_text(f"{STACK}torch @ https://example.org/{wheel}\n")
+    assert conflicts(run(AuditRequest(targets=(str(path),))).data.findings) == [("RUN004", 3)]
 
 
 def test_a_local_version_is_compared_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
