@@ -370,7 +370,7 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
                 "error",
                 f"{user} {versions[user]} requires {name}{minimum}, but {versions[name]} is installed",
                 version_evidence(stack, user, name),
-                f"Install {name}{minimum}, or an older {user}.",
+                f"Install {name}{minimum}" + (f", or an older {user}." if name != "accelerate" else "."),
                 either(
                     f"uv pip install '{name}{bounded(minimum)}'",
                     *_older_release(user, versions[user], name, versions[name]),
@@ -379,7 +379,12 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
 
 
 def _older_release(user: str, installed: str, name: str, version: str) -> list[str]:
-    """The install command of the newest older release whose extras accept a version."""
+    """The install command of the newest older release whose extras accept a version.
+
+    None for accelerate, which is upgraded alone: an older transformers would break more than it cures.
+    """
+    if name == "accelerate":
+        return []
     releases = releases_that_accept(user, name, public_part(version))
     older = [release for release in releases if satisfies(release, f"<{public_part(installed)}")]
     return [f"uv pip install {user}=={older[0]}"] if older else []
