@@ -44,9 +44,9 @@ def test_an_environment_without_packages_is_not_audited(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: there is no package in venv")
 
 
-def test_code_without_commands_is_audited(tmp_path: Path) -> None:
+def test_code_without_packages_is_nothing_to_audit(tmp_path: Path) -> None:
     (tmp_path / "CARD.md").write_text("```python\nimport torch\n```\n")
-    assert envdoctor("audit", "CARD.md", home=tmp_path).returncode == 0
+    assert envdoctor("audit", "CARD.md", home=tmp_path).returncode == 2
 
 
 def test_requirements_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:

@@ -121,14 +121,10 @@ def test_a_set_for_an_image_leaves_its_torch(sources: Sources) -> None:
     assert solved.corrected.contained == {"torch": "2.8.0a0+34c6371d24.nv25.08"}
 
 
-def test_a_package_that_contradicts_an_image_is_dropped_with_the_reason(sources: Sources) -> None:
+def test_a_core_package_that_contradicts_an_image_is_a_conflict_with_the_reason(sources: Sources) -> None:
     solved = solve_set(image_set("pip install trl==0.23.1 'transformers<5'", "pip install vllm==0.10.2"), sources)
-    assert solved.state == "solved"
-    assert solved_names(solved) == {"trl", "transformers"}
-    (dropped,) = solved.corrected.dropped
-    assert dropped.name == "vllm"
-    assert "vllm==0.10.2 conflicts with nvcr.io/nvidia/pytorch:25.08-py3" in dropped.reason
-    assert "vllm==0.10.2 depends on torch==2.8.0" in dropped.reason
+    assert solved.state == "conflict"
+    assert "vllm==0.10.2 depends on torch==2.8.0" in solved.note, solved.note
 
 
 def test_a_package_without_a_wheel_is_solved_with_its_known_requirements(sources: Sources) -> None:
