@@ -348,7 +348,7 @@ def test_scripts_measure_and_report_begin_and_end(stack_python: Path, tmp_path: 
     assert numbers["gemm_burst_0"] > 0
     for key in ("gemm_0", "memory_0", "h2d_0", "d2h_0", "peer_0", "allreduce_64mb", "allreduce_1gb"):
         assert numbers[key] > 0
-        assert numbers[f"{key}_ended"] - numbers[f"{key}_began"] > 0.1
+        assert numbers[f"{key}_ended"] - numbers[f"{key}_began"] > 0.05
         assert numbers[f"{key}_spread"] >= 0
     assert numbers["memory_0"] < 1000  # GB/s, more than the memory bandwidth of any CPU
     assert (numbers["gpus"], numbers["wrong_elements"]) == (2, 0)

@@ -100,8 +100,9 @@ def test_a_killed_and_an_interrupted_run_are_resumed(stack_python: Path, tmp_pat
     process.send_signal(signal.SIGKILL)
     finish(process)
     assert trainer_process
+    killed_at = max(event["step"] for event in read_events(run) if event["event"] == "step")  # 3 or later
     process = start(stack_python, run, "--resume", "latest")
-    wait_for_step(process, run, 6)
+    wait_for_step(process, run, killed_at + 3)
     process.send_signal(signal.SIGTERM)
     status, output = finish(process)
     assert status == 130, output
