@@ -153,7 +153,9 @@ def _check_image(request: CheckRequest) -> CommandResult:
     }  # fmt: skip
     reason = "an image is compared with a machine"
     reject_combination("--image", ignored, reason=reason, hint="envdoctor check --image IMAGE --gpu l4")
-    return check_image(request.image, select_machine(request.machine, request.facts))
+    options = ["--machine", request.machine] if request.machine else []
+    options += [word for fact in request.facts for word in ("--fact", fact)]
+    return check_image(request.image, select_machine(request.machine, request.facts), tuple(options))
 
 
 def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:

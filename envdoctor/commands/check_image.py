@@ -26,10 +26,10 @@ class ImageCheck(Record, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def check_image(image: str, machine: Machine) -> CommandResult:
-    """Judge an image, given as `read_image` takes it, on a machine."""
+def check_image(image: str, machine: Machine, options: tuple[str, ...] = ()) -> CommandResult:
+    """Judge an image, given as `read_image` takes it, on a machine; `options` of the command name the machine."""
     read = read_image(image, machine, f"{datetime.now(UTC):%Y-%m-%d}")
-    context = ImageContext(read.image, read.stack, machine)
+    context = ImageContext(read.image, read.stack, machine, options)
     findings = judge_image(context)
     verdict = _verdict(context, findings)
     result = ImageCheck(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.knowledge.architectures import Capability, capability_of
@@ -270,6 +271,7 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
         )
         return
     inspect = f"docker buildx imagetools inspect {image.reference} --format '{{{{json .Image}}}}'"
+    check = command_line("envdoctor", "check", "--image", "-", *context.options)
     reason = "its name and tag are in no table"
     if image.repository and not image.tag:
         reason = "without a tag its release is unknown"
@@ -282,7 +284,7 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
         f"not judged: {reason}",
         (Evidence("image", image.reference, image.source),),
         "Its configuration names the CUDA version and the requirements, without a pull. Or look into the image.",
-        steps(f"{inspect} | envdoctor check --image -") + _look_inside(image),
+        steps(f"{inspect} | {check}") + _look_inside(image),
     )
 
 

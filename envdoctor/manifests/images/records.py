@@ -39,3 +39,4 @@ class ImageContext(NamedTuple):
     image: Image
     stack: Stack
     machine: Machine
+    options: tuple[str, ...] = ()  # that name the machine, for commands that judge the image again
