@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
+from envdoctor.core.bundled_toml import read_bundled_toml
+from envdoctor.core.directories import PACKAGE
 from envdoctor.core.program import start_command
 from envdoctor.knowledge.tables import tables_date
 
@@ -24,5 +26,15 @@ def is_too_old(today: str) -> bool:
 def age_note(today: date | None = None) -> list[str]:
     """A line about old tables with the command that gets newer ones; none for new tables."""
     days = age_in_days(today)
-    command = start_command("envdoctor update")
-    return [f"note: the compatibility tables are {days} days old: {command}"] if days >= NOTE_DAYS else []
+    return [f"note: the compatibility tables are {days} days old: {update_advice()}"] if days >= NOTE_DAYS else []
+
+
+def can_update() -> bool:
+    """Whether this build has a release key; without one `envdoctor update` could verify no package."""
+    keys = read_bundled_toml(PACKAGE / "knowledge_update/keys.toml")["key"]
+    return any(not key.get("test") for key in keys)
+
+
+def update_advice() -> str:
+    """The command that gets newer tables, or what to do without it."""
+    return start_command("envdoctor update") if can_update() else "install a newer envdoctor"

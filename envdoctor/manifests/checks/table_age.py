@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.command_line import command_line
-from envdoctor.knowledge.age import UNKNOWN_DAYS, is_too_old
+from envdoctor.knowledge.age import UNKNOWN_DAYS, can_update, is_too_old
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.tables import tables_date
 from envdoctor.knowledge.versions import satisfies
@@ -41,7 +41,7 @@ def range_resolves_beyond_old_tables(context: GuideContext) -> Iterator[Problem]
             *(guide_evidence(context, name, text, line) for name, (text, line) in list(open_ranges.items())[:6]),
             table_evidence("newest row", tables_date(), PYPI),
         ),
-        "Get newer tables, then audit again.",
-        guide_command(command_line("envdoctor", "update")),
+        "Get newer tables, then audit again." if can_update() else "Install a newer envdoctor, then audit again.",
+        guide_command(command_line("envdoctor", "update")) if can_update() else (),
         line=next(iter(open_ranges.values()))[1],
     )
