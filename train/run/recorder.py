@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class TrainingComplete(Exception):  # noqa: N818  (not an error)
     """The checkpoint is of the last step: only the evaluation and the saving remain."""
 
 
-class Recorder(TrainerCallback):
+class Recorder(TrainerCallback, ABC):
     """Writes metrics.csv and events.jsonl of a run, evaluates and saves; a subclass has the trainer's metrics."""
 
     columns: Sequence[str] = ()  # of metrics.csv after the step
@@ -64,17 +65,17 @@ class Recorder(TrainerCallback):
             self.alarms.check_step(int(row["step"]), parse_row(row))
 
     @property
+    @abstractmethod
     def step_columns(self) -> Sequence[str]:
         """The columns of metrics.csv after the smoothed ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step_metrics(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics of a step from the trainer's log."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logged_names(self) -> Sequence[str]:
         """The names that the trainer must log: without them metrics and alarms would be empty without a word."""
-        raise NotImplementedError
 
     def end_step(self, interrupted: bool) -> bool:
         """Gather what the ranks recorded in a step; return whether any rank was interrupted."""
