@@ -27,14 +27,14 @@ case $code in
     printf 'envdoctor: %s\n' "$line" >&2
     exit 1
     ;;
-  *)  # The check itself failed, which says nothing about the node.
+  *)  # The check itself failed: the state of the node is unknown.
     logger --tag envdoctor --priority daemon.warning -- "not checked: exit code $code: $line" 2> /dev/null
     exit 0
     ;;
 esac
 """
 HEALTH_CHECK = r"""#!/bin/bash
-# Health check of SLURM: drains a node that must not run jobs, and says why. In slurm.conf:
+# Health check of SLURM: drains a node that must not run jobs, with the reason. In slurm.conf:
 #   HealthCheckProgram=@@FILE@@
 #   HealthCheckInterval=300
 #   HealthCheckNodeState=ANY,CYCLE

@@ -283,7 +283,7 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
         "unknown",
         f"not judged: {reason}",
         (Evidence("image", image.reference, image.source),),
-        "Its configuration names the CUDA version and the requirements, without a pull. Or look into the image.",
+        "Its configuration names the CUDA version and the requirements, without a pull. Or read its files.",
         steps(f"{inspect} | {check}") + _look_inside(image),
     )
 
