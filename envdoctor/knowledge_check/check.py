@@ -18,7 +18,6 @@ from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
-from envdoctor.knowledge_check.address import index_address
 from envdoctor.knowledge_check.records import (
     Drift,
     FactsCheckResult,
@@ -27,10 +26,11 @@ from envdoctor.knowledge_check.records import (
     TableChecked,
     Underivable,
 )
-from envdoctor.knowledge_check.simple_index import File, Project, read_project
 from envdoctor.knowledge_check.tables import RequestedTables, published_packages, requested_tables, underivable
-from envdoctor.knowledge_check.wheel_metadata import Metadata, read_metadata
-from envdoctor.knowledge_check.wheels import PLATFORMS, glibc_of
+from envdoctor.package_index.address import index_address
+from envdoctor.package_index.simple_index import File, Project, read_project
+from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
+from envdoctor.package_index.wheel_names import PLATFORMS, glibc_of
 from envdoctor.redact.variables import redact_variable
 
 RUN_SECONDS = 60.0

@@ -13,9 +13,9 @@ from envdoctor.knowledge.releases import Release, parse_requirement
 from envdoctor.knowledge.torch_builds import TorchRelease
 from envdoctor.knowledge.versions import is_prerelease, minor_of, satisfies, version_key
 from envdoctor.knowledge_check.records import Drift, NewRelease
-from envdoctor.knowledge_check.simple_index import File, Project
-from envdoctor.knowledge_check.wheel_metadata import Metadata
-from envdoctor.knowledge_check.wheels import glibc_of, pythons_of, summarize_wheels, version_numbers
+from envdoctor.package_index.simple_index import File, Project
+from envdoctor.package_index.wheel_metadata import Metadata
+from envdoctor.package_index.wheel_names import glibc_of, pythons_of, summarize_wheels, version_numbers
 
 PYTHONS = ("3.10", "3.11", "3.12")  # of the requires tables
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")

@@ -30,6 +30,7 @@ LAYERS = (
     ("remedies",),
     ("manifests",),
     ("locking",),
+    ("package_index",),
     ("verify",),
     ("install",),
     ("fleet", "training", "export", "knowledge_check", "knowledge_update"),

@@ -23,7 +23,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge_check import FactsCheckResult, check_facts
-from envdoctor.knowledge_check.address import index_address
+from envdoctor.package_index.address import index_address
 
 TODAY = date(2026, 11, 21)
 PACKAGE = "llamafactory"  # the shortest table; each of its rows becomes a wheel

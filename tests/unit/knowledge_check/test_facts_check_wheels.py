@@ -14,7 +14,6 @@ from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.pythons import PythonRange
 from envdoctor.knowledge.releases import Release
 from envdoctor.knowledge.torch_builds import TorchRelease
-from envdoctor.knowledge_check.address import index_address
 from envdoctor.knowledge_check.comparison import (
     compare_published,
     compare_pythons,
@@ -24,9 +23,10 @@ from envdoctor.knowledge_check.comparison import (
     cuda_of,
     new_releases,
 )
-from envdoctor.knowledge_check.simple_index import Project, parse_html
-from envdoctor.knowledge_check.wheel_metadata import Metadata
-from envdoctor.knowledge_check.wheels import WheelSummary, parse_wheel_name, summarize_wheels
+from envdoctor.package_index.address import index_address
+from envdoctor.package_index.simple_index import Project, parse_html
+from envdoctor.package_index.wheel_metadata import Metadata
+from envdoctor.package_index.wheel_names import WheelSummary, parse_wheel_name, summarize_wheels
 
 ORIGIN = {"source": "a test", "date": "2026-11-21"}
 
@@ -136,7 +136,9 @@ def test_compare_pythons_and_new_releases() -> None:
 
 def test_index_host_is_not_in_the_code() -> None:
     host = urlsplit(index_address(Sources())).hostname
-    files = [path for name in ("knowledge_check", "download") for path in (PACKAGE / name).glob("*.py")]
+    files = [
+        path for name in ("knowledge_check", "package_index", "download") for path in (PACKAGE / name).glob("*.py")
+    ]
     assert host
     assert len(files) > 10
     assert not [path for path in files if host in path.read_text()]

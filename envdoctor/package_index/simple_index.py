@@ -12,7 +12,7 @@ import msgspec
 
 from envdoctor.download.http_client import HttpClient, RequestFailed, Response
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge_check.wheels import Wheel, parse_wheel_name
+from envdoctor.package_index.wheel_names import Wheel, parse_wheel_name
 from envdoctor.redact.variables import redact_variable
 
 PAGE_BYTES = 32 << 20  # the longest pages on PyPI have 10 MB
@@ -29,7 +29,12 @@ class File(NamedTuple):
     requires_python: str = ""
     metadata: str | None = None
     yanked: bool = False
-    uploaded: str = ""  # day, 2026-10-28
+    upload_time: str = ""  # "2026-10-28T09:30:00Z"; empty where the index does not state it
+
+    @property
+    def uploaded(self) -> str:
+        """The day of the upload: "2026-10-28"."""
+        return self.upload_time[:10]
 
 
 class Project(NamedTuple):
@@ -142,7 +147,7 @@ def _digest(attributes: Mapping[str, str]) -> str | None:
 def _file(name: str, url: str, python: str, digest: str | None, *, yanked: bool, uploaded: str) -> File:
     wheel = parse_wheel_name(name)
     version = wheel.version if wheel else _sdist_version(name)
-    return File(name, url, version, wheel, python, digest, yanked, uploaded[:10])
+    return File(name, url, version, wheel, python, digest, yanked, uploaded)
 
 
 def _sdist_version(filename: str) -> str:

@@ -1,0 +1,1 @@
+"""Reads a package index: its address, its pages with upload dates, and wheels with range requests."""

@@ -1,0 +1,50 @@
+"""Reads METADATA of a wheel without downloading it: from its .metadata file (PEP 658), else with range requests."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from envdoctor.download.http_client import HttpClient, RequestFailed, verify_sha256
+from envdoctor.environment.metadata import parse_head
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import version_key
+from envdoctor.package_index.remote_wheel import RemoteWheel
+from envdoctor.package_index.simple_index import File
+
+METADATA_BYTES = 4 << 20
+
+
+class Metadata(NamedTuple):
+    """The requirements of a wheel."""
+
+    requires: tuple[str, ...]  # with markers
+    requires_python: str
+    file: str  # name of the wheel
+
+
+def read_metadata(client: HttpClient, file: File) -> Metadata:
+    """Read METADATA of a wheel; raises RequestFailed where it does not match the wheel's name."""
+    data = None
+    if file.metadata is not None:
+        try:
+            response = client.get(f"{file.url}.metadata", limit=METADATA_BYTES)
+            data = verify_sha256(response.body, file.metadata, f"METADATA of {file.name}")
+        except RequestFailed as failure:
+            if failure.status not in (403, 404):  # some mirrors list the file and do not have it
+                raise
+    fields = parse_head(data if data is not None else _read_by_ranges(client, file))
+    name, version = "".join(fields["name"][:1]), "".join(fields["version"][:1])
+    assert file.wheel
+    if normalize_name(name) != file.wheel.name or version_key(version) != version_key(file.wheel.version):
+        raise RequestFailed(f"METADATA of {file.name} is for {name[:80]!r} {version[:80]!r}")
+    python = "".join(fields["requires-python"][:1])
+    return Metadata(tuple(fields["requires-dist"]), python, file.name)
+
+
+def _read_by_ranges(client: HttpClient, file: File) -> bytes:
+    wheel = RemoteWheel(client, file)
+    members = [name for name in wheel.members if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+    if len(members) != 1:
+        raise RequestFailed(f"{file.name} has {len(members)} METADATA files, expected one")
+    return wheel.read(members[0], limit=METADATA_BYTES)
