@@ -21,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from envdoctor.knowledge.versions import version_key
+from envdoctor.package_index.public_names import FUNCTION, arguments_of_function, module_names
 
 FOLDER = Path(__file__).resolve().parents[2] / "envdoctor/knowledge/names"
 WITHOUT_MEMBERS = (
@@ -41,7 +42,6 @@ TOUCHED = ("Trainer", "Model", "LLM", "GenerationMixin")  # ends of class names
 QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
 WITHOUT_PRIVATE_NAMES = ("vllm",)  # thousands, which only vLLM itself imports
 NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only those of `__init__.py` are written
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 # Definitions of model files: parsing thousands of them takes minutes. All TensorFlow and Flax classes were removed.
 DEFINITION = re.compile(r"^(?:class|(?:async )?def) (?!TF[A-Z]|Flax)(\w+)", re.MULTILINE)
 
@@ -66,7 +66,7 @@ class Release:
                 self.model_names |= set(DEFINITION.findall(text))
             else:
                 tree = ast.parse(text)
-                self.names |= set(_module_names(tree, package.name))
+                self.names |= set(module_names(tree, package.name))
                 if path.name == "__init__.py":
                     self.names |= set(QUOTED.findall(text))
                 if path.parent == package and path.name == "__init__.py":
@@ -87,7 +87,7 @@ class Release:
                 self._classes[node.name] = node
                 self.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
             elif isinstance(node, FUNCTION) and not node.name.startswith("_"):
-                self.arguments |= {f"{node.name}.{argument}" for argument in _arguments(node)}
+                self.arguments |= {f"{node.name}.{argument}" for argument in arguments_of_function(node)}
 
     def _inherited(self, name: str, members: object, seen: tuple[str, ...] = ()) -> set[str]:
         node = self._classes.get(name)
@@ -99,38 +99,14 @@ class Release:
         return found
 
 
-def _module_names(tree: ast.Module | ast.If | ast.Try, package: str) -> Iterator[str]:
-    """What a module defines, or imports from its package, outside of functions and classes."""
-    for node in (*tree.body, *getattr(tree, "orelse", ()), *(h for h in getattr(tree, "handlers", ()))):
-        if isinstance(node, ast.ClassDef | FUNCTION):
-            yield node.name
-        elif isinstance(node, ast.Assign):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == package):
-            yield from (name for alias in node.names if (name := alias.asname or alias.name).isidentifier())
-        elif isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
-            yield from _module_names(node, package)  # type: ignore[arg-type]
-
-
-def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-    renamed = [
-        each.value
-        for decorator in function.decorator_list
-        for each in ast.walk(decorator)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier()
-    ]  # deprecate_kwarg("tokenizer", ...) still accepts the old name
-    return [name for name in (*names, *renamed) if name not in ("self", "cls")]
-
-
 def _arguments_of_class(node: ast.ClassDef) -> Iterator[str]:
     """Of `__init__` or the fields of a dataclass, and `method.argument` of each public method."""
     for each in node.body:
         if isinstance(each, FUNCTION):
             if each.name == "__init__":
-                yield from _arguments(each)
+                yield from arguments_of_function(each)
             elif not each.name.startswith("__"):
-                yield from (f"{each.name}.{argument}" for argument in _arguments(each))
+                yield from (f"{each.name}.{argument}" for argument in arguments_of_function(each))
         elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id
 
