@@ -16,7 +16,7 @@ import msgspec
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.records import KernelCode
 
-FILE_NAME = "stack-files-2.msgpack"  # increase the number when CompiledFile changes
+FILE_NAME = "stack-files-3.msgpack"  # increase the number when CompiledFile changes
 MAX_ENTRIES = 8000  # a dozen large environments, 4 MB
 
 
@@ -24,6 +24,7 @@ class CompiledFile(msgspec.Struct, frozen=True, array_like=True):
     """The contents of one compiled file, independent of the rest of the environment."""
 
     problem: str = ""  # why it could not be read
+    foreign: bool = False  # that is no damage: a linker script, or a file for another platform
     machine: str = ""
     needed: tuple[str, ...] = ()
     soname: str = ""

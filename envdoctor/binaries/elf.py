@@ -28,6 +28,11 @@ EM_CUDA = 190
 VER_FLG_WEAK = 2
 MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}  # e_machine -> `uname -m`
 SYMBOL = struct.Struct("<IBBHQQ")  # st_name, st_info, st_other, st_shndx, st_value, st_size
+# Starts of files that packages have next to libraries of Linux: ELF of other word sizes or byte orders, Mach-O, PE.
+FOREIGN = re.compile(
+    rb"\x7fELF(?!\x02\x01)[\x01\x02]{2}|\xfe\xed\xfa[\xce\xcf]|[\xce\xcf]\xfa\xed\xfe|\xca\xfe\xba\xbe|MZ"
+)
+LINKER_SCRIPT = re.compile(rb"\A[\s!-~]*\b(?:INPUT|GROUP|OUTPUT_FORMAT)\s*\([\s!-~]*\Z")
 MAX_NAME_BYTES = 1 << 16  # of a mangled name; the longest in torch 2.8 has less than 8 KiB
 MAX_DYNAMIC_ENTRIES = 1 << 14
 MAX_CHAIN = 1 << 16  # symbols of one hash bucket; linkers aim at fewer than ten
@@ -35,6 +40,19 @@ MAX_CHAIN = 1 << 16  # symbols of one hash bucket; linkers aim at fewer than ten
 
 class ElfError(Exception):
     """The file is not a readable ELF file; the message gives the reason."""
+
+
+class ForeignFileError(ElfError):
+    """The file is a linker script, or for another platform: no loader of this one opens it, and it is not damaged."""
+
+
+def reject_foreign(data: Buffer) -> None:
+    """Raise ForeignFileError for a file that has no code for this platform."""
+    start = data[:1024]
+    if FOREIGN.match(start):
+        raise ForeignFileError("not a 64-bit little-endian ELF file")
+    if LINKER_SCRIPT.match(start):
+        raise ForeignFileError("not an ELF file: a linker script")
 
 
 # What a file with arbitrary numbers raises: an offset of 2**63 is an OverflowError.
@@ -50,6 +68,8 @@ def map_file(path: Path | str) -> Iterator[mmap.mmap]:
     try:
         with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
+    except ElfError:
+        raise
     except (OSError, *DAMAGED) as error:  # ValueError: an empty file cannot be mapped
         raise ElfError(getattr(error, "strerror", None) or str(error)) from error
 
@@ -65,6 +85,7 @@ class Elf:
     """A shared object as the loader sees it: program headers and dynamic section, not section headers."""
 
     def __init__(self, data: Buffer) -> None:
+        reject_foreign(data)
         if len(data) < 64 or data[:4] != b"\x7fELF":
             raise ElfError("not an ELF file")
         if data[4:6] != b"\x02\x01":
@@ -184,6 +205,8 @@ class Elf:
             raise ElfError(f"its program headers have {size} bytes each, not 56")
         for number in range(count):
             kind, _, offset, address, _, length = self._unpack("<IIQQQQ", table + number * size)
+            if kind == PT_LOAD and offset + length > len(self.data):
+                raise ElfError(f"truncated: it needs {offset + length} bytes and has {len(self.data)}")
             yield kind, offset, address, length
 
     def _read_dynamic(self) -> dict[int, list[int]]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Self
 
 from envdoctor.binaries.cache import CompiledFile, FileCache, identity
-from envdoctor.binaries.elf import DAMAGED, Elf, ElfError, open_elf
+from envdoctor.binaries.elf import DAMAGED, Elf, ElfError, ForeignFileError, open_elf
 from envdoctor.binaries.fatbin import read_kernel_code
 from envdoctor.binaries.libraries import MACHINE, LibrarySearch
 from envdoctor.core.record import Record
-from envdoctor.core.records import Extension
+from envdoctor.core.records import NO_FILE, Extension
 
 # Symbols that torch or NCCL must define: Itanium-mangled names in c10, at, torch and caffe2 (with vtables and type
 # information), torch's C functions and NCCL's functions.
@@ -78,21 +78,33 @@ def read_files(
         try:
             status = os.stat(path.full)  # noqa: PTH116
         except FileNotFoundError:
+            files[path] = CompiledFile(problem=NO_FILE)
             missing.append(path.full)
-            continue
         except (OSError, ValueError) as error:  # ValueError: a null byte in a RECORD
-            notes.append(f"{path.full!r}: {getattr(error, 'strerror', None) or error}")
-            continue
-        if not stat.S_ISREG(status.st_mode):  # opening a named pipe would block
-            notes.append(f"{path.full}: not a regular file")
-            continue
-        listed_only = path.is_cuda_wheel and not include_cuda_wheels
-        files[path] = CompiledFile() if listed_only else _read_file(path, identity(status), cache)
-        if files[path].problem:
+            files[path] = CompiledFile(problem=getattr(error, "strerror", None) or str(error))
+        else:
+            if not stat.S_ISREG(status.st_mode):  # opening a named pipe would block
+                files[path] = CompiledFile(problem="not a regular file")
+            elif path.is_cuda_wheel and not include_cuda_wheels:
+                files[path] = CompiledFile(problem=_damage(path))
+            else:
+                files[path] = _read_file(path, identity(status), cache)
+        if files[path].problem not in ("", NO_FILE):
             notes.append(f"{path.full}: {files[path].problem}")
     if missing:
         notes.append(f"{len(missing)} recorded files do not exist, for example {missing[0]}")
     return CompiledFiles(files, notes)
+
+
+def _damage(path: CompiledPath) -> str:
+    """What is wrong with the header and the length of a file; empty if nothing is."""
+    try:
+        with open_elf(path.full):
+            return ""
+    except ForeignFileError:
+        return ""
+    except ElfError as error:
+        return str(error)
 
 
 def _read_file(path: CompiledPath, key: str, cache: FileCache) -> CompiledFile:
@@ -103,7 +115,7 @@ def _read_file(path: CompiledPath, key: str, cache: FileCache) -> CompiledFile:
         with open_elf(path.full) as elf:
             file = _describe(elf, NCCL_SYMBOL if path.distribution == "torch" else TORCH_OR_NCCL_SYMBOL)
     except ElfError as error:
-        file = CompiledFile(problem=str(error))
+        file = CompiledFile(problem=str(error), foreign=isinstance(error, ForeignFileError))
         if not str(error).startswith("not a"):  # a file that cannot be read now is not cached
             return file
     cache.put(key, file)
@@ -133,7 +145,8 @@ def find_missing_dependencies(
 ) -> tuple[Extension, ...]:
     """Check each file against the environment. `torch_cuda`: the CUDA version of torch's build ("12.8")."""
     files = compiled.files
-    provided = {path.name for path in files} | {file.soname for file in files.values() if file.soname}
+    provided = {path.name for path, file in files.items() if file.problem != NO_FILE}
+    provided |= {file.soname for file in files.values() if file.soname}
     search = LibrarySearch(provided, folders, environ)
     variants = find_variants(files, torch_cuda)
     with SymbolDefinitions(files, torch_folder, folders) as definitions:
@@ -147,9 +160,10 @@ def find_missing_dependencies(
                 glibc=file.glibc,
                 glibcxx=file.glibcxx,
                 code=file.code,
+                problem=file.problem,
             )
             for path, file in files.items()
-            if not path.is_cuda_wheel and not file.problem
+            if (file.problem and not file.foreign) or not (file.problem or path.is_cuda_wheel)
         )
 
 

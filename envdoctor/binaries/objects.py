@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from envdoctor.binaries.elf import Buffer, Elf, ElfError, map_file
+from envdoctor.binaries.elf import Buffer, Elf, ElfError, ForeignFileError, map_file, reject_foreign
 from envdoctor.binaries.fatbin import MAGIC, Code, read_containers, scan_containers, summarise
 from envdoctor.core.records import KernelCode
 
@@ -30,8 +30,9 @@ def _containers_of(data: Buffer) -> Iterator[tuple[Code, ...]]:
     elif start[:4] == MAGIC:
         yield from scan_containers(data, 0, len(data))
     elif start == THIN_ARCHIVE:
-        raise ElfError("a thin archive: its members are separate files")
+        raise ForeignFileError("a thin archive: its members are separate files")
     elif start[:4] != b"\x7fELF":
+        reject_foreign(data)
         raise ElfError(f"not a compiled file: it starts with {start[:4]!r}")
     else:
         elf = Elf(data)

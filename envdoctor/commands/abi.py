@@ -13,7 +13,7 @@ import msgspec
 from envdoctor.binaries.elf import ElfError
 from envdoctor.binaries.extensions import CompiledPath, find_variants
 from envdoctor.binaries.linkage import Linkage, UnresolvedDependencies
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import VenvArgument
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
@@ -83,7 +83,8 @@ def run(request: AbiRequest) -> CommandResult:
     report = AbiReport(
         origin=origin, torch=torch_version(stack), files=files, seconds=round(time.monotonic() - started, 3)
     )
-    return CommandResult(report, EXIT_NO if any(file.outcome == "missing" for file in files) else EXIT_OK)
+    outcomes = {file.outcome for file in files}
+    return CommandResult(report, exit_code(failed="missing" in outcomes, undecided="unreadable" in outcomes))
 
 
 def _select_environment(target: str) -> tuple[Path, Stack]:
@@ -107,7 +108,9 @@ def _check_files(path: Path, stack: Stack) -> Iterator[LinkedFile]:
         if compiled.is_cuda_wheel:
             continue
         linked = LinkedFile(path=compiled.path, distribution=compiled.distribution, outcome="ok", needed=file.needed)
-        if file.problem:
+        if file.foreign:
+            yield msgspec.structs.replace(linked, outcome="skipped", reason=file.problem)
+        elif file.problem:
             yield msgspec.structs.replace(linked, outcome="unreadable", reason=file.problem)
         elif reason := skip_reason(compiled, file.machine, variants):
             yield msgspec.structs.replace(linked, outcome="skipped", reason=reason)

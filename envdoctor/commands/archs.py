@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from envdoctor.binaries.coverage import Coverage, TargetGpu, compute_coverage
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
@@ -104,7 +104,7 @@ def run(request: ArchsRequest) -> CommandResult:
         seconds=round(time.monotonic() - started, 3),
     )
     not_covered = any(not coverage.runs for file in files if not file.exempt_reason for coverage in file.coverage)
-    return CommandResult(report, EXIT_NO if not_covered else EXIT_OK)
+    return CommandResult(report, exit_code(failed=not_covered, undecided=bool(report.unreadable)))
 
 
 def requested_gpus(cc: str, machine: str, facts: Sequence[str]) -> tuple[TargetGpu, ...]:
@@ -223,14 +223,14 @@ def _scan_environment(path: Path) -> ScanResult:
     from envdoctor.environment.inspect import read_compiled_files
 
     compiled = read_compiled_files(path, cache_directory()).files
-    readable = {path: file for path, file in compiled.items() if not file.problem}
-    unreadable = [UnreadableFile(path.full, file.problem) for path, file in compiled.items() if file.problem]
+    readable = {path: file for path, file in compiled.items() if file.foreign or not file.problem}
+    unreadable = [UnreadableFile(path.full, file.problem) for path, file in compiled.items() if path not in readable]
     files = tuple((path.path, path.distribution, file.code) for path, file in readable.items() if file.code)
     return ScanResult(files, len(readable) - len(files), tuple(unreadable))
 
 
 def _scan_folder(folder: Path) -> ScanResult:
-    from envdoctor.binaries.elf import ElfError
+    from envdoctor.binaries.elf import ElfError, ForeignFileError
     from envdoctor.binaries.objects import read_object
 
     files: list[tuple[str, str, KernelCode]] = []
@@ -240,6 +240,8 @@ def _scan_folder(folder: Path) -> ScanResult:
         name = str(path.relative_to(folder))
         try:
             code = read_object(path)
+        except ForeignFileError:
+            code = None
         except ElfError as error:
             unreadable.append(UnreadableFile(name, str(error)))
             continue

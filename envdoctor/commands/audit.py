@@ -19,7 +19,7 @@ from envdoctor.commands.audit_file import (
     reject_fix,
 )
 from envdoctor.commands.audit_fix import Corrections
-from envdoctor.core.errors import EXIT_BAD_INPUT, EXIT_NO, EXIT_OK
+from envdoctor.core.errors import EXIT_BAD_INPUT, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
@@ -101,10 +101,10 @@ def run(request: AuditRequest) -> CommandResult:
         omitted=tuple(reason for each in directories for reason in each.omitted),
     )
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
-    failed |= any(audit.kind == "environment" and audit.coverage.unread for audit in audits)  # no verdict
+    undecided = any(audit.kind == "environment" and audit.coverage.unread for audit in audits)
     is_single = len(audits) == 1 and not skipped and not directories
-    exit_code = EXIT_NO if failed else EXIT_BAD_INPUT if result.unreadable else EXIT_OK
-    return CommandResult(audits[0] if is_single else result, exit_code)
+    code = EXIT_BAD_INPUT if result.unreadable and not failed else exit_code(failed=failed, undecided=undecided)
+    return CommandResult(audits[0] if is_single else result, code)
 
 
 def _audit(target: str, machine: Machine | None, fix: Corrections | None, *, is_single: bool) -> AuditResult:

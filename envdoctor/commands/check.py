@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from envdoctor import __version__
+from envdoctor.commands.check_verdict import check_exit_code
 from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
 from envdoctor.core.decoding import write_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.errors import BadInput
 from envdoctor.core.options import (
     FactOption,
     MachineOption,
@@ -170,15 +171,7 @@ def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
 
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
-    failed = any(finding.status in ("error", "crashed") for finding in data.findings)
-    enough = data.coverage.enough if data.coverage else not lacks_packages(data)
-    return CommandResult(data, EXIT_OK if enough and not failed else EXIT_NO)
-
-
-def lacks_packages(data: CheckResult) -> bool:
-    """Whether rules on packages were selected, and not all packages could be read."""
-    selected = any(rule.needs_environment and data.rule_filter.includes(rule.id) for rule in RULES.values())
-    return selected and data.stack is not None and not data.stack.all_packages_read
+    return CommandResult(data, check_exit_code(data))
 
 
 def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from envdoctor.core.errors import EXIT_NO, EXIT_OK
+from envdoctor.core.errors import exit_code
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
@@ -39,7 +39,7 @@ def check_image(image: str, machine: Machine, options: tuple[str, ...] = ()) -> 
         compatibility=driver_compatibility(context).kind,
         findings=findings,
     )
-    return CommandResult(result, EXIT_OK if verdict in ("runs", "limited") else EXIT_NO)
+    return CommandResult(result, exit_code(failed=verdict == "no", undecided=verdict == "unknown"))
 
 
 def _verdict(context: ImageContext, findings: tuple[Finding, ...]) -> Verdict:

@@ -13,7 +13,7 @@ import msgspec
 
 from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.directories import log_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError, Refused, closest_match
+from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, closest_match, exit_code
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
@@ -295,8 +295,8 @@ def _same_command(request: FixRequest, source: Path) -> str:
 
 
 def _exit_code(result: FixResult) -> int:
-    """1 if an error of the selected findings is left, a probe fails afterwards, or nothing was found in a part."""
+    """1 if an error of the selected findings is left or a probe fails afterwards, 3 if a part could not be read."""
     left = any(each.status == "error" and each.state not in ("fixed", "written") for each in result.findings)
     failed = (bool(result.failure) and not result.applied) or any(each.failure for each in result.files)
     undecided = bool(result.unread) and not result.findings
-    return EXIT_NO if left or failed or undecided or result.failing_probes else EXIT_OK
+    return exit_code(failed=left or failed or bool(result.failing_probes), undecided=undecided)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from envdoctor.commands.health_metrics import metrics_text, write_metrics
-from envdoctor.core.errors import EXIT_NO, EXIT_OK
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, EnvdoctorError
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, Machine, unreadable
@@ -72,6 +72,8 @@ def run(request: HealthRequest) -> CommandResult:
         unreadable("recorded machine", "has no kernel log") if skip_log else read_xids(request.kernel_log)
     )
     items = tuple(sorted(_items(request, machine, xids), key=lambda item: (ACTIONS.index(item.action), item.id)))
+    if not items:
+        _require_facts(machine)
     report = HealthReport(
         severity=items[0].action if items else "healthy",
         items=items,
@@ -92,6 +94,15 @@ def run(request: HealthRequest) -> CommandResult:
         )
         write_metrics(Path(request.prometheus), text)
     return CommandResult(report, EXIT_NO if report.severity in ("isolate", "reset") else EXIT_OK)
+
+
+def _require_facts(machine: Machine) -> None:
+    """Raise an error if nothing can be decided, because the driver or the GPUs could not be read."""
+    for name, fact in (("driver", machine.driver.version), ("GPUs", machine.gpus)):
+        if fact.state == "unreadable":
+            raise EnvdoctorError(
+                f"{name}: {fact.note} ({fact.source})", expected="facts that can be read", hint="envdoctor check"
+            )
 
 
 def _items(request: HealthRequest, machine: Machine, xids: Fact[tuple[Xid, ...]]) -> Iterator[HealthItem]:

@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor.core.decoding import convert
 from envdoctor.core.directories import bundled_directory
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
+from envdoctor.core.errors import BadInput, EnvdoctorError, exit_code
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.record import Record
@@ -119,10 +119,11 @@ def run(request: PlanRequest) -> CommandResult:
         )
     if request.gpus < 1:
         raise BadInput(f"--gpus {request.gpus}", expected="at least 1", hint=f"{HINT} --gpus 1")
-    machine = _gpu_memory(select_machine(request.machine, request.facts), request)
-    plan = _run_planner(request, machine)
+    machine = select_machine(request.machine, request.facts)
+    plan = _run_planner(request, _gpu_memory(machine, request))
     plan = msgspec.structs.replace(plan, remedies=_with_commands(plan.remedies, request))
-    return CommandResult(plan, EXIT_NO if plan.fits is False else EXIT_OK)
+    undecided = plan.fits is None and machine.gpus.state == "unreadable"  # without a GPU only the memory is requested
+    return CommandResult(plan, exit_code(failed=plan.fits is False, undecided=undecided))
 
 
 def _gpu_memory(machine: Machine, request: PlanRequest) -> dict[str, Any]:

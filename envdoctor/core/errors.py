@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_NO = 1  # a check found problems, or a requirement is not met
 EXIT_BAD_INPUT = 2
-EXIT_FAILED = 3  # the tool could not complete its work
+EXIT_FAILED = 3  # the tool could not complete its work, or decide
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, as programs that this signal ends
+
+
+def exit_code(*, failed: bool, undecided: bool) -> int:
+    """The exit code of a command that decides something: no, not decided, or yes."""
+    return EXIT_NO if failed else EXIT_FAILED if undecided else EXIT_OK
 
 
 class EnvdoctorError(Exception):

@@ -259,6 +259,9 @@ class KernelCode(Record, frozen=True, kw_only=True, omit_defaults=True):
     containers: dict[str, int] = {}  # number of containers by content: {"sm_80 sm_90a compute_80": 14}
 
 
+NO_FILE = "the file does not exist"  # a problem of a compiled file that the package's list of files names
+
+
 class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A compiled file of a distribution."""
 
@@ -270,6 +273,7 @@ class Extension(Record, frozen=True, kw_only=True, omit_defaults=True):
     glibc: str = ""  # highest GLIBC_ version that it requires
     glibcxx: str = ""  # highest GLIBCXX_ version that it requires, "3.4.29"
     code: KernelCode | None = None
+    problem: str = ""  # why it could not be read; then nothing else of it is known
 
 
 class Stack(Record, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from envdoctor.commands.check import CheckResult, lacks_packages
+from envdoctor.commands.check import CheckResult
+from envdoctor.commands.check_verdict import undecided_parts
 from envdoctor.commands.rule_filter import RuleFilter
 from envdoctor.core.records import Finding, ReportCoverage
-from envdoctor.output.check_status import Status, status_lines, status_table
+from envdoctor.output.check_status import status_lines, status_table
 from envdoctor.output.diagnosis import stack_lines
 from envdoctor.output.display import display
 from envdoctor.output.findings import finding_lines
@@ -18,7 +19,6 @@ from envdoctor.output.text import Part, Text, command, count, indent
 from envdoctor.profiles import violation_texts
 from envdoctor.profiles.choice import Choice
 
-DECISIVE = ("driver", "GPU", "packages")  # a check without these facts gives no verdict
 UNREAD_SHOWN = 5  # lines of a report; --verbose shows all
 NOTES_SHOWN = 3  # findings of status info; --verbose shows all
 
@@ -29,19 +29,19 @@ def render_check(data: CheckResult) -> list[Part]:
     facts = [*machine_tables(data.machine), *stack_lines(data)] if display().verbose else []
     profiles = [] if data.report or not display().verbose else choice_lines(data.choice)
     shown = [status_table(lines), *_problems(data.findings), *_coverage_lines(data.coverage), *facts, *profiles]
-    return [verdict(data, lines), *shown, *_next(data)]
+    return [verdict(data), *shown, *_next(data)]
 
 
-def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
+def verdict(data: CheckResult) -> Text:
     """The numbers of errors and warnings, and the scope of the check."""
     errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
     warnings = sum(finding.status == "warning" for finding in data.findings)
-    names = {line.name for line in lines if line.mark == "?"} | ({"packages"} if lacks_packages(data) else set())
-    unknown = " and ".join(name for name in DECISIVE if name in names)
+    unknown = " and ".join(undecided_parts(data))
     note = ""
     if errors or warnings:
         mark = ("✗ ", "error") if errors else ("! ", "warning")
         title = ", ".join(count(n, noun) for n, noun in ((errors, "error"), (warnings, "warning")) if n)
+        note = f", {unknown} unknown" if unknown else ""
     elif data.coverage and data.coverage.other_gpu:
         mark, title = ("? ", "unknown"), "not judged"
         note = f": {data.coverage.other_gpu}, and the rules are for NVIDIA GPUs; no problems"
@@ -54,7 +54,7 @@ def verdict(data: CheckResult, lines: Sequence[Status]) -> Text:
         missing = _conjunction([each.fact for each in data.coverage.missing])
         reason = f"{missing} unknown" if missing else "not all reports of the text were read"
         note = f": {reason}; no problems"
-    elif (unknown and not data.coverage) or data.evaluated == 0:
+    elif unknown or data.evaluated == 0:
         mark, title = ("? ", "unknown"), "no verdict"
         partly = data.stack is not None and data.stack.distributions.value and unknown == "packages"
         note = f": {'not all packages were read' if partly else f'{unknown} unknown'}; no problems" if unknown else ""

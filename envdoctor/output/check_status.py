@@ -105,12 +105,19 @@ def _gpus(machine: Machine) -> Status:
     groups: dict[str, int] = {}
     for gpu in machine.gpus.value:
         groups[_gpu(gpu)] = groups.get(_gpu(gpu), 0) + 1
-    return Status("✓", "GPU", Text("; ".join(f"{n} x {text}" if n > 1 else text for text, n in groups.items())))
+    named = all(gpu.compute_capability.value for gpu in machine.gpus.value)
+    return Status(
+        "✓" if named else "?",
+        "GPU",
+        Text("; ".join(f"{n} x {text}" if n > 1 else text for text, n in groups.items())),
+    )
 
 
 def _gpu(gpu: Gpu) -> str:
     memory = f", {gib(gpu.memory_total.value)}" if gpu.memory_total.value else ""
     capability = f", compute capability {gpu.compute_capability.value}" if gpu.compute_capability.value else ""
+    if gpu.name.value and not capability:
+        capability = ", compute capability unknown: not judged"
     return f"{gpu.name.value or 'unknown GPU'}{memory}{capability}"
 
 

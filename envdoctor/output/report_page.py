@@ -44,7 +44,7 @@ def _header(contents: PageContents) -> str:
     )
     return "\n".join((
         f'<header>\n<p class="muted">{escape(created)}</p>',
-        f"<h1>{inline(verdict(contents.check, lines))}</h1>",
+        f"<h1>{inline(verdict(contents.check))}</h1>",
         to_html([status_table(lines)], "Status"),
         f'<p class="muted">{escape(report.summary)} Paths in the home directory begin with ~.</p>\n</header>',
     ))  # fmt: skip

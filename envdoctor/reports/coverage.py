@@ -9,6 +9,7 @@ from envdoctor.reports import Report
 
 COLLECT_ENV = "python -m torch.utils.collect_env"
 NVIDIA_SMI = "nvidia-smi"
+COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 MAX_UNREAD, MAX_CHARACTERS = 20, 120
 FACT_WORDS = re.compile(
     r"\b(?:versions?|driver|cuda|cudnn|gpus?|vram|torch|pytorch|python|glibc|libc|rocm|hip|nvcc|nccl|vllm|triton"
@@ -63,6 +64,8 @@ def _missing(machine: Machine, stack: Stack) -> list[MissingFact]:
     named = all(gpu.name.value or gpu.compute_capability.value for gpu in gpus.value or ())
     if not gpus.value or not named:
         found.append(MissingFact("GPU", NVIDIA_SMI))
+    unknown = (gpu.name.value for gpu in gpus.value or () if gpu.compute_capability.state == "unreadable")
+    found += [MissingFact(f"compute capability of {name}", COMPUTE_CAPABILITY) for name in unknown if name]
     driver = machine.driver
     if {driver.version.state, driver.cuda.state} == {"unreadable"} and stack.cuda_available.value is not True:
         found.append(MissingFact("driver", NVIDIA_SMI))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from envdoctor.core.records import Evidence, Extension, Gpu, KernelCode, Machine, Stack
+from envdoctor.core.records import NO_FILE, Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
@@ -20,6 +20,7 @@ from envdoctor.rules.torch_install import (
     COMPANIONS,
     best_torch,
     companion_release,
+    conda_command,
     install_library,
     install_torch,
     python_option,
@@ -206,6 +207,52 @@ def package_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[
                     _rebuild(stack, name, wanted or ""),
                 )
                 break
+
+
+@rule("EXT006", kind="environment", severity=("error", "warning"), cause="package-files-damaged")
+def compiled_file_is_damaged(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A compiled file of a package is truncated, not readable, or missing, so that nothing else of it was checked.
+
+    Importing it fails with "file too short", "invalid ELF header" or "cannot open shared object file". A full disk,
+    an interrupted copy and packages that share files cause it. Linker scripts and files for other platforms are not
+    reported. It is a warning for a file that a package loads on some machines only, and for one that does not exist.
+
+    Fix: install the package again.
+
+    References:
+    https://docs.astral.sh/uv/reference/cli/#uv-pip-install--reinstall-package
+    """
+    for name, files in _by_distribution(stack).items():
+        damaged = [file for file in files if file.problem]
+        if not damaged:
+            continue
+        loaded = [
+            file
+            for file in damaged
+            if file.problem != NO_FILE and (name.startswith("nvidia-") or not is_optional(file))
+        ]
+        shown = (loaded or damaged)[0]
+        label = f"{name or 'no known distribution'} {versions_of(stack).get(name, '')}".strip()
+        others = f", and {len(damaged) - 1} more of its files" if damaged[1:] else ""
+        yield Problem(
+            "error" if loaded else "warning",
+            f"{shown.path} of {label} could not be read: {shown.problem}{others}",
+            tuple(Evidence(f"extensions.{file.path}", file.problem, file.path) for file in damaged[:4]),
+            f"Install {name or 'the package'} again; check df -h before, because a full disk truncates files.",
+            _again(stack, name),
+        )
+
+
+def _again(stack: Stack, name: str) -> tuple[Remedy, ...]:
+    """Install the same release again, from where it came."""
+    package = (stack.distributions.value or {}).get(name)
+    if package is None:
+        return steps(f"uv pip list{python_option(stack)}")
+    if package.source.startswith("conda"):
+        return steps(conda_command(stack, f"install --force-reinstall {name}={package.version}"))
+    if package.source in ("", "uv", "pip"):
+        return steps(reinstall(stack, name, public_part(package.version)))
+    return steps(show_files(stack, name))
 
 
 def _for_one_torch(stack: Stack, name: str) -> tuple[Remedy, ...]:
