@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from envdoctor import __version__
-from envdoctor.commands.check_verdict import check_exit_code
+from envdoctor.commands.check_verdict import undecided_parts
 from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
 from envdoctor.core.decoding import write_file
-from envdoctor.core.errors import BadInput
+from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import (
     FactOption,
     MachineOption,
@@ -124,6 +124,11 @@ class CheckResult(Record, frozen=True):
     coverage: ReportCoverage | None = None  # of a pasted report; None: a machine was examined
     next_command: str = ""  # on the examined machine; empty if there is nothing to do
 
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The parts that could not be read; those of a report are in its coverage."""
+        return () if self.coverage else tuple(undecided_parts(self.machine, self.stack, self.rule_filter))
+
 
 def run(request: CheckRequest) -> CommandResult:
     """Examine this machine, a recorded one, or a pasted report."""
@@ -171,7 +176,9 @@ def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
 
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
     data = msgspec.structs.replace(data, next_command=choose_next_command(request, data))
-    return CommandResult(data, check_exit_code(data))
+    failed = any(finding.status in ("error", "crashed") for finding in data.findings)
+    lacks_facts = not data.coverage.enough if data.coverage else bool(data.undecided) or data.evaluated == 0
+    return CommandResult(data, exit_code(failed=failed, undecided=lacks_facts))
 
 
 def remedies_for_environment(findings: Sequence[Finding], interpreter: str) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from envdoctor.core.command_line import command_line
-from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK
+from envdoctor.core.errors import exit_code
 from envdoctor.core.options import Option, reject_combination
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
@@ -21,7 +21,9 @@ from envdoctor.locking.lock import Lock, Target, lock_changes
 from envdoctor.locking.targets import NamedProfile, lock_targets, named_profiles
 from envdoctor.profiles import Profile
 
-Outcome = Literal["made", "unchanged", "changed", "partial", "coherent", "incoherent", "missing", "failed"]
+Outcome = Literal[
+    "made", "unchanged", "changed", "partial", "coherent", "incoherent", "missing", "failed", "unreachable"
+]
 
 
 class LockOutcome(Record, frozen=True, kw_only=True):
@@ -84,9 +86,8 @@ def run(request: LockRequest, reporter: Reporter) -> CommandResult:
                 outcome = _update(named, target, sources, reporter, upgrade=request.upgrade)
             file = locks.lock_path(named.name, outcome.platform, outcome.python)
             outcomes.append(msgspec.structs.replace(outcome, file=str(file)))
-    failed = any(outcome.outcome == "failed" for outcome in outcomes)
-    bad = any(outcome.outcome in ("incoherent", "missing") for outcome in outcomes)
-    code = EXIT_FAILED if failed else EXIT_NO if bad else EXIT_OK
+    found = {outcome.outcome for outcome in outcomes}
+    code = exit_code(failed=bool(found & {"failed", "incoherent", "missing"}), undecided="unreachable" in found)
     return CommandResult(LockResult(tuple(outcomes), request.check), code)
 
 
@@ -99,10 +100,12 @@ def _update(
     path = locks.lock_path(named.name, target.platform, python)
     old = locks.read_lock(path)
     pinned = profile if upgrade or old is None else locks.pin_to_lock(profile, old)
-    new, reason = create_lock(pinned, target, sources, reporter)
+    created = create_lock(pinned, target, sources, reporter)
+    new = created.lock
     if new is None:
+        outcome: Outcome = "unreachable" if created.unreachable else "failed"
         return LockOutcome(
-            profile=profile.id, platform=target.platform, python=python, outcome="failed", problems=(reason,)
+            profile=profile.id, platform=target.platform, python=python, outcome=outcome, problems=(created.reason,)
         )
     changes = tuple(lock_changes(old, new))
     problems = tuple(audit_messages(new))
@@ -116,7 +119,7 @@ def _update(
     if new is old:
         changes = ("sizes added",)
     locks.write_lock(path, made)
-    outcome: Outcome = "partial" if made.without else "changed" if old else "made"
+    outcome = "partial" if made.without else "changed" if old else "made"
     return _outcome(made, outcome, changes=changes if old else ())
 
 

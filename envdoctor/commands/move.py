@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.commands.audit_file import MAX_BYTES, is_environment
 from envdoctor.core.decoding import read_text, write_file
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput
+from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import FactOption, Option, OutputOption, PythonVersionOption
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
@@ -115,7 +115,9 @@ def run(request: MoveRequest, reporter: Reporter) -> CommandResult:
         install=_install(lock, python, request.output) if lock and is_complete else (),
         written=request.output if lock else "",
     )
-    return CommandResult(result, EXIT_OK if is_complete and not failed else EXIT_NO)
+    undecided = moved.unreachable or (lock is not None and not is_complete)  # the PyTorch index was not reachable
+    failed |= lock is None and not moved.unreachable
+    return CommandResult(result, exit_code(failed=failed, undecided=undecided))
 
 
 def _target(machine: Machine, python: str) -> Target:

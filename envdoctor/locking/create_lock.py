@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 from packaging.requirements import Requirement
@@ -25,21 +26,29 @@ from envdoctor.profiles import Profile
 CUDA_LIBRARIES = ("nvidia-", "cuda-")
 
 
-def create_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> tuple[Lock | None, str]:
-    """A complete lock, or a partial one if only the PyTorch index is unreachable; else None and the reason."""
+class CreatedLock(NamedTuple):
+    """A lock, or the reason for which there is none. `unreachable`: it is unknown whether there could be one."""
+
+    lock: Lock | None
+    reason: str = ""
+    unreachable: bool = False
+
+
+def create_lock(profile: Profile, target: Target, sources: Sources, reporter: Reporter) -> CreatedLock:
+    """A complete lock, or a partial one if only the PyTorch index is unreachable."""
     resolution = resolve(profile, target, sources, reporter.attempt)
     if resolution.lock:
-        return resolution.lock, ""
+        return CreatedLock(resolution.lock)
     reason = _reason(resolution)
     if not any(attempt.outcome == "unreachable" for attempt in resolution.attempts):
-        return None, reason
+        return CreatedLock(None, reason)
     if published := resolve_published(profile, target, sources):
-        return published, ""
+        return CreatedLock(published)
     without_torch = _without_torch_build(profile)
     from_pypi = resolve(without_torch, target, sources, reporter.attempt, any_torch=True)
     if from_pypi.lock is None:
-        return None, f"{reason}; {_reason(from_pypi)}"
-    return _partial_lock(profile, from_pypi.lock), ""
+        return CreatedLock(None, f"{reason}; {_reason(from_pypi)}", unreachable=True)
+    return CreatedLock(_partial_lock(profile, from_pypi.lock))
 
 
 def _reason(resolution: Resolution) -> str:

@@ -18,7 +18,7 @@ from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
-from envdoctor.locking.create_lock import CUDA_LIBRARIES, create_lock
+from envdoctor.locking.create_lock import CUDA_LIBRARIES, CreatedLock, create_lock
 from envdoctor.locking.lock import Lock, Target
 from envdoctor.locking.uv import lookup_environment, run_uv
 from envdoctor.profiles import Profile
@@ -70,6 +70,7 @@ class Move(Record, frozen=True, kw_only=True):
 
     lock: Lock | None
     reason: str = ""
+    unreachable: bool = False  # a source was not reachable, so that it is unknown whether there is a solution
     torch_before: str = ""  # "2.8.0 for CUDA 12.8"
     torch_after: str = ""
     kept: tuple[str, ...] = ()
@@ -95,15 +96,17 @@ def move(source: MoveSource, machine: Machine, target: Target, sources: Sources,
     solver = _Solver(versions, torch, target, sources, {}, source.ranges, source.built)
     # Another torch may be newer than the guide.
     day = source.exclude_newer if torch and torch.release == versions["torch"] else ""
-    lock, reason = None, ""
+    created = CreatedLock(None)
     for limit in dict.fromkeys((day, "")):
         solver.lost.clear()
         solver.lost.update({each.name: each for each in source.lost})
-        lock, reason = solver.solve(limit, reporter)
-        if lock:
+        created = solver.solve(limit, reporter)
+        if created.lock or created.unreachable:
             day = limit
             break
-    found = solver.compare(lock) if lock else Move(lock=None, reason=reason, lost=tuple(solver.lost.values()))
+    lock, lost = created.lock, tuple(solver.lost.values())
+    failed = Move(lock=None, reason=created.reason, unreachable=created.unreachable, lost=lost)
+    found = solver.compare(lock) if lock else failed
     after = "" if torch is None else torch.release + (f" for CUDA {torch.cuda}" if torch.cuda != "cpu" else "")
     day = day if lock else ""
     return msgspec.structs.replace(found, torch_before=before, torch_after=after, exclude_newer=day)
@@ -167,7 +170,7 @@ class _Solver(NamedTuple):
     ranges: Mapping[str, str]
     built: Sequence[str]  # packages that the source compiles
 
-    def solve(self, day: str, reporter: Reporter) -> tuple[Lock | None, str]:
+    def solve(self, day: str, reporter: Reporter) -> CreatedLock:
         """Relax or remove what has no wheel until uv finds a solution.
 
         No package gets an older version unless it has no newer wheel, or torch itself gets an older one. What other
@@ -181,9 +184,10 @@ class _Solver(NamedTuple):
         for _ in range(MAX_ROUNDS):
             profile = _profile(list(specs.values()), [self._pin(name) for name in built], self.torch, self.target)
             profile = msgspec.structs.replace(profile, exclude_newer=day)
-            lock, reason = create_lock(profile, self.target, self.sources, reporter)
-            if lock:
-                return lock, ""
+            created = create_lock(profile, self.target, self.sources, reporter)
+            reason = created.reason
+            if created.lock or created.unreachable:
+                return created
             no_wheel, not_found = NO_WHEEL.search(reason), NOT_FOUND.search(reason)
             match = no_wheel or not_found
             name = canonicalize_name(match[1]) if match else ""
@@ -198,7 +202,7 @@ class _Solver(NamedTuple):
             else:
                 built.append(name)
                 self.lost.pop(name, None)
-        return None, reason
+        return CreatedLock(None, reason)
 
     def _spec(self, name: str) -> str:
         if name == "torch" and self.torch:

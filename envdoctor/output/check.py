@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from envdoctor.commands.check import CheckResult
-from envdoctor.commands.check_verdict import undecided_parts
 from envdoctor.commands.rule_filter import RuleFilter
 from envdoctor.core.records import Finding, ReportCoverage
 from envdoctor.output.check_status import status_lines, status_table
@@ -36,7 +35,7 @@ def verdict(data: CheckResult) -> Text:
     """The numbers of errors and warnings, and the scope of the check."""
     errors = sum(finding.status in ("error", "crashed") for finding in data.findings)
     warnings = sum(finding.status == "warning" for finding in data.findings)
-    unknown = " and ".join(undecided_parts(data))
+    unknown = " and ".join(data.undecided)
     note = ""
     if errors or warnings:
         mark = ("✗ ", "error") if errors else ("! ", "warning")

@@ -106,7 +106,7 @@ def _resolutions(data: Any) -> Iterator[str]:
 def _locks(data: Any) -> Iterator[str]:
     """Missing locks, and locks that conflict with their profile or the rules, each at its file."""
     for result in getattr(data, "results", ()) if type(data).__name__ == "LockResult" else ():
-        if result.outcome in ("incoherent", "missing", "failed"):
+        if result.outcome in ("incoherent", "missing", "failed", "unreachable"):
             title = f"{result.profile} is {result.outcome}, {result.platform}, Python {result.python}"
             location = f"file={_property(result.file)}," if result.file and result.outcome == "incoherent" else ""
             yield annotation("error", title, *result.problems, location=location)

@@ -11,6 +11,7 @@ from envdoctor.output.display import display
 from envdoctor.output.text import Part, Text, Verbatim, indent, table
 
 GOOD = {"made", "unchanged", "changed", "coherent"}
+STYLES = {"partial": "warning", "unreachable": "unknown"}
 CHANGES_SHOWN = 40
 
 
@@ -20,8 +21,8 @@ def render_locks(data: LockResult) -> list[Part]:
 
 
 def _locked(result: LockOutcome) -> list[Part]:
-    style = "ok" if result.outcome in GOOD else "warning" if result.outcome == "partial" else "error"
-    mark = {"ok": "✓", "warning": "!", "error": "✗"}[style]
+    style = "ok" if result.outcome in GOOD else STYLES.get(result.outcome, "error")
+    mark = {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}[style]
     head = Text.assemble(
         (f"{mark} ", style), (result.profile, "title"), f"  {result.platform}  Python {result.python}  "
     )

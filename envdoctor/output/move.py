@@ -16,7 +16,11 @@ def render_move(data: MoveResult) -> list[Part]:
     moved = data.move
     place = f"{data.target} ({data.platform}, Python {data.python})"
     if moved.lock is None:
-        parts: list[Part] = [Text.assemble(("✗ ", "error"), (data.source, "title"), f" has no solution for {place}")]
+        title = f" has no solution for {place}"
+        if moved.unreachable:
+            title = f" was not solved for {place}: a package source was not reachable"
+        mark, style = ("?", "unknown") if moved.unreachable else ("✗", "error")
+        parts: list[Part] = [Text.assemble((f"{mark} ", style), (data.source, "title"), title)]
         return [*parts, indent(Text(moved.reason)), *_lost(data)]
     partial = moved.lock.without
     doubtful = partial or any(row.state == "none" for row in data.code)

@@ -160,7 +160,7 @@ def test_foreign_architectures_are_skipped_and_broken_files_unreadable(site: Pat
     files, code = run_abi(site)
     assert files["foreign"].outcome == "skipped"
     assert files["broken"].outcome == "unreadable"
-    assert code == 0
+    assert code == 3
 
 
 def test_rejects_a_path_that_is_not_an_environment(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_section_at_any_offset(offset: int, tmp_path: Path) -> None:
     (site / "alpha/bad.so").write_bytes(with_section_offset(data, offset))
     for command in ("check", "abi", "archs", "report"):
         done = envdoctor(command, tmp_path / "venv", "--format", "json", home=tmp_path)
-        assert done.returncode in (0, 1), (command, done.stderr)
+        assert done.returncode in (0, 1, 3), (command, done.stderr)
         if command == "archs":
             assert "alpha/good.so" in done.stdout
     done = envdoctor("archs", site / "alpha/bad.so", home=tmp_path)

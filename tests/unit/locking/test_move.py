@@ -170,6 +170,15 @@ def test_a_conflict_has_no_lock(wheels: Path, tmp_path: Path) -> None:
     assert "strict" in data["move"]["reason"]
 
 
+def test_an_unreachable_index_decides_nothing(tmp_path: Path) -> None:
+    index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "UV_CACHE_DIR": str(tmp_path / "cache")}
+    words = ("move", requirements(tmp_path, "absent==1.0"), "--to", "gh200")
+    done = envdoctor(*words, home=tmp_path, **index)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert done.stdout.startswith("? ")
+    assert "has no solution" not in done.stdout
+
+
 def test_other_inputs_are_rejected(wheels: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     source = requirements(tmp_path, "pure==1.0")

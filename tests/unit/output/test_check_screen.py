@@ -235,7 +235,7 @@ def test_a_report_of_an_amd_gpu_is_not_judged(tmp_path: Path) -> None:
         report.write_text(text.format(gpus))
         done = run(CheckRequest(report=str(report)))
         assert shown(done.data)[0] == f"{verdict}; no problems in the report"
-        assert done.exit_code == 1
+        assert done.exit_code == 3
 
 
 def test_an_environment_is_fixed_for_a_recorded_machine(tmp_path: Path) -> None:

@@ -330,9 +330,14 @@ def test_findings_are_as_recorded() -> None:
 @each_case(
     ("text", "code", "missing"),
     [
-        ("torch==2.8.0\ntransformers==4.57.1\n", 1, ["GPU", "driver"]),
+        ("torch==2.8.0\ntransformers==4.57.1\n", 3, ["GPU", "driver"]),
         ("torch==2.7.0\ntorchaudio==2.11.0\n", 1, ["GPU", "driver"]),
         (torch_report({}, {}), 0, []),
+        (
+            torch_report({"GPU models and configuration": "GPU 0: NVIDIA Foobar X9000"}, {}),
+            3,
+            ["compute capability of NVIDIA Foobar X9000"],
+        ),
     ],
 )
 def test_a_report_with_too_little_has_another_exit_code(

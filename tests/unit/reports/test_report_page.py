@@ -19,7 +19,6 @@ from envdoctor.commands.report.contents import page_contents
 from envdoctor.core.records import Distribution, Evidence, Finding, known
 from envdoctor.core.remedies import Remedy, UserCommand, remedy_of, steps
 from envdoctor.output.check import verdict
-from envdoctor.output.check_status import status_lines
 from envdoctor.output.html import to_html
 from envdoctor.output.report_page import report_page
 from envdoctor.output.text import Text, Verbatim, command, indent, table
@@ -69,7 +68,7 @@ def test_page_has_every_part_with_the_verdict_of_check_first(python: Path, tmp_p
     others = ["Problems", "Next command", "Facts", "Probes", "Benchmark", "Newest training run", "Logs"]
     assert headings[1:] == others
     check = make_check(make_stack(python), Finding("GPU999", "x", "error", ""))
-    assert headings[0] == " ".join(verdict(check, status_lines(check)).plain.split())
+    assert headings[0] == " ".join(verdict(check).plain.split())
     assert headings[0].startswith("✗ 2 errors in ")
     shown = page_text(root)
     for part in (

@@ -379,7 +379,26 @@ def package_pairs() -> Iterator[Case]:
     yield Case("VLLM008", "warning", (machine, own["conda conda-forge"]), (machine, own["pip"]))
 
 
-CASES = [case for family in (toolchain, cuda_initialization, builds, python, package_pairs) for case in family()]
+def damaged_files() -> Iterator[Case]:
+    """EXT006."""
+    machine = local_machine([RTX5090])
+    for status, version, path in (
+        ("error", "vllm 0.10.2", "vllm/_C.abi3.so"),
+        ("warning", "bitsandbytes 0.48.1", "bitsandbytes/libx_cuda118.so"),
+    ):
+        name, _, release = version.partition(" ")
+        whole, truncated = (
+            extension_stack(extension_file(path, name, problem=problem), **{name: release})
+            for problem in ("", "truncated: it needs 4369 bytes and has 4096")
+        )
+        yield Case("EXT006", status, (machine, truncated), (machine, whole))
+
+
+CASES = [
+    case
+    for family in (toolchain, cuda_initialization, builds, python, package_pairs, damaged_files)
+    for case in family()
+]
 NAMES = [f"{case.rule}-{case.status}-{number}" for number, case in enumerate(CASES)]
 
 
