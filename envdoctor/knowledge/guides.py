@@ -25,14 +25,14 @@ class UbuntuCuda(TableRow, frozen=True, kw_only=True):
     cuda: str
 
 
-class TrlArgument(Record, frozen=True, kw_only=True):
-    """An argument that some or all ("") TRL releases do not have; `silent`: releases that have it and ignore it."""
+class ReplacedArgument(Record, frozen=True, kw_only=True):
+    """What replaces an argument of TRL's GRPO: another argument, or something else."""
 
     owner: str
     name: str
-    absent: str
-    silent: str = ""
-    instead: str
+    replacement: str = ""
+    instead: str = ""
+    ignored: str = ""  # the releases that accept the argument without effect
 
 
 class InheritedArguments(TableRow, frozen=True, kw_only=True):
@@ -41,13 +41,6 @@ class InheritedArguments(TableRow, frozen=True, kw_only=True):
     base: str
     packages: tuple[str, ...]
     names: str
-
-
-class LossType(Record, frozen=True, kw_only=True):
-    """A value of loss_type and the first TRL release that has it."""
-
-    name: str
-    first: str
 
 
 class UnreadVariable(TableRow, frozen=True, kw_only=True):
@@ -81,9 +74,8 @@ class GuideTables(Record, frozen=True, kw_only=True):
 
     pypi_torch: tuple[PypiTorch, ...]
     ubuntu_cuda: tuple[UbuntuCuda, ...]
-    argument: tuple[TrlArgument, ...]
+    argument: tuple[ReplacedArgument, ...]
     inherited: tuple[InheritedArguments, ...]
-    loss: tuple[LossType, ...]
     switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
     use: tuple[PackageUse, ...]

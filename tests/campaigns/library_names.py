@@ -6,7 +6,8 @@ DIRECTORY has one folder per release, named like the release, with the package's
 from `git archive v0.15.2 trl` or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The source is parsed only.
 Only what differs between releases is written: `NAME FIRST..LAST`, without FIRST if the oldest release has it, and
 without LAST if the newest one has it. A member that was removed and added again has a range for each period. An
-attribute that only some instances have ends with `?`.
+attribute that only some instances have ends with `?`. A value is a text with which a trainer compares a field of
+COMPARED: `GRPOConfig.loss_type=cispo`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ ALSO_PUBLIC = {
         "StructuredOutputsParams", "GuidedDecodingParams", "AsyncLLM",
     },
 }  # fmt: skip
+# Fields whose trainer refuses each text with which it does not compare them. Others are compared in part only.
+COMPARED = ("GRPOConfig.loss_type",)
 TOUCHED = ("Trainer", "Model", "LLM", "GenerationMixin")  # ends of class names
 QUOTED = re.compile(r'"([A-Za-z_]\w*)"')  # of _import_structure and __all__
 WITHOUT_PRIVATE_NAMES = ("vllm",)  # thousands, which only vLLM itself imports
@@ -53,6 +56,7 @@ class Release:
         self.names: set[str] = set()
         self.model_names: set[str] = set()  # only those that were removed are written: each release adds hundreds
         self.arguments: set[str] = set()
+        self.values: set[str] = set()
         self.attributes: set[str] = set()
         self.of_every_instance: set[str] = set()  # those attributes that no instance lacks
         self.exported: set[str] = set()
@@ -80,6 +84,9 @@ class Release:
             self.attributes |= {f"{name}.{attribute}" for attribute in self._inherited(name, _attributes_of_class)}
             always = self._inherited(name, _attributes_of_every_instance)
             self.of_every_instance |= {f"{name}.{attribute}" for attribute in always}
+        for name, node in self._classes.items():
+            fields = ((f"{name.removesuffix('Trainer')}Config.{field}", value) for field, value in _compared(node))
+            self.values |= {f"{field}={value}" for field, value in fields if field in COMPARED}
 
     def _add_members(self, tree: ast.Module) -> None:
         for node in tree.body:
@@ -134,6 +141,20 @@ def _attributes_of_every_instance(node: ast.ClassDef) -> Iterator[str]:
             yield from (target.id for target in each.targets if isinstance(target, ast.Name))
         elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and (each.value or is_dataclass):
             yield each.target.id
+
+
+def _compared(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The attributes of `self` or of its arguments that are compared with texts, and each text."""
+    for each in ast.walk(node):
+        if not isinstance(each, ast.Compare) or not isinstance(each.left, ast.Attribute):
+            continue
+        for constant in (part for right in each.comparators for part in ast.walk(right)):
+            if (
+                isinstance(constant, ast.Constant)
+                and isinstance(constant.value, str)
+                and constant.value.isidentifier()
+            ):
+                yield each.left.attr, constant.value
 
 
 def _own_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -246,6 +267,7 @@ def main() -> None:
             or line.partition(" ")[0] in (exported if package in NAMES_MOVE_IN else lasting)
         ],
         "arguments": own(changes(releases, [each.arguments for each in read], owners), bases, public),
+        "values": own(changes(releases, [each.values for each in read], owners), bases, public),
         "attributes": own(attribute_changes(releases, read, owners), bases, public),
         "bases": [f"{name} {' '.join(found)}" for name, found in sorted(bases.items()) if name in public],
     }

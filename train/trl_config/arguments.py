@@ -107,8 +107,8 @@ def _generation(
         "top_p": settings["top_p"],
     }
     if installed.has("max_prompt_length"):
-        # Up to 0.26 the default truncates prompts at 512 tokens; 0.27 only warns. data.lengths fits the prompts
-        # before training, for every version.
+        # Up to 0.25 the default truncates prompts at 512 tokens; 0.26 and 0.27 only warn. For every version,
+        # data.lengths fits the prompts before training.
         arguments["max_prompt_length"] = None
     kind = sampling_engine(settings)
     if kind.startswith("vllm"):

@@ -10,7 +10,7 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, read_table
 from envdoctor.knowledge.versions import satisfies
 
-Kind = Literal["names", "arguments", "attributes"]
+Kind = Literal["names", "arguments", "attributes", "values"]
 CALLERS = ("trl", "peft", "accelerate", "transformers")  # a class of the first can have a base in a later one
 
 
@@ -28,6 +28,13 @@ class Span(Record, frozen=True):
     next: str  # the first one without it again
     sometimes: bool = False  # also in releases that have it, some instances lack this attribute
 
+    @property
+    def in_words(self) -> str:
+        """The period in words. Samples: 0.15.0 to 0.17.0; 0.26.0 and newer; releases up to 0.27.2."""
+        if self.first and self.last:
+            return self.first if self.first == self.last else f"{self.first} to {self.last}"
+        return f"{self.first} and newer" if self.first else f"releases up to {self.last}"
+
     def can_be_in(self, version: str) -> bool:
         """Whether a release has the member, or can have it."""
         clauses = [f">{self.before}"] if self.before else []
@@ -38,6 +45,12 @@ class Span(Record, frozen=True):
 def packages() -> tuple[str, ...]:
     """The packages with a table."""
     return tuple(sorted(path.stem for path in FOLDER.glob("names/*.toml")))
+
+
+def compared_wheels(package: str) -> tuple[str, str]:
+    """The source and the date of a package's table."""
+    table = read_table(f"names/{package}.toml")
+    return f"{table['source']}: {package}", table["date"]
 
 
 @cache
@@ -52,7 +65,7 @@ def _spans(package: str, kind: Kind) -> dict[str, tuple[Span, ...]]:
         return Span(package, preceding.get(first, ""), first, last, following.get(last, ""), sometimes=sometimes)
 
     found: dict[str, tuple[Span, ...]] = {}
-    for line in table[kind].splitlines():
+    for line in table.get(kind, "").splitlines():
         name, *periods = line.removesuffix("?").split()
         found[name] = tuple(read_span(each, sometimes=line.endswith("?")) for each in periods)
     return found
@@ -80,7 +93,8 @@ def single_period(spans: tuple[Span, ...]) -> Span | None:
 def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     """The releases in which a class or function has an argument or attribute, also that of a base class.
 
-    `owner` is a class or a function, `member` an argument of its call, a `method.argument` or an attribute.
+    `owner` is a class or a function, `member` an argument of its call, a `method.argument`, an attribute, or the
+    `argument=value` of a value.
     """
     for package in packages():
         if spans := _find_in(package, kind, owner, member, ()):

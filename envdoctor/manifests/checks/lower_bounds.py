@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.names import Span, find_member, find_name, packages, single_period
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import arguments
@@ -16,6 +15,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
 _LOWER_BOUND = re.compile(r"(?:>=|~=|>)\s*([\d.]+\w*)")
+_QUOTES = "'\""
 _IMPORT = re.compile(r"\s*from\s+(\w+)[\w.]*\s+import\s+([\w, ]+)")
 
 
@@ -25,9 +25,9 @@ def _uses(context: GuideContext) -> Iterator[tuple[int, str, str, str, str]]:
         span = single_period(find_member("arguments", owner, name))
         if span and span.first:
             yield line, span.package, span.first, span.before, f"{owner}({name})"
-        loss = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
-        if name == "loss_type" and loss:
-            yield line, "trl", loss.first, "", f"loss_type={value}"
+        span = single_period(find_member("values", owner, f"{name}={value.strip(_QUOTES)}"))
+        if span and span.first:
+            yield line, span.package, span.first, span.before, f"{name}={value}"
     for line, package, name, span in _imports(context):
         if span.first:
             yield line, package, span.first, span.before, f"{package}.{name}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import steps
-from envdoctor.knowledge.guides import guide_tables, inherited_arguments
-from envdoctor.knowledge.names import find_member, single_period
+from envdoctor.knowledge.guides import ReplacedArgument, guide_tables, inherited_arguments
+from envdoctor.knowledge.names import compared_wheels, find_member, single_period
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import Argument, arguments
@@ -17,61 +18,78 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
 TRL = "https://huggingface.co/docs/trl/grpo_trainer"
+_QUOTES = "'\""
 _GPT_OSS = re.compile(r"gpt[-_ ]?oss", re.IGNORECASE)  # gpt-oss-20b, gptoss20b, GptOss
 
 
 @rule("RUN070", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=TRL)
 def argument_is_unknown_or_ignored(context: GuideContext) -> Iterator[Problem]:
-    """GRPOConfig or GRPOTrainer is called with an argument that this TRL release does not accept, or ignores."""
+    """A class of TRL, PEFT or transformers is called with an argument that its release refuses or ignores."""
     trl = context.version("trl")
     for argument in arguments(context):
         line, owner, name, value = argument
         row = next((row for row in guide_tables().argument if (row.owner, row.name) == (owner, name)), None)
-        unknown = row is not None and (not row.absent or (bool(trl) and bool(satisfies(trl, row.absent))))
-        ignored = bool(row and row.silent and trl and satisfies(trl, row.silent))
-        if row and (unknown or ignored):
-            if ignored and not unknown:
-                problem = f"TRL {trl} accepts and ignores it"
-            else:
-                problem = f"TRL {trl} does not accept it" if row.absent else "no TRL release accepts it"
+        if row and trl and row.ignored and satisfies(trl, row.ignored):
             yield Problem(
-                "error" if unknown else "warning",
-                f"{owner}({name}={value[:40]}): {problem}" + (" (TypeError)" if unknown else ""),
+                "warning",
+                f"{owner}({name}={value[:40]}): TRL {trl} accepts and ignores it",
                 (
                     guide_evidence(context, name, value[:80], line),
-                    table_evidence(
-                        f"{owner}.{name}",
-                        f"absent in {f'TRL {row.absent}' if row.absent else 'all TRL releases'}",
-                        "read in TRL's wheels 0.22.2, 0.23.1, 0.27.1, 1.16.0",
-                        "2026-11-21",
-                    ),
+                    _table(f"{owner}.{name}", f"TRL {row.ignored}", "trl"),
                 ),
-                f"Use {row.instead}.",
+                _advice(row, trl),
                 line=line,
-                cause="dependency-pin-violated" if unknown else "silent-wrong-result",
+                cause="silent-wrong-result",
             )
-        elif not row and (found := _missing_member(context, argument)):
+        elif row and not find_member("arguments", owner, name):
+            yield Problem(
+                "error",
+                f"{owner}({name}={value[:40]}): no TRL release accepts it (TypeError)",
+                (
+                    guide_evidence(context, name, value[:80], line),
+                    _table(f"{owner}.{name}", "in no TRL release", "trl"),
+                ),
+                _advice(row, trl),
+                line=line,
+            )
+        elif found := _missing_member(context, argument, row):
             yield found
 
 
-def _missing_member(context: GuideContext, argument: Argument) -> Problem | None:
+def _advice(row: ReplacedArgument, trl: str) -> str:
+    """What to use for an argument, and from which release on where the guide's release is older or unknown."""
+    span = single_period(find_member("arguments", row.owner, row.replacement))
+    since = ""
+    if (
+        span
+        and span.first
+        and not (trl and span.can_be_in(trl))
+        and row.replacement not in inherited_arguments("trl")
+    ):
+        since = f" (TRL {span.first} or newer)"
+    return f"Use {row.replacement or row.instead}{since}."
+
+
+def _table(fact: str, value: str, package: str) -> Evidence:
+    """A row of a package's table of names as evidence."""
+    return table_evidence(fact, value, *compared_wheels(package))
+
+
+def _missing_member(context: GuideContext, argument: Argument, row: ReplacedArgument | None) -> Problem | None:
     """An argument that other releases of the library have, but not the one that the guide installs."""
     line, owner, name, value = argument
     span = single_period(find_member("arguments", owner, name))
     version = context.version(span.package) if span else ""
     if not span or not version or span.can_be_in(version) or name in inherited_arguments(span.package):
         return None
-    releases = f"{span.first or 'the first release'} to {span.last or 'the newest one'}"
+    releases = span.in_words
     in_range = f">={span.first}" if span.first else f"<={span.last}"
     return Problem(
         "error",
-        f"{owner}({name}={value[:40]}): {span.package} {version} does not accept it; {releases} do (TypeError)",
-        (
-            guide_evidence(context, name, value[:80], line),
-            table_evidence(f"{owner}.{name}", releases, f"wheels of {span.package} on PyPI", "2026-11-25"),
-        ),
-        f"Leave it out, or use {span.package}{in_range}.",
-        install_step(f"{span.package}{bounded(in_range)}") if span.first else (),
+        f"{owner}({name}={value[:40]}): {span.package} {version} does not accept it, {releases} do (TypeError)",
+        (guide_evidence(context, name, value[:80], line), _table(f"{owner}.{name}", releases, span.package)),
+        _advice(row, version) if row else f"Leave it out, or use {span.package}{in_range}.",
+        install_step(f"{span.package}{bounded(in_range)}") if span.first and not row else (),
         line=line,
     )
 
@@ -81,14 +99,14 @@ def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[
     """loss_type names a loss that was added in a later TRL release than the one in the guide."""
     trl = context.version("trl")
     for line, owner, name, value in arguments(context):
-        row = next((row for row in guide_tables().loss if row.name == value.strip("'\"")), None)
-        if owner == "GRPOConfig" and name == "loss_type" and row and trl and satisfies(trl, f"<{row.first}"):
+        span = single_period(find_member("values", owner, f"{name}={value.strip(_QUOTES)}"))
+        if span and trl and not span.can_be_in(trl):
             yield Problem(
                 "error",
-                f"loss_type={value} was added in TRL {row.first}; the guide installs {trl}",
-                (guide_evidence(context, name, value, line),),
-                f'Use "dapo" or "dr_grpo", or TRL {row.first}.',
-                steps(f"uv pip install 'trl{bounded(f'>={row.first}')}'"),
+                f"{name}={value} was added in TRL {span.first}; the guide installs {trl}",
+                (guide_evidence(context, name, value, line), _table(f"{name}={value}", f"TRL {span.first}..", "trl")),
+                f'Use "grpo" or "dr_grpo", or TRL {span.first}.',
+                steps(f"uv pip install 'trl{bounded(f'>={span.first}')}'"),
                 line=line,
             )
 
@@ -148,7 +166,7 @@ def flash_attention_drops_the_attention_sinks_of_gpt_oss(context: GuideContext) 
     url="https://github.com/huggingface/trl/issues/5312",
 )
 def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iterator[Problem]:
-    """With vllm_enable_sleep_mode, TRL 0.27 to 1.9 reloads the initial checkpoint at every wake-up of vLLM."""
+    """With vllm_enable_sleep_mode, TRL 0.26 to 1.9 reloads the initial checkpoint at every wake-up of vLLM."""
     trl = context.version("trl")
     for line, owner, name, value in arguments(context):
         if (
@@ -156,16 +174,14 @@ def sleep_mode_generates_with_the_initial_weights(context: GuideContext) -> Iter
             and name == "vllm_enable_sleep_mode"
             and value == "True"
             and trl
-            and satisfies(trl, ">=0.27,<1.10")
+            and satisfies(trl, ">=0.26,<1.10")
         ):
             yield Problem(
                 "error",
                 f"sleep mode of TRL {trl} reloads the initial checkpoint at every wake-up",
                 (
                     guide_evidence(context, name, value, line),
-                    table_evidence(
-                        "sleep mode", "TRL 0.27 to 1.9", "vllm_generation.py in TRL's wheels", "2026-11-21"
-                    ),
+                    table_evidence("sleep mode", "TRL 0.26 to 1.9", "reload_weights in TRL's wheels", "2026-11-26"),
                 ),
                 "Do not set it, or use TRL 1.10 or newer.",
                 steps("uv pip install 'trl>=1.10,<1.11'"),

@@ -133,7 +133,7 @@ def test_a_finding_on_a_common_step_names_the_alternative_that_leads_to_it() -> 
     late = f"### Option 1\n{block('pip install trl==0.23.1')}\n### Option 2\n{block('pip install trl==0.29.0')}\n"
     text = f"{late}### Code\n```python\nGRPOConfig(max_prompt_length=1)\n```\n"
     (finding,) = [f for f in audit_guide(text, name="g.md", today=TODAY).findings if f.id == "RUN070"]
-    assert finding.message.startswith("Option 2: GRPOConfig(max_prompt_length=1): TRL 0.29.0 does not accept it")
+    assert finding.message.startswith("Option 2: GRPOConfig(max_prompt_length=1): trl 0.29.0 does not accept it")
 
 
 def test_tabs_with_the_same_names_are_followed_together() -> None:
