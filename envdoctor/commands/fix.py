@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from envdoctor.commands.check import remedies_for_environment
+from envdoctor.core.command_line import require_program
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, closest_match, exit_code
 from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
@@ -197,12 +198,7 @@ def _with_targets(request: FixRequest) -> FixRequest:
                 f"unknown rule '{word}'" + (f"; did you mean '{close}'?" if close else ""),
                 expected="an id that check prints, such as TRL002", hint="envdoctor rules",
             )  # fmt: skip
-    if len(request.command) == 1 and re.search(r"[\s;&|<>$]", request.command[0]) and not exists(request.command[0]):
-        raise BadInput(
-            f"{request.command[0]!r} is one word, and not the path of a program",
-            expected="a program and its arguments after --",
-            hint=f"for a line of shell: -- sh -c {shlex.quote(request.command[0])}",
-        )
+    require_program(request.command)
     if len(others) > 1:
         raise BadInput(
             f"several environments: {', '.join(others)}",

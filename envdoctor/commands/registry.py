@@ -88,6 +88,9 @@ COMMANDS = (
     Command("move", "Lock packages for another architecture or GPU", {
         "move.MoveResult": "move.render_move",
     }, has_findings=True),
+    Command("bisect", "Find the release that broke a command", {
+        "envdoctor.bisect.records.BisectResult": "bisect.render_bisect",
+    }),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }),
@@ -159,7 +162,7 @@ COMMANDS = (
 # The sections of `envdoctor --help` and their commands and groups of commands, in this order.
 HELP_SECTIONS = {
     "Start": ("quickstart",),
-    "Diagnose": ("check", "fix", "explain", "audit", "report", "archs", "abi", "rules", "gpus"),
+    "Diagnose": ("check", "fix", "explain", "bisect", "audit", "report", "archs", "abi", "rules", "gpus"),
     "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "move", "export", "fetch"),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from envdoctor.core.processes import run
+from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, ProbeResult, Verification
 from envdoctor.core.reporter import Reporter
@@ -36,6 +36,16 @@ class CommandRun(Record, frozen=True):
 
 
 def run_command(words: Sequence[str], venv: Path, log: Path, original: Path | None = None) -> CommandRun:
+    """Run a command in the environment and summarize how it ended."""
+    done = run_in_environment(words, venv, log, original)
+    lines = [line.strip() for line in done.output.splitlines() if line.strip()]
+    return CommandRun(shlex.join(words), done.returncode or int(done.timed_out), done.ending,
+                      lines[-1] if lines else "it printed nothing", done.seconds)  # fmt: skip
+
+
+def run_in_environment(
+    words: Sequence[str], venv: Path, log: Path, original: Path | None = None, *, timeout: float = COMMAND_SECONDS
+) -> CompletedProcess:
     """Run a command in this directory with the environment activated.
 
     Words that are paths in the original environment name the same file in `venv`. `uv run` uses `venv` as it is.
@@ -46,10 +56,7 @@ def run_command(words: Sequence[str], venv: Path, log: Path, original: Path | No
         **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
     }  # fmt: skip
     command = [_in_copy(word, original, venv) if original else word for word in words]
-    done = run(command, timeout=COMMAND_SECONDS, env=variables, log=log)
-    lines = [line.strip() for line in done.output.splitlines() if line.strip()]
-    return CommandRun(shlex.join(words), done.returncode or int(done.timed_out), done.ending,
-                      lines[-1] if lines else "it printed nothing", done.seconds)  # fmt: skip
+    return run(command, timeout=timeout, env=variables, log=log)
 
 
 def _in_copy(word: str, original: Path, venv: Path) -> str:

@@ -1,0 +1,174 @@
+"""One bisection: checks both ends, halves the releases in between, and confirms the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from envdoctor.bisect.changes import Space, changes_of, key_of
+from envdoctor.bisect.records import Change, Culprit, Cure, Outcome, PackageSet, Trial
+from envdoctor.bisect.search import companions, halve
+from envdoctor.bisect.solver import Solver
+from envdoctor.bisect.trials import Laboratory
+from envdoctor.core.record import Record
+
+
+class Found(Record, frozen=True):
+    """What the search found, before the evidence is read."""
+
+    culprits: tuple[Culprit, ...]
+    cure: Cure | None
+    output: str  # of the failure with only the culprits changed
+    is_range: bool = False  # releases in between could not be tried
+
+
+class _Cut(NamedTuple):
+    """Where the state changes from good to bad."""
+
+    state: int  # the first bad one
+    before: PackageSet
+    after: PackageSet
+    names: tuple[str, ...]  # packages that break it
+    permits: tuple[str, ...]  # packages whose release permits that
+
+
+class Bisection:
+    """The states between two sets, and the trials of them. State 0 is the good set, the last one the bad set."""
+
+    def __init__(self, space: Space, solver: Solver, laboratory: Laboratory, until: str) -> None:
+        self.space = space
+        self.solver = solver
+        self.laboratory = laboratory
+        self.until = until  # releases after this time do not count
+        self.last = len(space.events)
+
+    def search(self) -> Found:
+        """Halve the releases, then find the packages, their first bad releases and a cure. Both ends are judged."""
+        low, high = halve(0, self.last, self._judge)
+        before, after = self._state(low) or self.space.good, self._state(high) or self.space.bad
+        changed = [change.name for change in changes_of(before, after) if change.after]
+        triggers = list(dict.fromkeys(event.name for event in self.space.events[low:high] if event.name in changed))
+        names, permits = self._responsible(high, after, triggers or changed, changed)
+        cut = _Cut(high, before, after, tuple(names), tuple(permits))
+        culprits = tuple(self._culprit(name, cut) for name in names)
+        alone = self._with(high, {name: after[name] for name in names})
+        trial = (alone and self.laboratory.find(alone)) or self.laboratory.find(after)
+        is_range = high - low > 1 and any(culprit.skipped for culprit in culprits)
+        return Found(culprits, self._cure(culprits), trial.output if trial else "", is_range)
+
+    def _judge(self, state: int, left: int) -> Outcome:
+        packages = self._state(state)
+        if packages is None:
+            return "skipped"
+        event = self.space.events[state - 1]
+        label = f"releases up to {event.name} {event.version}" + (
+            f" of {event.uploaded[:10]}" if event.uploaded[:1] != "9" else ""
+        )
+        return self.laboratory.trial(packages, label, "search", left=math.ceil(math.log2(left + 1)) - 1).outcome
+
+    def _state(self, state: int) -> PackageSet | None:
+        """The packages of a state; None if they have no solution."""
+        if state in (0, self.last):
+            return self.space.bad if state else self.space.good
+        return self._solve(state, extra=sorted(self.space.arrived(state)))
+
+    def _solve(
+        self, state: int, *, extra: Sequence[str], free: Collection[str] = (), constraints: Sequence[str] = (),
+        preferred: PackageSet | None = None,
+    ) -> PackageSet | None:  # fmt: skip
+        """Solve with the newest versions of a state. They limit all packages except the `free` ones.
+
+        The date of the state limits the packages that neither end has. Files of one release have several dates.
+        """
+        limits = {name: limit for name, limit in self.space.limits(state).items() if name not in free}
+        return self.solver.solve(
+            extra=extra, constraints=[*(f"{name}<={limit}" for name, limit in limits.items()), *constraints],
+            until=self.space.time_of(state), undated=[*limits, *free], preferred=preferred,
+        )  # fmt: skip
+
+    def _with(self, state: int, versions: PackageSet) -> PackageSet | None:
+        """The good state with other versions of some packages, and what these require; None without a solution."""
+        pins = [f"{name}=={version}" for name, version in sorted(versions.items()) if not version.startswith("@")]
+        return self._solve(state, extra=pins, free=versions.keys(), preferred=self.space.good | versions)
+
+    def _is_bad(self, state: int, versions: PackageSet, *, known: bool = False) -> bool:
+        """Whether the good state fails with these versions. `known`: only if a trial has already shown it."""
+        packages = self._with(state, versions)
+        if packages is None:
+            return False
+        label = "the good state with " + ", ".join(f"{name} {each}" for name, each in sorted(versions.items()))
+        trial = self.laboratory.find(packages) if known else self.laboratory.trial(packages, label, "confirm")
+        return trial is not None and trial.outcome == "bad"
+
+    def _responsible(
+        self, state: int, after: PackageSet, triggers: Sequence[str], changed: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """The packages that break the good state together, and those that only permit them."""
+
+        def is_bad(names: frozenset[str]) -> bool:
+            return self._is_bad(state, {name: after[name] for name in names})
+
+        if is_bad(frozenset(triggers)):
+            return (companions(frozenset(), triggers, is_bad) if len(triggers) > 1 else list(triggers)), []
+        moved = [change.name for change in changes_of(self.space.good, after) if change.after]
+        others = [name for name in (*changed, *moved) if name not in triggers]
+        found = companions(frozenset(triggers), list(dict.fromkeys(others)), is_bad)
+        names = [*triggers, *found]
+        permits = []
+        for name in triggers if found else ():
+            rest = {other: after[other] for other in names if other != name}
+            if rest and self._is_bad(state, rest, known=True):  # the others require this release themselves
+                names.remove(name)
+                permits.append(name)
+        return names, permits
+
+    def _culprit(self, name: str, cut: _Cut) -> Culprit:
+        """The first bad release of a package that breaks the state together with the other names."""
+        versions = self.space.versions_before(cut.state, name)
+        good, bad = cut.before.get(name, ""), cut.after[name]
+        # A companion may have changed before the release with which it breaks.
+        start = self.space.good.get(name, "") if good == bad else good
+        chain = [start, *(each for each in versions if key_of(start or "0") < key_of(each) < key_of(bad)), bad]
+        if len(chain) > 2:
+            others = {other: cut.after[other] for other in cut.names if other != name}
+            low, high = halve(0, len(chain) - 1, lambda n, _: self._judge_release(cut.state, name, chain[n], others))
+            good, bad, between = chain[low], chain[high], chain[low + 1 : high]
+        else:
+            good, between = start, []
+        return Culprit(
+            package=name, good=good, bad=bad, skipped=tuple(between),
+            good_uploaded=self.space.day_of(name, good), bad_uploaded=self.space.day_of(name, bad),
+            permitted_by=tuple(f"{other} {cut.after[other]}" for other in cut.permits),
+        )  # fmt: skip
+
+    def _judge_release(self, state: int, name: str, version: str, others: PackageSet) -> Outcome:
+        packages = self._with(state, {**others, name: version})
+        if packages is None:
+            return "skipped"
+        label = ", ".join(f"{each} {packages[each]}" for each in sorted([name, *others]) if each in packages)
+        return self.laboratory.trial(packages, f"the good state with {label}", "confirm").outcome
+
+    def _cure(self, culprits: Sequence[Culprit]) -> Cure | None:
+        """The first constraint on one of the packages with which the bad state works."""
+        for culprit in culprits:
+            is_upgrade = not culprit.good or key_of(culprit.good) < key_of(culprit.bad)
+            constraint = f"{culprit.package}{'<' if is_upgrade else '>'}{culprit.bad}"
+            packages = self._cured(constraint, culprit.package)
+            if packages is None:
+                continue
+            trial: Trial = self.laboratory.trial(packages, f"the bad state with {constraint}", "confirm")
+            if trial.outcome == "good":
+                return Cure(constraint=constraint, changes=self._differences(packages))
+        return None
+
+    def _cured(self, constraint: str, name: str) -> PackageSet | None:
+        """The bad state with a constraint, as the user would solve it. Other versions of a lock stay."""
+        if self.solver.requirements.file:
+            return self.solver.solve(constraints=[constraint], until=self.until)
+        kept = {other: version for other, version in self.space.bad.items() if other != name}
+        extra = sorted(self.space.arrived(self.last))
+        return self._solve(self.last, extra=extra, free=[name], constraints=[constraint], preferred=kept)
+
+    def _differences(self, packages: PackageSet) -> tuple[Change, ...]:
+        return changes_of(self.space.bad, packages)

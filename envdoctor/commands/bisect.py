@@ -1,0 +1,246 @@
+"""`envdoctor bisect`: find the release that broke a command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from envdoctor.bisect.records import PackageSet
+from envdoctor.bisect.run import Request, bisect
+from envdoctor.bisect.solver import Requirements, Solver, parse_packages
+from envdoctor.bisect.trials import Probe
+from envdoctor.commands.audit_file import MAX_BYTES, is_environment
+from envdoctor.commands.move import read_source
+from envdoctor.core.command_line import require_program
+from envdoctor.core.decoding import read_text
+from envdoctor.core.directories import log_file
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, Refused, unknown_name
+from envdoctor.core.options import Option
+from envdoctor.core.record import Record
+from envdoctor.core.records import Distribution
+from envdoctor.core.reporter import Reporter
+from envdoctor.core.results import CommandResult
+from envdoctor.download.sources import Sources, read_sources
+from envdoctor.environment.find import find_environment
+from envdoctor.environment.select import select_stack
+from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.locking.uv import run_uv, summarize_error
+from envdoctor.manifests.inputs.pieces import numbered
+from envdoctor.manifests.requirement_files import logical_lines, requirement_text
+from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.verify.probe_scripts import bundled_probes
+
+HINT = "envdoctor bisect .venv --since 2026-10-01 -- python train.py"
+EXPECTED = "an environment, a lock or a requirements file that fails now"
+UV_FILES = re.compile(r"(?:.*[._-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|.*\.in|pyproject\.toml")
+BACKEND = re.compile(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z)?")
+UV_SECONDS = 60.0
+
+
+class BisectRequest(Record, frozen=True, kw_only=True):
+    """The command runs in temporary environments with the releases of different days. Exit code 0 is good, 125 skips
+    a state, and any other one is bad. The environment and the files of the project are not changed.
+
+    Example: envdoctor bisect .venv --since 2026-10-01 -- python train.py
+
+    Example: envdoctor bisect requirements.txt --good-lock old.txt --repeat 5 -- pytest -x tests
+
+    Example: envdoctor bisect .venv --since 2026-10-01 --probe trl_grpo
+    """
+
+    source: Annotated[
+        str, Option("--venv", "What fails now: an environment, a lock or requirements.", "PATH", argument="PATH")
+    ] = ""
+    words: Annotated[
+        tuple[str, ...],
+        Option("--run", "A word of the command that fails now; COMMAND after -- is the same.", "WORD", rest=True),
+    ] = ()
+    probe: Annotated[str, Option("--probe", "Run this probe of `verify` instead of a command.", "NAME")] = ""
+    since: Annotated[str, Option("--since", "It worked with the releases before this day (UTC).", "DATE")] = ""
+    good_lock: Annotated[str, Option("--good-lock", "It worked with these packages: a lock.", "FILE")] = ""
+    python: Annotated[str, Option("--python", "The interpreter of the trials, if PATH is a file.", "X.Y|PATH")] = ""
+    timeout: Annotated[int, Option("--timeout", "Seconds until a run counts as hung.", "SECONDS", minimum=1)] = 600
+    skip_hangs: Annotated[bool, Option("--skip-hangs", "Skip a state whose run hangs; by default it is bad.")] = False
+    repeat: Annotated[
+        int,
+        Option("--repeat", "Runs of each trial, for a command that fails sometimes.", "N", minimum=1, maximum=1000),
+    ] = 1
+    build: Annotated[bool, Option("--build", "Let uv build releases that have no wheel.")] = False
+    restart: Annotated[bool, Option("--restart", "Discard the trials of an interrupted run.")] = False
+
+
+class _Bad(NamedTuple):
+    """The state that fails."""
+
+    requirements: Requirements
+    packages: PackageSet | None
+    text: str = ""
+    venv: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def run(request: BisectRequest, reporter: Reporter) -> CommandResult:
+    """Read both states, and bisect."""
+    since = _since(request)
+    _require_probe(request)
+    sources = read_sources()
+    bad = _read_bad(request, sources)
+    good = dict(read_source(request.good_lock).versions) if request.good_lock else None
+    name = request.source or bad.venv
+    result = bisect(
+        Request(
+            requirements=bad.requirements, text=bad.text, bad=bad.packages, bad_name=name, good=good,
+            good_name=request.good_lock or f"the releases before {request.since}", since=since,
+            probe=Probe(
+                words=request.words, name=request.probe, repeat=request.repeat, timeout=float(request.timeout),
+                hang="skip" if request.skip_hangs else "bad", original=bad.venv,
+            ),
+            notes=bad.notes,
+        ),
+        sources, log_file("bisect", Path(name).name), reporter, restart=request.restart,
+    )  # fmt: skip
+    return CommandResult(result, EXIT_OK if result.verdict == "found" and result.cure else EXIT_NO)
+
+
+def _since(request: BisectRequest) -> str:
+    """The good date as a time; empty with a good lock."""
+    if bool(request.since) == bool(request.good_lock):
+        given = "both --since and --good-lock" if request.since else "neither --since nor --good-lock"
+        raise BadInput(given, expected="the day before which it worked, or a lock with which it worked", hint=HINT)
+    if not request.since:
+        return ""
+    text = request.since if "T" in request.since else f"{request.since}T00:00:00Z"
+    try:
+        moment = datetime.fromisoformat(text) if TIME.fullmatch(request.since) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment >= datetime.now(UTC):
+        raise BadInput(f"--since {request.since}", expected="a day in the past, such as 2026-10-01", hint=HINT)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _require_probe(request: BisectRequest) -> None:
+    if bool(request.words) == bool(request.probe):
+        given = "both a command and --probe" if request.probe else "neither a command nor --probe"
+        raise BadInput(given, expected="a command after --, or --probe NAME", hint=HINT)
+    if request.words:
+        require_program(request.words)
+    elif request.probe not in (known := [probe.name for probe in bundled_probes()]):
+        raise unknown_name("probe", request.probe, known, hint="envdoctor verify --help")
+
+
+def _read_bad(request: BisectRequest, sources: Sources) -> _Bad:
+    """The state that fails: an environment, exact versions, or requirements that uv solves."""
+    path = Path(request.source)
+    if not request.source or path.is_dir():
+        return _read_environment(request)
+    text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
+    python = _find_python(request.python or getattr(sys, "_base_executable", sys.executable))
+    if UV_FILES.fullmatch(path.name) and not text.startswith("# profile:"):
+        return _read_requirements(path, text, Requirements(python=python, build=request.build), sources)
+    source = read_source(request.source)
+    versions = {name: version for name, version in source.versions.items() if version}
+    if len(versions) < len(source.versions):
+        raise BadInput(
+            f"{request.source} ({source.kind}) gives no exact version of "
+            f"{', '.join(sorted(source.versions.keys() - versions.keys())[:5])}",
+            expected=EXPECTED, hint=HINT,
+        )  # fmt: skip
+    notes = tuple(f"{each.name} is in no trial: {each.why}" for each in source.lost)
+    return _Bad(
+        Requirements(roots=tuple(versions), python=python, build=request.build, backend=_backend(versions)), versions,
+        notes=notes,
+    )  # fmt: skip
+
+
+def _read_requirements(path: Path, text: str, empty: Requirements, sources: Sources) -> _Bad:
+    """Requirements, or a lock in their format: then every line is a pin."""
+    import msgspec
+
+    requirements = msgspec.structs.replace(empty, file=str(path.absolute()))
+    lines = [requirement_text(line) for _, line in logical_lines(numbered(text)) if line and not line.startswith("-")]
+    parsed = [parse_install_requirement(line, 0) for line in lines] if path.suffix != ".toml" else [None]
+    pins = {each.name for each in parsed if each and each.pin}
+    if not lines:
+        raise BadInput(f"there is no requirement in {path}", expected=EXPECTED, hint=HINT)
+    if len(pins) < len(lines):
+        return _Bad(requirements, None, text)
+    packages = Solver(requirements, sources).solve()
+    if packages is None:  # its pins contradict each other: uv explains it
+        raise Refused(
+            f"{path} has no solution", expected="pins that fit each other", hint=f"uv pip compile {path}"
+        )  # fmt: skip
+    if packages.keys() - pins:
+        return _Bad(requirements, None, text)
+    return _Bad(
+        msgspec.structs.replace(empty, roots=tuple(packages), backend=_backend(packages)), packages, text
+    )  # fmt: skip
+
+
+def _read_environment(request: BisectRequest) -> _Bad:
+    """The packages of an environment, as uv lists them, and those that no other one requires."""
+    if request.source and not is_environment(Path(request.source)):
+        raise BadInput(f"{request.source} is a directory without an environment", expected=EXPECTED, hint=HINT)
+    selection = find_environment(request.source, "", os.environ)
+    venv = Path(selection.path).absolute()
+    if not selection.path or not venv.is_dir():
+        raise BadInput(f"no environment: {selection.reason}", expected=EXPECTED, hint=HINT)
+    if request.python:
+        raise BadInput(
+            f"--python {request.python} with the environment {venv}",
+            expected="the interpreter of the environment",
+            hint=HINT,
+        )
+    interpreter = venv / "bin/python"
+    done = run_uv(["pip", "freeze", "--quiet", "--python", interpreter], environment={}, timeout=UV_SECONDS)
+    packages = parse_packages(done.output) if done.ok else {}
+    if not packages:
+        reason = "no package is installed" if done.ok else summarize_error(done.output)
+        raise BadInput(f"the packages of {venv} cannot be listed: {reason}", expected=EXPECTED, hint=HINT)
+    fixed = tuple(line.strip() for line in done.output.splitlines() if line.startswith("-e "))
+    stack = select_stack(str(venv), "")
+    listed = (stack.distributions.value if stack else None) or {}
+    editable = [each for name, each in listed.items() if name not in packages]
+    return _Bad(
+        Requirements(
+            roots=_roots(packages, listed),
+            constraints=tuple(line for each in editable for line in each.requires) if fixed else (),
+            fixed=fixed, python=_find_python(str(interpreter)), build=request.build, backend=_backend(packages),
+        ),
+        packages, venv=str(venv),
+    )  # fmt: skip
+
+
+def _roots(packages: PackageSet, listed: Mapping[str, Distribution]) -> tuple[str, ...]:
+    """The packages that no other package of the environment requires."""
+    lines = (line for name, each in listed.items() if name in packages for line in each.requires)
+    required = {canonicalize_name(found.name) for line in lines if (found := parse_requirement(line))}
+    roots = tuple(f"{name} {each}" if each.startswith("@") else name for name, each in packages.items())
+    return tuple(root for root in roots if root.split()[0] not in required) or roots
+
+
+def _backend(packages: PackageSet) -> str:
+    local = packages.get("torch", "").partition("+")[2]
+    return local if BACKEND.fullmatch(local) else ""
+
+
+def _find_python(name: str) -> str:
+    """The path of an interpreter."""
+    done = run_uv(
+        ["python", "find", "--no-project", name], environment={"UV_PYTHON_DOWNLOADS": "never"}, timeout=UV_SECONDS
+    )
+    if not done.ok:
+        raise BadInput(
+            f"--python {name}: {summarize_error(done.output)}",
+            expected="an installed Python such as 3.12, or its path",
+            hint="uv python list --only-installed",
+        )
+    return done.output.strip().splitlines()[-1]
