@@ -26,7 +26,7 @@ from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
 from envdoctor.package_index.address import index_address
-from envdoctor.package_index.releases import read_releases
+from envdoctor.package_index.releases import read_releases, releases_of_folders
 from envdoctor.verify.status import read_driver_and_gpus
 from envdoctor.verify.stored_results import read_verification, verification_path
 
@@ -115,18 +115,19 @@ def _solve_good(solver: Solver, request: Request, bad: PackageSet, reporter: Rep
 
 
 def _read_all(sources: Sources, names: Iterable[str], reporter: Reporter) -> tuple[Releases, list[str]]:
-    """The releases of packages on the index, and notes on those that it does not list."""
-    address = index_address(sources, "envdoctor bisect")
+    """The releases of packages on the index or in folders of wheels, and notes on those that are not listed."""
+    names = list(names)
+    local = releases_of_folders([link for link in sources.find_links if "://" not in link], names)
+    if sources.no_index or not names:
+        return local, [f"no releases of {name} in the folders of wheels" for name in names if name not in local]
     end = time.monotonic() + LISTING_SECONDS
     client = new_http_client(sources, end=end)
-    address = client.store_credentials(address)
-    calls = {name: partial(read_releases, client, address, name) for name in names}
-    reporter.phase(f"Reading the releases of {len(calls)} packages") if calls else None
-    found = run_parallel(calls, end=end)
-    notes = [
-        f"no releases of {name}: {each.reason}" for name, each in found.items() if isinstance(each, RequestFailed)
-    ]
-    return {name: each for name, each in found.items() if not isinstance(each, RequestFailed)}, notes
+    address = client.store_credentials(index_address(sources, "envdoctor bisect"))
+    reporter.phase(f"Reading the releases of {len(names)} packages")
+    found = run_parallel({name: partial(read_releases, client, address, name) for name in names}, end=end)
+    failed = {name: each.reason for name, each in found.items() if isinstance(each, RequestFailed)}
+    listed = {name: each for name, each in found.items() if not isinstance(each, RequestFailed)}
+    return local | listed, [f"no releases of {name}: {why}" for name, why in failed.items() if name not in local]
 
 
 def _driver_notes(request: Request, store: Store, driver: str) -> list[str]:

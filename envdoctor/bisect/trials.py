@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +30,13 @@ INSTALL_SECONDS = 3600.0
 MAX_FAILURE = 300  # characters
 
 
+class Hang(StrEnum):
+    """What a run is that did not end in time."""
+
+    BAD = "bad"
+    SKIP = "skip"
+
+
 class Probe(Record, frozen=True, kw_only=True):
     """What decides about a trial: a command or a bundled probe."""
 
@@ -36,7 +44,7 @@ class Probe(Record, frozen=True, kw_only=True):
     name: str = ""  # of a bundled probe
     repeat: int = 1
     timeout: float = 600.0  # seconds
-    hang: Literal["bad", "skip"] = "bad"
+    hang: Hang = Hang.BAD
     original: str = ""  # environment whose paths in the command become those of the trial
 
 
@@ -142,7 +150,7 @@ class Laboratory:
         return Run("failed", found.message[:MAX_FAILURE], found.output)
 
     def _hung(self, ending: str, output: str) -> Run:
-        return Run("hung" if self.probe.hang == "bad" else "skipped", ending, last_lines(output))
+        return Run("hung" if self.probe.hang is Hang.BAD else "skipped", ending, last_lines(output))
 
     @contextmanager
     def environment(self, packages: PackageSet) -> Iterator[tuple[Path, str]]:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from envdoctor.bisect.records import PackageSet
 from envdoctor.bisect.run import Request, bisect
 from envdoctor.bisect.solver import Requirements, Solver, parse_packages
-from envdoctor.bisect.trials import Probe
+from envdoctor.bisect.trials import Hang, Probe
 from envdoctor.commands.audit_file import MAX_BYTES, is_environment
 from envdoctor.commands.move import read_source
 from envdoctor.core.command_line import require_program
@@ -68,7 +68,7 @@ class BisectRequest(Record, frozen=True, kw_only=True):
     good_lock: Annotated[str, Option("--good-lock", "It worked with these packages: a lock.", "FILE")] = ""
     python: Annotated[str, Option("--python", "The interpreter of the trials, if PATH is a file.", "X.Y|PATH")] = ""
     timeout: Annotated[int, Option("--timeout", "Seconds until a run counts as hung.", "SECONDS", minimum=1)] = 600
-    skip_hangs: Annotated[bool, Option("--skip-hangs", "Skip a state whose run hangs; by default it is bad.")] = False
+    hang: Annotated[Hang, Option("--hang", "What a state is whose run hangs: bad, or skip.", "WHAT")] = Hang.BAD
     repeat: Annotated[
         int,
         Option("--repeat", "Runs of each trial, for a command that fails sometimes.", "N", minimum=1, maximum=1000),
@@ -101,7 +101,7 @@ def run(request: BisectRequest, reporter: Reporter) -> CommandResult:
             good_name=request.good_lock or f"the releases before {request.since}", since=since,
             probe=Probe(
                 words=request.words, name=request.probe, repeat=request.repeat, timeout=float(request.timeout),
-                hang="skip" if request.skip_hangs else "bad", original=bad.venv,
+                hang=request.hang, original=bad.venv,
             ),
             notes=bad.notes,
         ),

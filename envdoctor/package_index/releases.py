@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.download.http_client import HttpClient
 from envdoctor.knowledge.versions import Key, is_prerelease, version_key
 from envdoctor.package_index.simple_index import File, Project, read_project
+from envdoctor.package_index.wheel_names import parse_wheel_name
 
 
 class Release(NamedTuple):
@@ -52,6 +54,16 @@ def list_releases(project: Project) -> tuple[Release, ...]:
         times = [file.upload_time for file in listed if file.upload_time]
         releases.append(Release(project.name, listed[0].version, tuple(listed), min(times, default="")))
     return tuple(releases)
+
+
+def releases_of_folders(folders: Iterable[str], names: Iterable[str]) -> dict[str, tuple[Release, ...]]:
+    """The releases with wheels in folders, without dates, of those packages that have any."""
+    projects = {name: Project(name, "", {}) for name in names}
+    for path in (each for folder in folders for each in Path(folder).glob("*.whl")):
+        wheel = parse_wheel_name(path.name)
+        if wheel and (project := projects.get(wheel.name)):
+            project.releases.setdefault(wheel.version, []).append(File(path.name, str(path), wheel.version, wheel))
+    return {name: list_releases(project) for name, project in projects.items() if project.releases}
 
 
 def find_release(releases: Sequence[Release], version: str) -> Release | None:
