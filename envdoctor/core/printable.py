@@ -1,15 +1,28 @@
 """What was read, made harmless for a terminal and for a program that prints it.
 
 Control characters move the cursor, set the title or write to the clipboard; bidirectional marks change the order in
-which a text is shown. Every output passes through here: text loses them, JSON has them as escapes.
+which a text is shown; invisible characters hide a word from a search, and a text from the eye. Every output passes
+through here: text loses them, JSON has them as escapes.
 """
 
 from __future__ import annotations
 
-# C0 without tab and newline, DEL and C1, bidirectional marks, line and paragraph separators, invisible tags.
+import re
+
+# What a terminal does not show: Default_Ignorable_Code_Point of Unicode 16.0 (DerivedCoreProperties.txt) with the
+# assigned part of plane 14, and interlinear annotations. Soft hyphen, zero-width spaces and joiners, bidirectional
+# marks, variation selectors, tags.
+INVISIBLE_RANGES = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE01EF),
+)  # fmt: skip
+INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)  # of a character class
+_INVISIBLE = re.compile(f"[{INVISIBLE}]+")
+# C0 without tab and newline, DEL and C1, line and paragraph separators, and what is invisible.
 UNSAFE = (
-    *range(9), *range(11, 32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F),
-    *range(0x2066, 0x206A), 0xFEFF, *range(0xE0000, 0xE0080),
+    *range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029,
+    *(number for first, last in INVISIBLE_RANGES for number in range(first, last + 1)),
 )  # fmt: skip
 REMOVED = dict.fromkeys(UNSAFE)
 
@@ -17,6 +30,11 @@ REMOVED = dict.fromkeys(UNSAFE)
 def printable(text: str) -> str:
     """The text without characters that act on a terminal. Newlines and tabs are kept."""
     return text if text.isascii() and text.isprintable() else text.translate(REMOVED)
+
+
+def without_invisible(text: str) -> str:
+    """The text without invisible characters, as patterns expect it: a zero-width space hides no word from them."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def printable_json(text: str) -> str:

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import accumulate
 from typing import BinaryIO
 
+from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 
@@ -37,7 +38,7 @@ WATCHDOG_LINES = 1000  # reports of the NCCL watchdog, of all ranks together
 WORD = re.compile(r"[A-Za-z_]{3,}")
 # Prefixes of loggers, launchers and containers. They are removed before wrapped messages are joined.
 PREFIX = re.compile(
-    r"(?:\x1b\[[0-9;]*m|[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
+    r"(?:[\w.-]{1,40}\s{0,8}\|\s|\[rank\d+\]:\s?|\[\w{1,20} [\d:T.+-]{8,40}\] "
     r"|\([\w ]{1,30} pid=\d+(?:, ip=[\d.]+)?\)\s?|\d{4}-\d\d-\d\d[T ][\d:.,Z]{8,32}\s"
     r"|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d [\d:.]{8,15} (?:\[[\w.]+:\d+\]|[\w.]+:\d+\])\s?|E\s{3}|[>│]\s)*"
 )
@@ -47,14 +48,14 @@ UNKNOWN_MEMBER = (
     r"|annot import name '\w+' from|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # What web pages and typists do to a message.
+ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\))")
 ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-z]{2,8});")
 SPACES = re.compile(r"[ \t]{2,}")
 MARKDOWN_ESCAPE = re.compile(r"\\([_*`<>#\[\]])")
-TYPOGRAPHY: dict[int, str | None] = {
+TYPOGRAPHY: dict[int, str] = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x2032), "'"),  # single quotation marks, prime
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x2033), '"'),
     **dict.fromkeys((0x00A0, 0x202F), " "),
-    **dict.fromkeys((0x00AD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF)),  # without width
 }
 ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of one word
@@ -143,7 +144,9 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     for block in _blocks(text_parts):
         size += len(block)
         excerpt.add(block)
-        text = block.decode("utf-8", "replace")
+        text = without_invisible(block.decode("utf-8", "replace"))
+        if "\x1b" in text:
+            text = ANSI.sub("", text)
         if "note: " in text:
             text = NOTE.sub("", text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
@@ -288,7 +291,7 @@ def plain_text(text: str) -> str:
     """The text as a terminal shows it, with the same lines: without entities, escapes and spaces of a web page."""
     if "&" in text:
         text = ENTITY.sub(lambda found: html.unescape(found[0]), text)
-    return SPACES.sub(" ", MARKDOWN_ESCAPE.sub(r"\1", text.translate(TYPOGRAPHY)))
+    return SPACES.sub(" ", MARKDOWN_ESCAPE.sub(r"\1", without_invisible(text).translate(TYPOGRAPHY)))
 
 
 @cache
@@ -321,8 +324,7 @@ def _window(text: str, position: int, start: int, end: int, length: int = WINDOW
 
 
 def _shorten(line: str, position: int) -> str:
-    """The line without colours; of a long line the part around the literal."""
-    line = re.sub(r"\x1b\[[0-9;]*m", "", line) if "\x1b" in line else line
+    """The line; of a long one the part around the literal."""
     if len(line) > LINE_LENGTH and position < LINE_LENGTH:
         line = line[:LINE_LENGTH] + "…"
     elif len(line) > LINE_LENGTH:  # the start of the line names its origin
@@ -343,4 +345,4 @@ class _Excerpt:
         self.tail = (self.tail + block[missing:])[-EXCERPT_BYTES:]
 
     def text(self) -> str:
-        return (self.head + self.tail).decode("utf-8", "replace")
+        return ANSI.sub("", without_invisible((self.head + self.tail).decode("utf-8", "replace")))

@@ -11,6 +11,8 @@ import re
 from functools import cache
 from typing import Any
 
+from envdoctor.core.printable import without_invisible
+
 SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
 MARK = "***"
 MIN_SECRET_LENGTH = 12
@@ -30,13 +32,16 @@ BEARER = re.compile(r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}")
 
 def may_have_secrets(text: str) -> bool:
     """Whether a text has anything that the patterns of secrets start with."""
+    text = without_invisible(text)
     return bool(SUSPICIOUS.search(text)) or any(value in text for value in _secret_values())
 
 
 def without_secrets(text: str) -> str:
     """The text without tokens, credentials, values after the name of a secret, and values of secret variables."""
-    if not may_have_secrets(text):
+    visible = without_invisible(text)
+    if not may_have_secrets(visible):
         return text
+    text = visible
     for value in _secret_values():
         text = text.replace(value, MARK)
     from envdoctor.redact.secrets import redact_private_keys, redact_secrets

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
+from envdoctor.core.printable import without_invisible
 from envdoctor.redact.field_names import Kind, classify_name, is_secret_name
 from envdoctor.redact.token_shapes import TOKEN_SHAPES
 from envdoctor.redact.word_lists import word_list
@@ -84,13 +85,14 @@ def redact_secrets(text: str, replace_value: ReplaceValue, triggers: str = "trig
 
 
 def redact_colored(text: str, redact: Callable[[str], str]) -> str:
-    """The text redacted with and without its colour codes; without codes only if a secret was found.
+    """The text redacted with and without its colour codes and invisible characters; with them if it has no secret.
 
-    A code may be next to a token, `ESC[32mhf_...`, or inside of it.
+    A code or a zero-width space may be next to a token, `ESC[32mhf_...`, or inside of it.
     """
-    if not ANSI_START.search(text):
+    visible = without_invisible(text)
+    if visible == text and not ANSI_START.search(text):
         return redact(text)
-    separated = ANSI_CODE.sub(ANSI_BOUNDARY, text)
+    separated = ANSI_CODE.sub(ANSI_BOUNDARY, visible)
     without_tokens = redact(separated)
     plain = without_tokens.replace(ANSI_BOUNDARY, "")
     redacted = redact(plain)

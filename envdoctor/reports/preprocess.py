@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+from envdoctor.core.printable import without_invisible
 from envdoctor.reports.json_lines import plain_member
 from envdoctor.reports.section import Line
 
@@ -101,13 +102,14 @@ PROMPT = re.compile(
 
 
 REPLACEMENTS = (
-    ("\r\n", "\n"), ("\r", "\n"), ("\xa0", " "), ("\u200b", ""), ("\ufeff", ""), ("\u202f", " "), ("\u3000", " "),
+    ("\r\n", "\n"), ("\r", "\n"), ("\xa0", " "), ("\u202f", " "), ("\u3000", " "),
     ("\uff1a", ":"), ("\x00", ""), ("\x0b", "\n"), ("\x0c", "\n"), ("\u2028", "\n"),
 )  # fmt: skip
 
 
 def clean_text(text: str) -> str:
-    """Remove colours, HTML tags and unusual whitespace."""
+    """Remove colours, HTML tags, unusual whitespace and invisible characters."""
+    text = without_invisible(text)
     for character, replacement in REPLACEMENTS:
         if character in text:
             text = text.replace(character, replacement)
@@ -119,7 +121,8 @@ def clean_text(text: str) -> str:
     if ENTITY.search(text):
         import html
 
-        text = html.unescape(html.unescape(text)).replace("\xa0", " ")  # a page can escape what was escaped already
+        text = html.unescape(html.unescape(text))  # a page can escape what was escaped already
+        text = without_invisible(text.replace("\xa0", " "))
     return "\n".join(strip_common_decoration(_without_escapes(text).split("\n")))
 
 

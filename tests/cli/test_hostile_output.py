@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -9,16 +10,25 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.collect_env_reports import torch_report
 from support.command import envdoctor
 from support.sample_environments import add_distribution, make_venv
 
 from envdoctor.core.command_line import command_line
-from envdoctor.core.printable import printable, printable_json
+from envdoctor.core.printable import printable, printable_json, without_invisible
+from envdoctor.explain import explain
 from envdoctor.machine.recorded import machine_json, read_recorded
+from envdoctor.output.envelope import json_text
 from envdoctor.redact.output import without_secrets
+from envdoctor.redact.run_files import RunFileRedactor
+from envdoctor.reports import parse_report
 
-ESCAPES = "\x1b]0;title\x07 \x1b[2J \x9b31m \x85 \u202e \u2066 \x7f \r \x08 \ufeff"
-ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+INVISIBLE = "\u200b\u200d\u2060\u2064\u00ad\u034f\ufe0f\U000e0041\U000e0101\u3164"
+ESCAPES = f"\x1b]0;title\x07 \x1b[2J \x9b31m \x85 \u202e \u2066 \x7f \r \x08 \ufeff {INVISIBLE}"
+ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e01ef]"
+)
 TOKEN = "hf_" + "a1B2" * 8
 SECRETS = {
     "token": (TOKEN, TOKEN),
@@ -36,6 +46,29 @@ def test_characters_that_act_are_removed_or_escaped() -> None:
     text = json.dumps({"x": ESCAPES + "\U000e0041"}, ensure_ascii=False)
     assert not ACTING.search(printable_json(text))
     assert json.loads(printable_json(text)) == json.loads(text)
+
+
+def hidden(text: str) -> str:
+    """The text with invisible characters and a colour code within its words."""
+    return "".join(f"{letter}{INVISIBLE[at % len(INVISIBLE)]}" for at, letter in enumerate(text)) + "\x1b[0m"
+
+
+@pytest.mark.parametrize("text", [hidden(ERROR), ERROR.replace("image", "im\x1b[31mage\x1b]8;;x\x07")])
+def test_invisible_characters_hide_no_error(text: str) -> None:
+    found, plain = (explain(io.BytesIO(each.encode())).causes[0] for each in (text, ERROR))
+    assert found.cause == plain.cause
+
+
+def test_invisible_characters_hide_no_secret() -> None:
+    redactor = RunFileRedactor()
+    for text, secret in SECRETS.values():
+        for shown in (without_secrets(hidden(text)), redactor.text(hidden(text)), json_text({"x": hidden(text)})):
+            assert secret not in re.sub(r"\\u[0-9a-f]{4}", "", without_invisible(shown))
+
+
+def test_a_pasted_report_with_invisible_characters() -> None:
+    report = parse_report("\n".join(hidden(line) for line in torch_report({}, {}).splitlines()))
+    assert report.machine == parse_report(torch_report({}, {})).machine
 
 
 @pytest.mark.parametrize("form", ["human", "json", "github"])
@@ -57,7 +90,7 @@ def test_names_in_an_environment_and_a_machine_with_escapes(form: str, tmp_path:
     for command in ("check", "abi", "profiles new", "check --machine ./machine.json"):
         options = ["--format", form] if "new" not in command and (form != "sarif" or "check" in command) else []
         done = envdoctor(*command.split(), "--venv", "venv", *options, home=tmp_path)
-        assert done.returncode in (0, 1, 2), done.stderr
+        assert done.returncode in (0, 1, 2, 3), done.stderr
         assert not ACTING.search(done.stdout + done.stderr), command
 
 

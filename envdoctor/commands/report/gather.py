@@ -15,6 +15,7 @@ from envdoctor import __version__
 from envdoctor.commands.report.records import IssueReport, LastInstall, LastRun
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.files import open_file, read_file
+from envdoctor.core.printable import printable
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack, Verification
 from envdoctor.redact.identity import Identity, read_identity
@@ -188,8 +189,8 @@ def read_tail(path: Path, notes: list[str]) -> tuple[str, ...]:
 
 
 def _printable(line: str) -> str:
-    """A line without colours and control characters."""
-    return re.sub(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]", "", line)
+    """A line without colours, control characters and invisible ones."""
+    return printable(re.sub(r"\x1b\[[0-9;?]{0,20}[A-Za-z]", "", line))
 
 
 def _events(lines: Iterable[str]) -> Iterable[dict[str, Any]]:

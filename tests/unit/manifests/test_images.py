@@ -87,7 +87,7 @@ def test_an_image_is_judged(name: str) -> None:
     arguments, (verdict, compatibility, rules) = CASES[name]
     data, exit_code = check(*arguments)
     assert (data.verdict, data.compatibility, serious(data)) == (verdict, compatibility, rules)
-    assert exit_code == (1 if verdict in ("no", "unknown") else 0)
+    assert exit_code == {"no": 1, "unknown": 3}.get(verdict, 0)
     assert all(finding.fix for finding in data.findings if finding.status in ("error", "warning"))
 
 
@@ -115,7 +115,7 @@ def test_every_container_of_nvidia_is_judged() -> None:
 
 def test_an_unknown_image_names_the_command_that_finds_out(tmp_path: Path) -> None:
     done = envdoctor("check", "--image", "ghcr.io/team/train:7", "--gpu", "l4", home=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "not judged" in done.stdout
     assert (
         "imagetools inspect ghcr.io/team/train:7 --format '{{json .Image}}' | envdoctor check --image -"
@@ -218,7 +218,7 @@ def test_a_configuration_without_a_known_cuda_version_is_not_judged(version: str
     path = tmp_path / "image.json"
     path.write_text(json.dumps(configuration({"CUDA_VERSION": version})))
     data, exit_code = check(path)
-    assert (data.verdict, exit_code, serious(data)) == ("unknown", 1, set())
+    assert (data.verdict, exit_code, serious(data)) == ("unknown", 3, set())
     assert [finding.id for finding in data.findings] == ["IMG006"]
 
 
@@ -227,7 +227,7 @@ def test_a_requirement_without_a_version_is_not_judged(tmp_path: Path) -> None:
     for require in ("cuda>=x", "cuda>=12.x", "driver<x", "arch>=x", "cuda>=" + "9" * 5000):
         path.write_text(json.dumps(configuration(CUDA129 | {"NVIDIA_REQUIRE_CUDA": require})))
         data, exit_code = check(path)
-        assert (data.verdict, exit_code, serious(data)) == ("unknown", 1, set()), require
+        assert (data.verdict, exit_code, serious(data)) == ("unknown", 3, set()), require
         assert [finding.id for finding in data.findings if finding.status == "unknown"] == ["IMG002"]
 
 
@@ -292,7 +292,7 @@ def test_other_documents_and_options_are_rejected(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     done = envdoctor("check", "--image", "vllm/vllm-openai:v0.10.2", "--machine", "cpu-2core", home=tmp_path)
-    assert (done.returncode, done.stdout[0]) == (1, "?")
+    assert (done.returncode, done.stdout[0]) == (3, "?")
     assert "--gpu NAME" in done.stdout
 
 
