@@ -16,6 +16,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ import msgspec
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
-from envdoctor.knowledge.installed import FORMAT, VERSION
+from envdoctor.knowledge.installed import FORMAT, ROW_DATE, VERSION, date_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,6 +34,7 @@ MANIFEST, SIGNATURE, TABLES = "manifest.json", "manifest.sig", "tables/"
 TABLE_NAME = re.compile(r"(?:[a-z0-9_]{1,40}/)?[A-Za-z0-9_-]{1,60}\.toml")
 MAX_PACKAGE_BYTES = 16 << 20
 MAX_TABLES_BYTES = 32 << 20
+CLOCK_DIFFERENCE = timedelta(days=2)  # between this machine and the one that built the package
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a ZIP file: two builds give the same bytes
 
 
@@ -83,6 +85,7 @@ def read_package(data: bytes, source: str, keys: tuple[PublicKey, ...]) -> Knowl
 def _check(manifest: Manifest, tables: Mapping[str, bytes], entries: set[str], source: str) -> None:
     if manifest.name != NAME or not VERSION.fullmatch(manifest.version):
         raise _refused(source, f"it is {manifest.name[:60]} {manifest.version[:20]}", f"a package {NAME}")
+    _check_dates(manifest.version, tables, source)
     if manifest.format != FORMAT:
         expected = f"format {FORMAT}, which this envdoctor reads"
         raise _refused(source, f"its tables have format {manifest.format}", expected)
@@ -93,6 +96,20 @@ def _check(manifest: Manifest, tables: Mapping[str, bytes], entries: set[str], s
             raise _refused(source, f"{name[:60]!r} is no name of a table", "names such as requires/vllm.toml")
         if hashlib.sha256(tables[name]).hexdigest() != sha256:
             raise _refused(source, f"{name} differs from the signed list", f"SHA-256 {sha256[:64]}")
+
+
+def _check_dates(version: str, tables: Mapping[str, bytes], source: str) -> None:
+    """Reject a version or a row of the future: all later packages would count as older."""
+    latest = f"{datetime.now(UTC) + CLOCK_DIFFERENCE:%Y-%m-%d}"
+    rows = (date.decode() for content in tables.values() for date in ROW_DATE.findall(content))
+    for date in (date_of(version), *rows):
+        try:
+            datetime.strptime(date, "%Y-%m-%d")  # noqa: DTZ007: only whether the day exists
+        except ValueError as error:
+            raise _refused(source, f"{date} is no date", "the date of the tables as its version") from error
+        if date > latest:
+            expected = f"dates up to {latest}, by the clock of this machine"
+            raise _refused(source, f"its tables are of {date}", expected)
 
 
 def build_package(tables: Mapping[str, bytes], version: str, private_key: Ed25519PrivateKey) -> bytes:
@@ -120,8 +137,8 @@ def _entries(data: bytes, source: str) -> dict[str, bytes]:
             infos = archive.infolist()
             if sum(info.file_size for info in infos) > MAX_TABLES_BYTES or len(infos) > 1000:
                 raise _refused(source, "its content is too large", f"at most {MAX_TABLES_BYTES >> 20} MiB")
-            if len({info.filename for info in infos}) < len(infos):
-                raise _refused(source, "a file is in it twice", "each file once")
+            if len({info.filename.casefold() for info in infos}) < len(infos):  # one file on some file systems
+                raise _refused(source, "a file is in it twice", "each file once, also without upper and lower case")
             return {info.filename: archive.read(info) for info in infos}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise _refused(source, f"it is no complete ZIP file ({error})", "a package of tables") from error

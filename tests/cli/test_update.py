@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from support.command import COMMAND, environment, snapshot
-from support.knowledge_packages import LATER, OTHER_KEY, TEST_KEY, package, with_entries
+from support.knowledge_packages import DAY, LATER, OTHER_KEY, TEST_KEY, package, with_entries
 from support.paths import ROOT
 
 from envdoctor.knowledge.age import can_update
@@ -23,6 +23,7 @@ from envdoctor.knowledge.installed import BUNDLED
 from envdoctor.knowledge_update.package import TABLES
 
 NAME = f"envdoctor-knowledge-{LATER}.zip"
+DATE = DAY.replace(".", "-")
 REQUIREMENTS = "trl>=0.20\ntransformers>=4.57.1\nvllm==0.10.2\n"
 
 
@@ -70,9 +71,9 @@ def test_update_and_rollback(home: Home) -> None:
     before = home.version()
     newer = (BUNDLED / "phrases.toml").read_bytes() + b"# newer\n"
     assert home.update("--from", home.add(package(phrases=newer))).returncode == 0
-    assert home.version() == "2099-01-02"
+    assert home.version() == DATE
     assert (home.knowledge / LATER / "phrases.toml").read_bytes().endswith(b"# newer\n")
-    assert json.loads(home.run("rules", "--format", "json").stdout)["tables"] == "2099-01-02"
+    assert json.loads(home.run("rules", "--format", "json").stdout)["tables"] == DATE
     again = home.update("--from", home.packages)
     assert (again.returncode, "are the newest" in again.stdout) == (0, True)
     assert home.run("update", "--rollback").returncode == 0
@@ -82,43 +83,43 @@ def test_update_and_rollback(home: Home) -> None:
 
 
 def test_the_newest_package_of_a_folder_is_taken(home: Home) -> None:
-    home.add(package("2099.01.01"), "envdoctor-knowledge-2099.01.01.zip")
+    home.add(package(DAY), f"envdoctor-knowledge-{DAY}.zip")
     home.add(package())
     home.add(b"other", "readme.zip")
     assert home.update("--from", home.packages).returncode == 0
-    assert home.version() == "2099-01-02"
+    assert home.version() == DATE
 
 
 def test_a_package_from_a_url(home: Home, server: str) -> None:
     home.add(package())
     assert home.update("--from", f"{server}/{NAME}").returncode == 0
-    assert home.version() == "2099-01-02"
+    assert home.version() == DATE
     assert home.update("--from", f"{server}/missing.zip").returncode == 3
 
 
 def test_a_refused_package_changes_nothing(home: Home) -> None:
-    home.update("--from", home.add(package("2098.01.01")))
+    home.update("--from", home.add(package(f"{DAY}.2")))
     before = snapshot(home.knowledge)
     bad = {
-        "older": package("2097.01.01"),
+        "older": package(DAY),
         "foreign key": package(key=OTHER_KEY),
         "tampered": with_entries(package(), {TABLES + "fleet.toml": b"x = 1\n"}),
         "truncated": package()[:5000],
-        "same version, other tables": package("2098.01.01", fleet=(BUNDLED / "fleet.toml").read_bytes() + b"#\n"),
+        "same version, other tables": package(f"{DAY}.2", fleet=(BUNDLED / "fleet.toml").read_bytes() + b"#\n"),
     }
     for name, data in bad.items():
         done = home.update("--from", home.add(data, "bad.zip"))
         assert done.returncode in (1, 2), name
         assert "error: " in done.stderr, name
         assert snapshot(home.knowledge) == before, name
-    assert home.version() == "2098-01-01"
+    assert home.version() == DATE
 
 
 def test_tables_that_this_envdoctor_cannot_read_are_not_selected(home: Home) -> None:
     done = home.update("--from", home.add(package(causes=b"[[cause]]\nslug = 1\n")))
     assert done.returncode == 3
     assert "cannot read the tables" in done.stderr
-    assert home.version() != "2099-01-02"
+    assert home.version() != DATE
     assert [path.name for path in home.knowledge.iterdir()] == []
 
 
@@ -132,7 +133,7 @@ def test_a_package_from_the_index_is_built_by_the_release_job(home: Home) -> Non
     variables = {"UV_FIND_LINKS": str(home.packages), "UV_NO_INDEX": "1"}
     done = home.run("update", "--accept-test-key", **variables)
     assert done.returncode == 0, done.stderr
-    assert home.version() == "2099-01-02"
+    assert home.version() == DATE
     key.write_bytes(OTHER_KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     done = subprocess.run(command, capture_output=True, text=True, env=environment(home.folder), check=False)
     assert (done.returncode, "no envdoctor would accept" in done.stderr) == (1, True)
@@ -149,7 +150,7 @@ def test_a_key_of_a_company(home: Home) -> None:
 
 def test_without_a_release_key_no_package_is_accepted(home: Home) -> None:
     done = home.run("update", "--from", home.add(package()))
-    assert (done.returncode, home.version() == "2099-01-02") == (1, False)
+    assert (done.returncode, home.version() == DATE) == (1, False)
 
 
 def test_an_installation_with_newer_tables_ignores_older_ones(home: Home) -> None:

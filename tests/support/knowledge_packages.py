@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -13,7 +14,8 @@ from envdoctor.knowledge_update.package import build_package, tables_of
 
 TEST_KEY = Ed25519PrivateKey.from_private_bytes(b"envdoctor test key, not a secret")
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"another key that nobody trusts..")
-LATER = "2099.01.02"
+DAY = f"{datetime.now(UTC) + timedelta(days=1):%Y.%m.%d}"  # later than the bundled tables, and not in the future
+LATER = f"{DAY}.3"
 
 
 def package(version: str = LATER, key: Ed25519PrivateKey = TEST_KEY, **tables: bytes) -> bytes:

@@ -79,6 +79,10 @@ def test_two_builds_give_the_same_bytes() -> None:
         (foreign, "another-package"),
         (outside, "no name of a table"),
         (lambda: package(version="latest"), "latest"),
+        (lambda: package(version="9999.12.31"), "9999-12-31"),
+        (lambda: package(version="2026.13.45"), "2026-13-45 is no date"),
+        (lambda: package(fleet=b'[[x]]\ndate = "9998-01-01"\n'), "9998-01-01"),
+        (lambda: with_entries(package(), {TABLES + "Fleet.TOML": b"x = 1\n"}), "twice"),
     ],
 )
 def test_any_other_file_is_refused(make: Callable[[], bytes], message: str) -> None:
