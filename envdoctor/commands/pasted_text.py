@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from envdoctor.core.decoding import open_input
 from envdoctor.core.errors import BadInput
+from envdoctor.core.files import decode_text
 
 MAX_BYTES = 16 << 20  # pasted reports have a few KiB; only the beginning of a longer text is read
 
@@ -26,5 +27,5 @@ def read_pasted_text(name: str) -> tuple[str, str]:
 
 
 def _read_start(stream: BinaryIO) -> tuple[str, str]:
-    text = stream.read(MAX_BYTES).decode("utf-8", "replace")
+    text = decode_text(stream.read(MAX_BYTES), "replace")
     return text, f"only the first {MAX_BYTES >> 20} MiB were read" if stream.read(1) else ""

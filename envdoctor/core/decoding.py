@@ -15,6 +15,7 @@ from envdoctor.core.errors import BadInput, closest_match, write_error
 from envdoctor.core.files import (
     SMALL_FILE_BYTES,
     UnsuitableFile,
+    decode_text,
     is_stream,
     open_file,
     open_pipe,
@@ -35,7 +36,7 @@ def read_text(
 ) -> str:
     """The text of a regular file that the user named. `inside`: the folder in which it must lie."""
     try:
-        return read_file(path, max_bytes, inside=inside).decode("utf-8-sig")  # Windows writes a byte order mark
+        return decode_text(read_file(path, max_bytes, inside=inside))
     except UnsuitableFile as error:
         limit = f"below {max_bytes >> 20} MiB"
         raise BadInput(f"{path} is {error.strerror}", expected=f"{expected}, {limit}", hint=hint) from error

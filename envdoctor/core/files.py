@@ -5,6 +5,7 @@ A FIFO never opens, a device never ends, and a sparse file of 20 GB takes one bl
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
@@ -69,6 +70,13 @@ def open_pipe(path: Path | str) -> BinaryIO:
 def read_file_text(path: Path | str, limit: int = SMALL_FILE_BYTES) -> str:
     """The text of a regular file; bytes that are not UTF-8 are replaced."""
     return read_file(path, limit).decode("utf-8", "replace")
+
+
+def decode_text(data: bytes, errors: str = "strict") -> str:
+    """UTF-8, or what a byte order mark names: PowerShell writes UTF-16 with `>`."""
+    encodings = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
+                 (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
+    return data.decode(next((name for mark, name in encodings if data.startswith(mark)), "utf-8-sig"), errors)
 
 
 def read_file_head(path: Path | str, size: int) -> bytes:

@@ -38,6 +38,8 @@ _VARIABLE_FILES = frozenset({"env", "dotenv", "properties"})
 _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
+# `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
+_SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
 
 class BlockReader:
@@ -163,10 +165,10 @@ def _split_cell(lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], tuple[Line, 
     code: list[Line] = []
     continues = False
     for number, text in lines:
-        is_command = text.lstrip()[:1] in ("!", "%")
-        if is_command or continues:
-            commands.append((number, text.lstrip()[1:] if is_command else text))
-            if is_command:  # a statement, so that the block around it stays valid Python
+        command = _SYSTEM_COMMAND.match(text)
+        if command or continues:
+            commands.append((number, text[command.end() :] if command else text))
+            if command:  # a statement, so that the block around it stays valid Python
                 code.append((number, f"{text[: len(text) - len(text.lstrip())]}pass"))
             continues = text.rstrip().endswith("\\")
         else:

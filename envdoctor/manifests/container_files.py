@@ -13,6 +13,7 @@ _INSTRUCTION = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)")  # `# syntax=docker/dockerfile:1`, `# escape=\``
 _SECTION = re.compile(r"%(\w+)(.*)")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")  # of Apptainer's build arguments
 _SCRIPTS = frozenset({"post", "environment", "runscript", "startscript", "test"})
@@ -30,6 +31,7 @@ def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
 
     Empty lines and comments between continuation lines are no part of it.
     """
+    escape = _escape_character(lines)
     instructions: list[tuple[str, list[Line]]] = []
     continues = False
     marker = ""  # end of an open heredoc
@@ -44,8 +46,28 @@ def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
             marker = "" if stripped == marker else marker
         elif (heredoc := _HEREDOC.search(text)) and instructions and "<<<" not in text:
             marker = heredoc[2]
-        continues = stripped.endswith("\\") or (continues and (not stripped or stripped.startswith("#")))
-    return [Instruction(keyword, tuple(found)) for keyword, found in instructions]
+        is_skipped = not stripped or stripped.startswith("#")
+        continues = continues if is_skipped else stripped.endswith(escape)
+    joined = ((keyword, tuple(_with_backslash(line, escape) for line in found)) for keyword, found in instructions)
+    return [Instruction(keyword, found) for keyword, found in joined]
+
+
+def _escape_character(lines: tuple[Line, ...]) -> str:
+    """What continues a line: a backslash, or the character of a directive `# escape=` in the first lines."""
+    for _, text in lines:
+        directive = _DIRECTIVE.fullmatch(text.strip())
+        if directive is None:
+            break
+        if directive[1].lower() == "escape":
+            return directive[2][:1]
+    return "\\"
+
+
+def _with_backslash(line: Line, escape: str) -> Line:
+    """A line that continues as a shell expects it."""
+    number, text = line
+    stripped = text.rstrip()
+    return (number, f"{stripped[: -len(escape)]}\\") if stripped.endswith(escape) else line
 
 
 def script_of(instruction: Instruction) -> tuple[Line, ...]:

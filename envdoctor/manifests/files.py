@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from envdoctor.core.files import read_file
+from envdoctor.core.files import decode_text, read_file
 from envdoctor.manifests.markdown import Line
 
 
@@ -20,8 +20,9 @@ class Files:
         self.folder = folder
         self.platforms = platforms
         self.platform = next(iter(platforms), "")
+        self.root = folder and folder.absolute().parent  # no file outside of it is read
         self.texts: dict[str, tuple[Line, ...]] = {}
-        self.missing: dict[str, int] = {}  # path -> line of the command
+        self.missing: dict[str, str] = {}  # path -> the line of the command, and the reason
         self.included: list[str] = []  # paths that were read from disk
 
     def add(self, path: str, lines: tuple[Line, ...]) -> None:
@@ -35,12 +36,21 @@ class Files:
         """
         if _name(path) in self.texts:
             return self.texts[_name(path)]
-        text = self._read(path)
+        try:
+            text = self._read(path)
+        except (OSError, UnicodeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8 or UTF-16"
+            self.add_missing(path, line, reason or str(error))
+            return ()
         if text is None:
-            self.missing.setdefault(path, line)
+            self.add_missing(path, line, "not found next to the manifest")
             return ()
         self.included.append(path)
         return tuple((line, each) for each in text.splitlines())
+
+    def add_missing(self, path: str, line: int, reason: str) -> None:
+        """Add a file that was not read."""
+        self.missing.setdefault(path, f"(line {line}): {reason}")
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""
@@ -52,6 +62,7 @@ class Files:
 
     def _same_texts(self, other: Files) -> Files:
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
+        other.root = self.root
         return other
 
     def _read(self, path: str) -> str | None:
@@ -61,11 +72,9 @@ class Files:
         relative = _name(path) if path.startswith(("/", "~", "$")) else path
         for candidate in (self.folder / relative, self.folder.parent / relative, self.folder / _name(path)):
             try:
-                return read_file(candidate).decode("utf-8-sig")
+                return decode_text(read_file(candidate, inside=self.root))
             except FileNotFoundError:
                 continue
-            except (OSError, UnicodeDecodeError):
-                return None
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 
 from envdoctor.manifests.files import Files
@@ -10,7 +11,7 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_MAX_DEPTH = 3  # of files that include files
+_MAX_DEPTH, _MAX_FILES = 8, 100  # of files that include files
 
 
 def logical_lines(lines: Iterable[Line]) -> Iterator[Line]:
@@ -46,13 +47,24 @@ def parse_requirement_lines(
     requirements: list[InstallRequirement] = []
     options: list[str] = []
     for number, line in logical_lines(lines):
-        text = re.sub(r"^(-[rc])(?=[\w./])|^(--requirement|--constraint)=", r"\1\2 ", line)
-        if text.startswith(("-r ", "--requirement ")) and depth < _MAX_DEPTH:
-            path = text.split()[1]
+        text = re.sub(r"^(-[rc])(?=[\w./~$\"'])|^(--requirement|--constraint)=", r"\1\2 ", line)
+        if text.startswith(("-r ", "--requirement ")):
+            path = _words(text)[1]
+            if depth == _MAX_DEPTH or len(files.included) == _MAX_FILES:
+                files.add_missing(path, number, "too many files that include others")
+                continue
             included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
             requirements, options = requirements + included[0], options + included[1]
         elif text.startswith("-"):
-            options += text.split()
+            options += _words(text)
         elif requirement := parse_install_requirement(requirement_text(text), number):
             requirements.append(requirement)
     return requirements, options
+
+
+def _words(text: str) -> list[str]:
+    """The words of an option with a value, which may be quoted: `-r "my file.txt"`."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # an open quotation mark
+        return text.split()

@@ -30,9 +30,8 @@ def render_audit(result: AuditResult) -> list[Part]:
 
 
 def _mark(result: AuditResult, indentation: str = "") -> tuple[str, str]:
-    """The mark of an audit without findings. An environment with unread packages may have problems."""
-    is_undecided = result.kind == "environment" and result.coverage.unread
-    return (f"{indentation}? ", "unknown") if is_undecided else (f"{indentation}✓ ", "ok")
+    """The mark of an audit without findings. What was not read may have problems."""
+    return (f"{indentation}? ", "unknown") if result.coverage.unread else (f"{indentation}✓ ", "ok")
 
 
 def coverage_text(result: AuditResult) -> str:

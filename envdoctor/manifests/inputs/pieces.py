@@ -64,7 +64,7 @@ def unknown_release(requirement: InstallRequirement) -> str:
 
 def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
     """The files that commands name and that are not available, and arguments of unknown value or version."""
-    missing = [f"{path} (line {line}): not found next to the manifest" for path, line in files.missing.items()]
+    missing = [f"{path} {place}" for path, place in files.missing.items()]
     unknown = [
         f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
         for guide in guides

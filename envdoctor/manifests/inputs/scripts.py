@@ -71,7 +71,7 @@ def _cell_lines(text: str, cells: list[dict[str, Any]]) -> Iterator[Block]:
             position = next(found, position) if each.strip() else position
             lines.append((position + 1, each))
         magic = lines[0][1].strip() if lines else ""
-        is_shell = re.match(r"%%(?:bash|sh|shell|script\s+bash)\b", magic)
+        is_shell = re.match(r"%%(?:(?:bash|sh|shell|system|sx|script\s+bash)\b|!)", magic)
         yield Block("bash", "", tuple(lines[1:])) if is_shell else Block("python", "", tuple(lines))
 
 
