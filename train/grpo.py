@@ -220,7 +220,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
         ranks.shut_down(trainer)
         return 0
     run.start_phase("save", "model and tokenizer")
-    save(policy.model, policy.tokenizer, run.path / "model", weights)
+    save(policy.model, policy.tokenizer, run.path / "model", weights, autocast=policy.autocast)
     timer.end("save")
     plot_error = draw_result(run, task, f"{name}, seed {settings['seed']}", baseline, final)
     timer.end("plot")

@@ -65,6 +65,36 @@ def test_a_push_without_a_token_is_refused(tmp_path: Path) -> None:
     assert refused.value.message == "hub_model_id = me/it: HF_TOKEN is not set"
 
 
+SAVING = (
+    TINY
+    + """
+import json
+from modeling.loading import dtype_option
+from modeling.saving import save
+from transformers import AutoModelForCausalLM
+
+root, found, DTYPE = Path(given[0]), {}, dtype_option()
+save_qwen2(root / "float32")
+tokenizer = PreTrainedTokenizerFast.from_pretrained(root / "float32")
+for autocast in ("", "bfloat16"):
+    model = AutoModelForCausalLM.from_pretrained(root / "float32", **{DTYPE: torch.float32})
+    save(model, tokenizer, root / (autocast or "plain"), autocast=autocast)
+    as_saved = AutoModelForCausalLM.from_pretrained(root / (autocast or "plain"), **{DTYPE: "auto"})
+    exact = AutoModelForCausalLM.from_pretrained(root / (autocast or "plain"), **{DTYPE: torch.float32})
+    same = all(torch.equal(a, b) for a, b in zip(model.parameters(), exact.parameters()))
+    found[autocast] = [str(as_saved.dtype), same]
+report(found=found)
+"""
+)
+
+
+@pytest.mark.stack
+def test_a_model_is_saved_with_the_type_that_it_computes_in(stack_python: Path, tmp_path: Path) -> None:
+    for python in all_stacks(stack_python):
+        found = run_code(python, SAVING, tmp_path / name_of(python))["found"]
+        assert found == {"": ["torch.float32", True], "bfloat16": ["torch.bfloat16", True]}
+
+
 MERGING = (
     TINY
     + """

@@ -35,10 +35,12 @@ ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 ROUNDINGS_A_LAYER = 2 * 16 + 7
 
 
-def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | None = None) -> list[str]:
+def save(
+    model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | None = None, *, autocast: str = ""
+) -> list[str]:
     """Save the adapter, or the full model without one, and the tokenizer; return the file names.
 
-    `weights` is the gathered state dict of a sharded model.
+    `weights` is the gathered state dict of a sharded model, `autocast` the type that it was trained to compute in.
     """
     folder.mkdir(parents=True, exist_ok=True)
     gathered = {} if weights is None else {"state_dict": weights}
@@ -48,8 +50,22 @@ def save(model: Any, tokenizer: Any, folder: Path, weights: dict[str, Any] | Non
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's template, which contains local paths
     else:
         model.save_pretrained(folder, **gathered)
+        if autocast:
+            record_dtype(folder / "config.json", autocast)
     tokenizer.save_pretrained(folder)
     return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def record_dtype(file: Path, dtype: str) -> None:
+    """Let transformers and vLLM load a model in the type that it was trained to compute in.
+
+    save_pretrained writes the type of the weights. Weights in float32 that were rounded in each training pass give
+    other completions unrounded: SmolLM2-135M adds 0.06 to 0.14 instead of 0.8 of the sums of the recipe `add`.
+    """
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        part |= {name: dtype for name in ("dtype", "torch_dtype") if name in part}
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def finish(run: RunDirectory, policy: Policy, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
