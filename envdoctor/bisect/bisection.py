@@ -6,21 +6,25 @@ import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from envdoctor.bisect.changes import Space, changes_of, key_of
-from envdoctor.bisect.records import Change, Culprit, Cure, Outcome, PackageSet, Trial
+from envdoctor.bisect.records import Culprit, Outcome, PackageSet, Trial, has_version
 from envdoctor.bisect.search import companions, halve
 from envdoctor.bisect.solver import Solver
 from envdoctor.bisect.trials import Laboratory
 from envdoctor.core.record import Record
 
 
-class Found(Record, frozen=True):
-    """What the search found, before the evidence is read."""
+class Found(Record, frozen=True, kw_only=True):
+    """What one search found, before the evidence is read."""
 
-    culprits: tuple[Culprit, ...]
-    cure: Cure | None
-    output: str  # of the failure with only the culprits changed
+    culprits: tuple[Culprit, ...]  # none: the trials contradict each other
+    trial: Trial | None  # of the good state with only the culprits changed
     is_range: bool = False  # releases in between could not be tried
+    is_cured: bool = False  # whether the bad state works with the constraint
+    constraint: str = ""  # on a culprit; empty if none has a solution
+    packages: PackageSet = {}  # the bad state with the constraint
 
 
 class _Cut(NamedTuple):
@@ -36,11 +40,14 @@ class _Cut(NamedTuple):
 class Bisection:
     """The states between two sets, and the trials of them. State 0 is the good set, the last one the bad set."""
 
-    def __init__(self, space: Space, solver: Solver, laboratory: Laboratory, until: str) -> None:
+    def __init__(
+        self, space: Space, solver: Solver, laboratory: Laboratory, *, until: str, constraints: Sequence[str] = ()
+    ) -> None:
         self.space = space
         self.solver = solver
         self.laboratory = laboratory
         self.until = until  # releases after this time do not count
+        self.constraints = constraints  # on the culprits of earlier searches
         self.last = len(space.events)
 
     def search(self) -> Found:
@@ -55,7 +62,7 @@ class Bisection:
         alone = self._with(high, {name: after[name] for name in names})
         trial = (alone and self.laboratory.find(alone)) or self.laboratory.find(after)
         is_range = high - low > 1 and any(culprit.skipped for culprit in culprits)
-        return Found(culprits, self._cure(culprits), trial.output if trial else "", is_range)
+        return self._with_cure(Found(culprits=culprits, trial=trial or None, is_range=is_range))
 
     def _judge(self, state: int, left: int) -> Outcome:
         packages = self._state(state)
@@ -65,7 +72,8 @@ class Bisection:
         label = f"releases up to {event.name} {event.version}" + (
             f" of {event.uploaded[:10]}" if event.uploaded[:1] != "9" else ""
         )
-        return self.laboratory.trial(packages, label, "search", left=math.ceil(math.log2(left + 1)) - 1).outcome
+        left = math.ceil(math.log2(left + 1)) - 1
+        return self.laboratory.trial(packages, label, "confirm" if self.constraints else "search", left).outcome
 
     def _state(self, state: int) -> PackageSet | None:
         """The packages of a state; None if they have no solution."""
@@ -82,14 +90,15 @@ class Bisection:
         The date of the state limits the packages that neither end has. Files of one release have several dates.
         """
         limits = {name: limit for name, limit in self.space.limits(state).items() if name not in free}
+        every = [*(f"{name}<={limit}" for name, limit in limits.items()), *self.constraints, *constraints]
         return self.solver.solve(
-            extra=extra, constraints=[*(f"{name}<={limit}" for name, limit in limits.items()), *constraints],
+            extra=extra, constraints=every,
             until=self.space.time_of(state), undated=[*limits, *free], preferred=preferred,
         )  # fmt: skip
 
     def _with(self, state: int, versions: PackageSet) -> PackageSet | None:
         """The good state with other versions of some packages, and what these require; None without a solution."""
-        pins = [f"{name}=={version}" for name, version in sorted(versions.items()) if not version.startswith("@")]
+        pins = [f"{name}=={version}" for name, version in sorted(versions.items()) if has_version(version)]
         return self._solve(state, extra=pins, free=versions.keys(), preferred=self.space.good | versions)
 
     def _is_bad(self, state: int, versions: PackageSet, *, known: bool = False) -> bool:
@@ -104,7 +113,7 @@ class Bisection:
     def _responsible(
         self, state: int, after: PackageSet, triggers: Sequence[str], changed: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """The packages that break the good state together, and those that only permit them."""
+        """The packages that break the good state together, and those that only permit them; none if it works."""
 
         def is_bad(names: frozenset[str]) -> bool:
             return self._is_bad(state, {name: after[name] for name in names})
@@ -115,6 +124,8 @@ class Bisection:
         others = [name for name in (*changed, *moved) if name not in triggers]
         found = companions(frozenset(triggers), list(dict.fromkeys(others)), is_bad)
         names = [*triggers, *found]
+        if not is_bad(frozenset(names)):  # a command that fails sometimes
+            return [], []
         permits = []
         for name in triggers if found else ():
             rest = {other: after[other] for other in names if other != name}
@@ -149,26 +160,26 @@ class Bisection:
         label = ", ".join(f"{each} {packages[each]}" for each in sorted([name, *others]) if each in packages)
         return self.laboratory.trial(packages, f"the good state with {label}", "confirm").outcome
 
-    def _cure(self, culprits: Sequence[Culprit]) -> Cure | None:
-        """The first constraint on one of the packages with which the bad state works."""
-        for culprit in culprits:
+    def _with_cure(self, found: Found) -> Found:
+        """Add the first constraint on one of the packages with which the bad state works, or still fails."""
+        for culprit in found.culprits:
             is_upgrade = not culprit.good or key_of(culprit.good) < key_of(culprit.bad)
             constraint = f"{culprit.package}{'<' if is_upgrade else '>'}{culprit.bad}"
             packages = self._cured(constraint, culprit.package)
             if packages is None:
                 continue
-            trial: Trial = self.laboratory.trial(packages, f"the bad state with {constraint}", "confirm")
-            if trial.outcome == "good":
-                return Cure(constraint=constraint, changes=self._differences(packages))
-        return None
+            label = f"the bad state with {' '.join([*self.constraints, constraint])}"
+            outcome = self.laboratory.trial(packages, label, "confirm").outcome
+            if outcome == "good":
+                return msgspec.structs.replace(found, is_cured=True, constraint=constraint, packages=packages)
+            if outcome == "bad" and not found.constraint:
+                found = msgspec.structs.replace(found, constraint=constraint, packages=packages)
+        return found
 
     def _cured(self, constraint: str, name: str) -> PackageSet | None:
         """The bad state with a constraint, as the user would solve it. Other versions of a lock stay."""
         if self.solver.requirements.file:
-            return self.solver.solve(constraints=[constraint], until=self.until)
+            return self.solver.solve(constraints=[*self.constraints, constraint], until=self.until)
         kept = {other: version for other, version in self.space.bad.items() if other != name}
         extra = sorted(self.space.arrived(self.last))
         return self._solve(self.last, extra=extra, free=[name], constraints=[constraint], preferred=kept)
-
-    def _differences(self, packages: PackageSet) -> tuple[Change, ...]:
-        return changes_of(self.space.bad, packages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from envdoctor.bisect.records import Change, PackageSet
+from envdoctor.bisect.records import Change, PackageSet, has_version
 from envdoctor.knowledge.versions import Key, is_prerelease, public_part, version_key
 from envdoctor.package_index.releases import Release, find_release
 
@@ -44,7 +44,7 @@ class Space(NamedTuple):
             known = newest.get(event.name)
             if known is None or self._is_downgrade(event.name) or key_of(event.version) > key_of(known):
                 newest[event.name] = event.version
-        return {name: public_part(each) for name, each in sorted(newest.items()) if not each.startswith("@")}
+        return {name: public_part(each) for name, each in sorted(newest.items()) if has_version(each)}
 
     def _is_downgrade(self, name: str) -> bool:
         """Whether the package of an event is older in the bad state."""

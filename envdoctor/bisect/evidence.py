@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from envdoctor.bisect.records import NamesRemoved
+from envdoctor.bisect.records import NamesRemoved, has_version
 from envdoctor.bisect.solver import Solver
 from envdoctor.core.files import read_file
 from envdoctor.download.sources import uv_arguments, uv_environment
@@ -48,7 +48,7 @@ class Evidence:
         return NamesRemoved(len(changes), names, in_output=bool(named), unread=len(new.unread))
 
     def _unpack(self, folder: Path, name: str, version: str) -> Path | None:
-        if not version or version.startswith("@"):
+        if not has_version(version):
             return None
         solver = self._solver
         done = run_uv(

@@ -8,6 +8,12 @@ from envdoctor.core.record import Record
 
 PackageSet = dict[str, str]  # name -> exact version
 
+
+def has_version(version: str) -> bool:
+    """Whether a package comes from an index. A local project has no version, and `@ URL` is an address."""
+    return version[:1] not in ("", "@")
+
+
 Outcome = Literal["good", "bad", "skipped"]
 
 
@@ -65,10 +71,18 @@ class Culprit(Record, frozen=True, kw_only=True):
     removed: NamesRemoved | None = None
 
 
-class Cure(Record, frozen=True, kw_only=True):
-    """A constraint with which the bad state works, as a trial has shown."""
+class Break(Record, frozen=True, kw_only=True):
+    """A change that breaks the good state."""
 
-    constraint: str
+    culprits: tuple[Culprit, ...]  # several: the command fails only with all of them
+    failure: str  # of the good state with only this change
+    is_range: bool = False  # releases in between could not be tried
+
+
+class Cure(Record, frozen=True, kw_only=True):
+    """Constraints with which the bad state works, as a trial has shown: one for each break."""
+
+    constraints: tuple[str, ...]
     changes: tuple[Change, ...]  # the bad state compared with the state of the trial
     command: str = ""
 
@@ -86,7 +100,7 @@ class BisectResult(Record, frozen=True, kw_only=True):
     bad: str
     changes: tuple[Change, ...]
     releases: int  # in between, of all changed packages
-    culprits: tuple[Culprit, ...] = ()  # several: the command fails only with all of them
+    breaks: tuple[Break, ...] = ()  # several: without the first one, the bad state still fails because of the next
     cure: Cure | None = None
     trials: tuple[Trial, ...] = ()
     limit: int = 0  # of the trials of the ends and the search: log2(releases) + 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 from envdoctor.bisect.bisection import Bisection, Found
 from envdoctor.bisect.changes import Releases, Space, changes_of, make_space
 from envdoctor.bisect.evidence import Evidence
-from envdoctor.bisect.records import BisectResult, Culprit, PackageSet, Trial, Verdict
+from envdoctor.bisect.records import BisectResult, Break, Change, Cure, PackageSet, Trial, Verdict, has_version
 from envdoctor.bisect.search import trial_limit
 from envdoctor.bisect.solver import Requirements, Solver
 from envdoctor.bisect.store import Store
@@ -31,6 +31,7 @@ from envdoctor.verify.status import read_driver_and_gpus
 from envdoctor.verify.stored_results import read_verification, verification_path
 
 LISTING_SECONDS = 300.0
+MAX_BREAKS = 3  # that are found one after the other
 MIN_DIFFERENCE = 0.4  # between the failure rates of both ends, where the good state fails sometimes
 
 
@@ -72,8 +73,9 @@ def bisect(
         result = early
     else:
         reporter.phase(f"At most {trial_limit(len(space.events)) - 2} trials to find the release")
-        found = Bisection(space, solver, laboratory, store.started).search()
-        result = ends.finish(_with_evidence(found, solver), found)
+        rounds = _search(space, solver, laboratory, store.started, releases)
+        breaks = [_break_of(each, solver) for each in rounds]
+        result = ends.finish(breaks, rounds[-1], [each.constraint for each in rounds])
     store.remove()
     return result
 
@@ -95,7 +97,7 @@ def _solve_bad(solver: Solver, request: Request, started: str) -> PackageSet:
 def _solve_good(solver: Solver, request: Request, bad: PackageSet, reporter: Reporter) -> PackageSet:
     """The packages at the good date, none newer than in the bad state."""
     reporter.phase(f"Solving the packages of {request.since[:10]}")
-    limits = [f"{name}<={version.partition('+')[0]}" for name, version in bad.items() if not version.startswith("@")]
+    limits = [f"{name}<={version.partition('+')[0]}" for name, version in bad.items() if has_version(version)]
     packages = solver.solve(constraints=limits, until=request.since)
     if packages is None and request.requirements.roots:  # a package may be younger than the date
         releases, _ = _read_all(solver.sources, request.requirements.roots, reporter)
@@ -149,17 +151,30 @@ def _driver_notes(request: Request, store: Store, driver: str) -> list[str]:
     return notes
 
 
-def _with_evidence(found: Found, solver: Solver) -> tuple[Culprit, ...]:
-    """The culprits with removed names and a link."""
+def _search(space: Space, solver: Solver, laboratory: Laboratory, until: str, releases: Releases) -> list[Found]:
+    """Find the break; if the bad state still fails with the constraint on it, find the next one as well."""
+    rounds: list[Found] = []
+    while True:
+        constraints = [each.constraint for each in rounds]
+        found = Bisection(space, solver, laboratory, until=until, constraints=constraints).search()
+        rounds.append(found)
+        if found.is_cured or not found.packages or len(rounds) == MAX_BREAKS:
+            return rounds
+        laboratory.reporter.phase(f"The bad state fails with {found.constraint} as well: finding the next break")
+        space = make_space(space.good, found.packages, releases, space.start)
+
+
+def _break_of(found: Found, solver: Solver) -> Break:
+    """A break with the removed names and the links of its packages."""
     complete = []
     for culprit in found.culprits:
         evidence = Evidence(solver, culprit.package, culprit.good, culprit.bad)
+        removed = evidence.removed(found.trial.output if found.trial else "")
         complete.append(
-            msgspec.structs.replace(
-                culprit, link=evidence.link, link_label=evidence.label, removed=evidence.removed(found.output)
-            )
+            msgspec.structs.replace(culprit, link=evidence.link, link_label=evidence.label, removed=removed)
         )
-    return tuple(complete)
+    failure = found.trial.failure if found.trial else ""
+    return Break(culprits=tuple(complete), failure=failure, is_range=found.is_range)
 
 
 class _Ends:
@@ -230,28 +245,32 @@ class _Ends:
         )
         return self.result("bad-passes", summary)
 
-    def finish(self, culprits: tuple[Culprit, ...], found: Found) -> BisectResult:
-        """The result of the search."""
-        releases = " with ".join(f"{each.package} {each.bad}" for each in culprits)
-        if not culprits:
-            return self.result("skipped", "no single change breaks the good state: the trials contradict each other")
-        summary = f"{releases} {'break' if len(culprits) > 1 else 'breaks'} it"
-        if found.is_range:
-            summary = f"a release of {' or '.join(each.package for each in culprits)} up to {releases} breaks it"
-        cure = found.cure and msgspec.structs.replace(found.cure, command=self._command(found))
+    def finish(self, breaks: Sequence[Break], last: Found, constraints: Sequence[str]) -> BisectResult:
+        """The result of the search. `last`: its last round."""
+        if not breaks[0].culprits:
+            return self.result(
+                "skipped",
+                "the trials contradict each other: no change of packages breaks the good state. If the command fails "
+                "sometimes, repeat it: --repeat 10",
+            )
+        named = [each for each in breaks if each.culprits]
+        cure = None
+        if last.is_cured:
+            changes = changes_of(self.space.bad, last.packages)
+            cure = Cure(constraints=tuple(constraints), changes=changes, command=self._command(changes, constraints))
+        verdict: Verdict = "range" if any(each.is_range for each in named) else "found"
         return msgspec.structs.replace(
-            self.result("range" if found.is_range else "found", summary), culprits=culprits, cure=cure
+            self.result(verdict, "; then ".join(map(_sentence, named))), breaks=tuple(named), cure=cure
         )
 
-    def _command(self, found: Found) -> str:
+    def _command(self, changes: Sequence[Change], constraints: Sequence[str]) -> str:
         """The command that installs the state of the last trial."""
-        assert found.cure
         requirements, original = self.request.requirements, self.request.probe.original
         if original:
-            pins = [f"{each.name}=={each.after}" for each in found.cure.changes if each.after]
+            pins = [f"{each.name}=={each.after}" for each in changes if each.after]
             return command_line("uv", "pip", "install", "--python", f"{original}/bin/python", *pins)
         if requirements.file:
-            return command_line("uv", "pip", "install", "-r", self.request.bad_name, found.cure.constraint)
+            return command_line("uv", "pip", "install", "-r", self.request.bad_name, *constraints)
         return ""
 
     def result(self, verdict: Verdict, summary: str) -> BisectResult:
@@ -267,3 +286,10 @@ class _Ends:
             trials=tuple(msgspec.structs.replace(trial, output="") for trial in laboratory.used),
             log=str(laboratory.log),
         )  # fmt: skip
+
+
+def _sentence(found: Break) -> str:
+    releases = " with ".join(f"{each.package} {each.bad}" for each in found.culprits)
+    if found.is_range:
+        return f"a release of {' or '.join(each.package for each in found.culprits)} up to {releases} breaks it"
+    return f"{releases} {'break' if len(found.culprits) > 1 else 'breaks'} it"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from envdoctor.bisect.records import PackageSet
+from envdoctor.bisect.records import PackageSet, has_version
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
@@ -26,8 +26,6 @@ class Requirements(Record, frozen=True, kw_only=True):
 
     file: str = ""  # a requirements file or pyproject.toml
     roots: tuple[str, ...] = ()  # instead of a file: names of packages
-    constraints: tuple[str, ...] = ()  # of packages that are in every trial
-    fixed: tuple[str, ...] = ()  # lines of local projects and URLs that are in every trial
     python: str  # interpreter of the trials
     build: bool = False  # whether uv may build source archives
     backend: str = ""  # of the PyTorch index
@@ -84,7 +82,7 @@ class Solver:
         with tempfile.TemporaryDirectory(prefix="envdoctor-bisect-") as folder:
             wanted, limits, solved = (Path(folder, name) for name in ("wanted.in", "limits.txt", "solved.txt"))
             wanted.write_text("".join(f"{line}\n" for line in lines))
-            limits.write_text("".join(f"{line}\n" for line in (*needs.constraints, *constraints)))
+            limits.write_text("".join(f"{line}\n" for line in constraints))
             solved.write_text("".join(f"{line}\n" for line in lines_of(preferred)))
             command: list[str | Path] = [
                 "pip", "compile", *([needs.file] if needs.file else []), wanted, "--constraints", limits,
@@ -114,20 +112,24 @@ class Solver:
 def lines_of(packages: Mapping[str, str]) -> list[str]:
     """The packages as lines of a requirements file."""
     return [
-        f"{name} {each}" if each.startswith("@") else f"{name}=={each}" for name, each in sorted(packages.items())
+        f"{name}=={version}" if has_version(version) else f"{name} {version}".rstrip()
+        for name, version in sorted(packages.items())
     ]
 
 
 def parse_packages(text: str) -> PackageSet:
     """The packages of uv's output.
 
-    Sample: `numpy==1.26.4`, `uvicorn[standard]==0.30.1`, `tool @ https://example.com/tool-1.0-py3-none-any.whl`
+    Sample: `numpy==1.26.4`, `uvicorn[standard]==0.30.1`, `tool @ https://example.com/tool-1.0-py3-none-any.whl`, and
+    `-e file:///home/user/project`, which is its own name.
     """
     packages: PackageSet = {}
     for line in text.splitlines():
         name, equals, version = line.partition(";")[0].strip().partition("==")
         if equals:
             packages[canonicalize_name(name.partition("[")[0])] = version.split()[0]
+        elif line.startswith("-e "):
+            packages[line.strip()] = ""
         elif direct := DIRECT.match(line):
             packages[canonicalize_name(direct[1])] = direct[2]
     return packages

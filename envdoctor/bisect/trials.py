@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,8 @@ from envdoctor.verify.runner import verify_interpreter
 SKIP_CODE = 125  # as of `git bisect run`
 INSTALL_SECONDS = 3600.0
 MAX_FAILURE = 300  # characters
+PREFIX = "trial-"
+ABANDONED_SECONDS = 7 * 86400  # age of the environment of a bisection that was killed, perhaps on another machine
 
 
 class Hang(StrEnum):
@@ -92,9 +95,8 @@ class Laboratory:
         return made
 
     def digest(self, packages: PackageSet) -> str:
-        """The digest of a set, with the projects that are in every trial."""
-        lines = [*lines_of(packages), *self.solver.requirements.fixed]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+        """The digest of a set."""
+        return hashlib.sha256("\n".join(lines_of(packages)).encode()).hexdigest()[:16]
 
     def _make(self, packages: PackageSet, label: str, phase: Literal["ends", "search", "confirm"]) -> Trial:
         started = time.monotonic()
@@ -157,7 +159,8 @@ class Laboratory:
         """A temporary environment with these packages, and why they cannot be installed; empty if they are."""
         base = cache_directory() / "bisect"  # usually the file system of uv's cache, so that files are linked
         base.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="trial-", dir=base, ignore_cleanup_errors=True) as folder:
+        _remove_abandoned(base)
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
             venv = Path(folder, "venv")
             requirements = self.solver.requirements
             created = run_uv(
@@ -177,18 +180,22 @@ class Laboratory:
         solver = self.solver
         file = venv.with_name("packages.txt")
         file.write_text("".join(f"{line}\n" for line in lines_of(packages)))
-        python: list[str | Path] = ["--python", venv / "bin/python", *uv_arguments(solver.sources)]
-        commands: list[list[str | Path]] = [["pip", "sync", file, *python, *solver.options]]
-        if fixed := solver.requirements.fixed:  # `-e file:///project` is two words; local projects are built
-            words = [word for line in fixed for word in (line.split(" ", 1) if line.startswith("-e ") else [line])]
-            commands.append(["pip", "install", "--no-deps", *words, *python])
-        for command in commands:
-            done = run_uv(command, environment=uv_environment(solver.sources), timeout=INSTALL_SECONDS)
-            if is_unreachable(done.output) and not done.ok:
-                raise EnvdoctorError(
-                    f"a trial cannot be installed: {describe_unreachable(done.output)}",
-                    expected="a reachable package index", hint=NETWORK_HINT,
-                )  # fmt: skip
-            if not done.ok:
-                return f"cannot be installed: {summarize_error(done.output)}"[:MAX_FAILURE]
-        return ""
+        done = run_uv(
+            ["pip", "sync", file, "--python", venv / "bin/python", *solver.options, *uv_arguments(solver.sources)],
+            environment=uv_environment(solver.sources), timeout=INSTALL_SECONDS,
+        )  # fmt: skip
+        if is_unreachable(done.output) and not done.ok:
+            raise EnvdoctorError(
+                f"a trial cannot be installed: {describe_unreachable(done.output)}",
+                expected="a reachable package index",
+                hint=NETWORK_HINT,
+            )
+        return "" if done.ok else f"cannot be installed: {summarize_error(done.output)}"[:MAX_FAILURE]
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove the environments of bisections that were killed."""
+    for path in base.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

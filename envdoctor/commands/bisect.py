@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from envdoctor.bisect.records import PackageSet
+from envdoctor.bisect.records import PackageSet, has_version
 from envdoctor.bisect.run import Request, bisect
 from envdoctor.bisect.solver import Requirements, Solver, parse_packages
 from envdoctor.bisect.trials import Hang, Probe
@@ -42,6 +42,7 @@ EXPECTED = "an environment, a lock or a requirements file that fails now"
 UV_FILES = re.compile(r"(?:.*[._-])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|.*\.in|pyproject\.toml")
 BACKEND = re.compile(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z)?")
+LOCAL = re.compile(r"\s*(?:-e|--editable)[ =](?!file:)|\s*\.{0,2}/")  # uv runs in another directory
 UV_SECONDS = 60.0
 
 
@@ -93,7 +94,7 @@ def run(request: BisectRequest, reporter: Reporter) -> CommandResult:
     _require_probe(request)
     sources = read_sources()
     bad = _read_bad(request, sources)
-    good = dict(read_source(request.good_lock).versions) if request.good_lock else None
+    good = _read_good(request.good_lock, bad) if request.good_lock else None
     name = request.source or bad.venv
     result = bisect(
         Request(
@@ -125,6 +126,19 @@ def _since(request: BisectRequest) -> str:
     if moment is None or moment >= datetime.now(UTC):
         raise BadInput(f"--since {request.since}", expected="a day in the past, such as 2026-10-01", hint=HINT)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _read_good(lock: str, bad: _Bad) -> PackageSet:
+    """The packages of the good lock, and the local projects of the bad state."""
+    source = read_source(lock)
+    if open_names := sorted(name for name, version in source.versions.items() if not version):
+        raise BadInput(
+            f"{lock} ({source.kind}) gives no exact version of {', '.join(open_names[:5])}",
+            expected="a lock: name==version for every package",
+            hint=HINT,
+        )
+    local = {name: version for name, version in (bad.packages or {}).items() if not version}
+    return {**source.versions, **local}
 
 
 def _require_probe(request: BisectRequest) -> None:
@@ -169,6 +183,11 @@ def _read_requirements(path: Path, text: str, empty: Requirements, sources: Sour
     lines = [requirement_text(line) for _, line in logical_lines(numbered(text)) if line and not line.startswith("-")]
     parsed = [parse_install_requirement(line, 0) for line in lines] if path.suffix != ".toml" else [None]
     pins = {each.name for each in parsed if each and each.pin}
+    if relative := next((line for line in text.splitlines() if LOCAL.match(line)), ""):
+        raise BadInput(
+            f"{path} has a local project: {relative.strip()[:80]}",
+            expected="an environment with the project, or requirements without it", hint=HINT,
+        )  # fmt: skip
     if not lines:
         raise BadInput(f"there is no requirement in {path}", expected=EXPECTED, hint=HINT)
     if len(pins) < len(lines):
@@ -205,25 +224,19 @@ def _read_environment(request: BisectRequest) -> _Bad:
     if not packages:
         reason = "no package is installed" if done.ok else summarize_error(done.output)
         raise BadInput(f"the packages of {venv} cannot be listed: {reason}", expected=EXPECTED, hint=HINT)
-    fixed = tuple(line.strip() for line in done.output.splitlines() if line.startswith("-e "))
     stack = select_stack(str(venv), "")
-    listed = (stack.distributions.value if stack else None) or {}
-    editable = [each for name, each in listed.items() if name not in packages]
-    return _Bad(
-        Requirements(
-            roots=_roots(packages, listed),
-            constraints=tuple(line for each in editable for line in each.requires) if fixed else (),
-            fixed=fixed, python=_find_python(str(interpreter)), build=request.build, backend=_backend(packages),
-        ),
-        packages, venv=str(venv),
-    )  # fmt: skip
+    roots = _roots(packages, (stack.distributions.value if stack else None) or {})
+    needs = Requirements(
+        roots=roots, python=_find_python(str(interpreter)), build=request.build, backend=_backend(packages)
+    )
+    return _Bad(needs, packages, venv=str(venv))
 
 
 def _roots(packages: PackageSet, listed: Mapping[str, Distribution]) -> tuple[str, ...]:
     """The packages that no other package of the environment requires."""
     lines = (line for name, each in listed.items() if name in packages for line in each.requires)
     required = {canonicalize_name(found.name) for line in lines if (found := parse_requirement(line))}
-    roots = tuple(f"{name} {each}" if each.startswith("@") else name for name, each in packages.items())
+    roots = tuple(name if has_version(each) else f"{name} {each}".rstrip() for name, each in packages.items())
     return tuple(root for root in roots if root.split()[0] not in required) or roots
 
 

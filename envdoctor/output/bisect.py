@@ -15,7 +15,7 @@ def render_bisect(data: BisectResult) -> list[Part]:
     """The verdict, the releases, the cure, then the trials."""
     mark, style = MARKS.get(data.verdict, ("✗", "error"))
     parts: list[Part] = [Text.assemble((f"{mark} ", style), (data.summary, "title"))]
-    parts += [part for culprit in data.culprits for part in _culprit(culprit)]
+    parts += [part for each in data.breaks for culprit in each.culprits for part in _culprit(culprit)]
     parts += _cure(data)
     parts += [indent(Text(note, style="dim"), 2) for note in data.notes]
     parts += _changes(data)
@@ -50,12 +50,12 @@ def _culprit(culprit: Culprit) -> list[Part]:
 
 
 def _cure(data: BisectResult) -> list[Part]:
-    if data.cure is None:
-        failed = data.verdict in ("found", "range")
-        return [Text("  no constraint on these packages cures it: the trials with one fail")] if failed else []
     cure = data.cure
+    if cure is None:
+        text = "  it works with no constraint that was tried; if the command fails sometimes, repeat it: --repeat 10"
+        return [Text(text)] if data.breaks else []
     lines: list[Part] = [
-        Text.assemble(("✓ ", "ok"), "works with ", (cure.constraint, "name"), f"{_versions(cure.changes)}")
+        Text.assemble(("✓ ", "ok"), "works with ", (" ".join(cure.constraints), "name"), _versions(cure.changes))
     ]
     return [*lines, *([indent(command(cure.command), 2)] if cure.command else [])]
 

@@ -14,7 +14,7 @@ from support.dated_index import DatedIndex, release, serve
 from support.local_packages import write_wheel
 
 from envdoctor.bisect import run as bisect_run
-from envdoctor.bisect.records import BisectResult
+from envdoctor.bisect.records import BisectResult, Culprit
 from envdoctor.bisect.trials import Hang
 from envdoctor.commands.bisect import BisectRequest, run
 from envdoctor.core.errors import BadInput
@@ -27,6 +27,33 @@ SINCE = "2026-01-25"
 USE_ALPHA = "import alpha; alpha.load('x', encoding='utf-8')"
 # Breaks only with both: beta 2.0 needs a name that gamma has lost.
 USE_BETA = "import beta, gamma; assert beta.VERSION < 2 or hasattr(gamma, 'old')"
+
+
+BUILD_BACKEND = """
+import pathlib, zipfile
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    info = "mine-1.0.dist-info"
+    files = {
+        "mine.pth": str(pathlib.Path.cwd()),
+        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: mine\\nVersion: 1.0\\nRequires-Dist: alpha<1.5\\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\\nGenerator: tests\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(pathlib.Path(folder, "mine-1.0-py3-none-any.whl"), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return "mine-1.0-py3-none-any.whl"
+"""
+PROJECT = """
+[project]
+name = "mine"
+version = "1.0"
+dependencies = ["alpha<1.5"]
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
 
 
 class Phases:
@@ -84,19 +111,23 @@ def bisect(
     return data
 
 
+def culprits(data: BisectResult) -> list[Culprit]:
+    return [culprit for each in data.breaks for culprit in each.culprits]
+
+
 def releases(data: BisectResult) -> list[tuple[str, str, str]]:
-    return [(each.package, each.good, each.bad) for each in data.culprits]
+    return [(each.package, each.good, each.bad) for each in culprits(data)]
 
 
 def test_the_release_its_change_and_a_cure_are_found(project: Path) -> None:
     data = bisect(project, USE_ALPHA)
     assert (data.verdict, releases(data)) == ("found", [("alpha", "1.2", "1.3")])
-    culprit = data.culprits[0]
+    culprit = culprits(data)[0]
     assert (culprit.good_uploaded, culprit.bad_uploaded) == ("2026-03-01", "2026-04-01")
     assert culprit.removed is not None
     assert (culprit.removed.names, culprit.removed.in_output) == (("alpha.load(encoding)",), True)
     assert data.cure is not None
-    assert data.cure.constraint == "alpha<1.3"
+    assert data.cure.constraints == ("alpha<1.3",)
     assert [(each.name, each.after) for each in data.cure.changes] == [("alpha", "1.2")]
     assert data.cure.command == "uv pip install -r requirements.txt 'alpha<1.3'"
     assert data.trials[1].failure == "TypeError: load() got an unexpected keyword argument 'encoding'"
@@ -109,27 +140,41 @@ def test_two_packages_that_break_only_together_are_both_named(project: Path) -> 
     data = bisect(project, USE_BETA, "beta\ngamma\nnoise\n")
     assert releases(data) == [("beta", "1.0", "2.0"), ("gamma", "2.0", "3.0")]
     assert data.cure is not None
-    assert data.cure.constraint == "beta<2.0"
+    assert data.cure.constraints == ("beta<2.0",)
+
+
+@pytest.mark.long
+def test_the_next_break_is_found_if_the_constraint_is_not_enough(project: Path) -> None:
+    data = bisect(project, f"import core; core.name\n{USE_ALPHA}", "alpha\nlid\ncore\n")
+    assert data.summary == "alpha 1.3 breaks it; then core 2.0 breaks it"
+    assert [each.failure.partition(":")[0] for each in data.breaks] == ["TypeError", "AttributeError"]
+    assert data.cure is not None
+    assert data.cure.constraints == ("alpha<1.3", "core<2.0")
+    assert data.cure.command == "uv pip install -r requirements.txt 'alpha<1.3' 'core<2.0'"
 
 
 @pytest.mark.long
 def test_a_release_that_only_permits_the_broken_one_is_not_the_culprit(project: Path) -> None:
     data = bisect(project, "import core; core.name", "lid\ncore\nnoise\n")
     assert releases(data) == [("core", "1.5", "2.0")]
-    assert data.culprits[0].permitted_by == ("lid 2.0",)
+    assert culprits(data)[0].permitted_by == ("lid 2.0",)
     assert data.cure is not None
-    assert data.cure.constraint == "core<2.0"
+    assert data.cure.constraints == ("core<2.0",)
 
 
 @pytest.mark.long
-def test_an_environment_is_bisected_and_stays_as_it_is(project: Path) -> None:
-    venv = project / ".venv"
-    for words in (["venv", "-q", venv], ["pip", "install", "-q", "--python", venv, "alpha<1.5", "noise"]):
-        run_process([find_uv(), *words, *(["-p", sys.executable] if words[0] == "venv" else [])], timeout=60)
+def test_an_environment_with_a_local_project_is_bisected_and_stays_as_it_is(project: Path) -> None:
+    venv, source = project / ".venv", project / "mine"
+    source.mkdir()
+    for name, text in (("mine.py", USE_ALPHA), ("backend.py", BUILD_BACKEND), ("pyproject.toml", PROJECT)):
+        (source / name).write_text(text)
+    for words in (["venv", venv, "-p", sys.executable], ["pip", "install", "--python", venv, "-e", source, "noise"]):
+        assert run_process([find_uv(), *words], timeout=60).ok
     listed = sorted(path.name for path in venv.rglob("*.dist-info"))
-    words = (".venv/bin/python", "-c", USE_ALPHA)
+    words = (".venv/bin/python", "-c", "import mine")
     data = run(BisectRequest(source=".venv", since=SINCE, words=words), Phases()).data
     assert releases(data) == [("alpha", "1.2", "1.3")]
+    assert [change.name for change in data.changes] == ["alpha", "noise"]
     assert data.cure is not None
     assert data.cure.command == f"uv pip install --python {venv}/bin/python alpha==1.2"
     assert sorted(path.name for path in venv.rglob("*.dist-info")) == listed
@@ -145,7 +190,7 @@ def test_releases_without_dates_are_in_the_order_of_their_versions(project: Path
     (project / "good.txt").write_text("alpha==1.0\n")
     data = bisect(project, USE_ALPHA, "alpha\n", since="", good_lock="good.txt")
     assert releases(data) == [("alpha", "1.3", "1.4")]
-    assert (data.releases, data.culprits[0].bad_uploaded) == (5, "")
+    assert (data.releases, culprits(data)[0].bad_uploaded) == (5, "")
 
 
 @pytest.mark.long
@@ -162,7 +207,7 @@ def test_exit_code_125_skips_a_state(project: Path) -> None:
     code = f"import alpha, importlib.metadata as m, sys\nif m.version('alpha') == '1.3': sys.exit(125)\n{USE_ALPHA}"
     data = bisect(project, code)
     assert data.verdict == "range"
-    assert (releases(data), data.culprits[0].skipped) == ([("alpha", "1.2", "1.4")], ("1.3",))
+    assert (releases(data), culprits(data)[0].skipped) == ([("alpha", "1.2", "1.4")], ("1.3",))
     assert data.summary == "a release of alpha up to alpha 1.4 breaks it"
 
 
@@ -216,9 +261,16 @@ def test_trials_with_another_driver_are_repeated(project: Path, monkeypatch: pyt
 )
 def test_both_ends_are_checked_first(project: Path, code: str, requirements: str, verdict: str, text: str) -> None:
     data = bisect(project, code, requirements)
-    assert (data.verdict, data.culprits, data.cure) == (verdict, (), None)
+    assert (data.verdict, data.breaks, data.cure) == (verdict, (), None)
     assert text in data.summary
     assert len(data.trials) <= 2
+
+
+def test_a_probe_without_its_library_is_skipped(project: Path) -> None:
+    (project / "requirements.txt").write_text("alpha\n")
+    data = run(BisectRequest(source="requirements.txt", since=SINCE, probe="sdpa"), Phases()).data
+    assert (data.verdict, data.command, len(data.trials)) == ("skipped", "probe sdpa", 1)
+    assert "torch" in data.trials[0].failure
 
 
 @pytest.mark.long
