@@ -133,34 +133,34 @@ def _target(machine: Machine, python: str) -> Target:
     return Target({"arm64": "aarch64"}.get(architecture, architecture), glibc, (python,))
 
 
-def read_source(name: str) -> MoveSource:
+def read_source(name: str, *, hint: str = HINT) -> MoveSource:
     """The packages of an environment or a file. Raises BadInput if there are none."""
     path = Path(name)
     if path.is_dir():
         if not is_environment(path):
-            raise BadInput(f"{name} is a directory without an environment", expected=EXPECTED, hint=HINT)
-        return _of_stack("environment", select_stack(name, ""), name)
-    text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
+            raise BadInput(f"{name} is a directory without an environment", expected=EXPECTED, hint=hint)
+        return _of_stack("environment", select_stack(name, ""), name, hint)
+    text = read_text(path, expected=EXPECTED, hint=hint, max_bytes=MAX_BYTES)
     if text.startswith("# profile:"):
         lock = parse_lock(text, where=name)
-        source = _of_stack("lock", stack_of_lock(lock), name)
+        source = _of_stack("lock", stack_of_lock(lock), name, hint)
         return msgspec.structs.replace(source, built=tuple(package.name for package in lock.built))
     document = read_input(text, path.name, Files(path.parent, "x86_64"), "x86_64")
     if document.paths:
-        return _of_commands(document, name)
+        return _of_commands(document, name, hint)
     if document.sets:
-        return _of_set(document.kind, max(document.sets, key=_rank), name)
-    return _of_stack(document.kind, document.stack, name)
+        return _of_set(document.kind, max(document.sets, key=_rank), name, hint)
+    return _of_stack(document.kind, document.stack, name, hint)
 
 
 def _rank(each: PackageSet) -> tuple[bool, bool, int]:
     return any(p.name == "torch" for p in each.packages), each.platform == "x86_64", len(each.packages)
 
 
-def _of_stack(kind: str, stack: Stack | None, name: str) -> MoveSource:
+def _of_stack(kind: str, stack: Stack | None, name: str, hint: str) -> MoveSource:
     listed = (stack.distributions.value or {}) if stack else {}
     if stack is None or not listed:
-        raise BadInput(f"there is no package in {name}", expected=EXPECTED, hint=HINT)
+        raise BadInput(f"there is no package in {name}", expected=EXPECTED, hint=hint)
     lost = tuple(
         Lost(each.name, each.version, "installed from a folder or a URL, which no index has")
         for each in listed.values()
@@ -175,16 +175,16 @@ def _minor(stack: Stack) -> str:
     return found[0] if found else ""
 
 
-def _of_set(kind: str, chosen: PackageSet, name: str) -> MoveSource:
+def _of_set(kind: str, chosen: PackageSet, name: str, hint: str) -> MoveSource:
     packages = {
         each.name: ResolvedPackage(each.name, each.version, each.line, each.origin, True, each.cuda, each.origin)
         for each in chosen.packages
     }
     state = EnvironmentState(python=chosen.python, packages=packages)
-    return _of_stack(kind, build_stack(state), name)
+    return _of_stack(kind, build_stack(state), name, hint)
 
 
-def _of_commands(document: Document, name: str) -> MoveSource:
+def _of_commands(document: Document, name: str, hint: str) -> MoveSource:
     """The corrected requirements of the main environment, as `audit` proposes them."""
     audit = audit_paths(document.guide or document.paths[0], document.paths, None)
     main = audit.main
@@ -196,7 +196,7 @@ def _of_commands(document: Document, name: str) -> MoveSource:
         versions[each.name] = each.pin
         ranges |= {} if each.pin or not each.specifier else {each.name: f"{each.name}{each.specifier}"}
     if not versions:
-        raise BadInput(f"{name} installs no package from an index", expected=EXPECTED, hint=HINT)
+        raise BadInput(f"{name} installs no package from an index", expected=EXPECTED, hint=hint)
     packages = {
         each: ResolvedPackage(each, version, 0, name, True, main.cuda if each == "torch" else "")
         for each, version in versions.items()

@@ -91,6 +91,9 @@ COMMANDS = (
     Command("bisect", "Find the release that broke a command", {
         "envdoctor.bisect.records.BisectResult": "bisect.render_bisect",
     }),
+    Command("forecast", "Forecast what newer releases would break", {
+        "envdoctor.forecast.records.ForecastResult": "forecast.render_forecast",
+    }),
     Command("export", "Export a profile's lock to another format", {
         "envdoctor.export.stack.ExportedFile": "locks.render_export", **WRITTEN,
     }),
@@ -163,7 +166,18 @@ COMMANDS = (
 HELP_SECTIONS = {
     "Start": ("quickstart",),
     "Diagnose": ("check", "fix", "explain", "bisect", "audit", "report", "archs", "abi", "rules", "gpus"),
-    "Provision": ("install", "rollback", "envs", "profiles", "resolve", "lock", "move", "export", "fetch"),
+    "Provision": (
+        "install",
+        "rollback",
+        "envs",
+        "profiles",
+        "resolve",
+        "lock",
+        "forecast",
+        "move",
+        "export",
+        "fetch",
+    ),
     "Prove": ("verify", "bench", "load-test"),
     "Train": ("train", "recipes", "plan", "watch", "plot", "pack", "check-pack"),
     "Fleet": ("fleet", "health"),

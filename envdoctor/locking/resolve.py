@@ -298,7 +298,7 @@ def _packages(
     pylock: dict[str, Any], platform: str, python: str, sources: Sources, backend: str
 ) -> Iterable[Package]:
     """One file for each package of a pylock.toml (PEP 751). `sha256` is empty if the source gives none."""
-    ranks = {tag: rank for rank, tag in enumerate(_tags(platform, python))}
+    ranks = {tag: rank for rank, tag in enumerate(wheel_tags(platform, python))}
     for entry in sorted(pylock.get("packages", ()), key=lambda entry: str(entry["name"])):
         # uv lists all compatible wheels of a package in no particular order.
         wheel = entry.get("sdist") or min(entry["wheels"], key=lambda wheel: _rank(_file_name(wheel), ranks))
@@ -331,7 +331,7 @@ def _rank(file_name: str, ranks: dict[Tag, int]) -> tuple[int, int]:
     return min(ranks.get(tag, len(ranks)) for tag in tags), -(build[0] if build else 0)
 
 
-def _tags(platform: str, python: str) -> Iterable[Tag]:
+def wheel_tags(platform: str, python: str) -> Iterable[Tag]:
     """The compatible tags of a platform such as `x86_64-manylinux_2_35`, most specific first, in pip's order."""
     architecture, _, newest = platform.partition("-")
     legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}

@@ -33,7 +33,7 @@ LAYERS = (
     ("package_index",),
     ("verify",),
     ("install",),
-    ("fleet", "training", "export", "knowledge_check", "knowledge_update", "bisect"),
+    ("fleet", "training", "export", "knowledge_check", "knowledge_update", "bisect", "forecast"),
     ("completion",),
     ("commands",),
     ("output",),

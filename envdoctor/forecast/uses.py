@@ -1,0 +1,239 @@
+"""What Python files use of other packages: imports, names of modules, arguments and attributes; parsed only.
+
+Uses that a program guards are left out: in a `try` with a handler for a missing name, and under a condition on a
+version or on the presence of a package.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+import msgspec
+
+from envdoctor.package_index.python_modules import Function, parse_source
+
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+# Directories whose files a user of a package does not import.
+_OTHER = re.compile(
+    r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|_?vendor(?:ed)?|third_party|scripts?)/"
+)
+_GUARDING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException", "TypeError"}
+_CONDITION = re.compile(
+    r"version|TYPE_CHECKING|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
+)
+_AVAILABLE = re.compile(r"available|installed|find_spec|_import|support|is_", re.IGNORECASE)
+MIN_ATTRIBUTE = 6  # letters; shorter names occur everywhere
+
+
+class Use(msgspec.Struct, frozen=True, array_like=True):
+    """One use of a name of another package."""
+
+    file: str
+    line: int
+    module: str
+    name: str = ""  # dotted; empty: the module itself
+    argument: str = ""
+    is_deferred: bool = False  # inside a function
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is used, without the place."""
+        return self.module, self.name, self.argument
+
+
+class FileAttributes(msgspec.Struct, frozen=True, array_like=True):
+    """The attributes that a file reads from objects, with their first line, and the packages that it imports."""
+
+    file: str
+    tops: tuple[str, ...]
+    lines: dict[str, int]
+
+
+class Uses(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """The uses of one package, and its files that do not parse."""
+
+    uses: tuple[Use, ...] = ()
+    attributes: tuple[FileAttributes, ...] = ()
+    unparsed: tuple[str, ...] = ()
+
+    @cached_property
+    def by_top(self) -> dict[str, list[Use]]:
+        """The uses by top-level module."""
+        found: dict[str, list[Use]] = {}
+        for use in self.uses:
+            found.setdefault(use.top, []).append(use)
+        return found
+
+
+def read_uses(paths: Iterable[str], read: Callable[[str], str], *, is_user_code: bool = False) -> Uses:
+    """Read the uses of a set of files; those that import only themselves and the standard library are not parsed.
+
+    Tests and examples of a package are left out, those of the user are not.
+    """
+    paths = [path for path in paths if is_user_code or not _OTHER.search(path)]
+    own = {path.partition("/")[0].removesuffix(".py") for path in paths}
+    uses: list[Use] = []
+    attributes: list[FileAttributes] = []
+    unparsed: list[str] = []
+    for path in paths:
+        text = read(path)
+        tops = set(_IMPORT.findall(text)) - own - sys.stdlib_module_names
+        if not tops:
+            continue
+        tree = parse_source(text)
+        if tree is None:
+            unparsed.append(path)
+            continue
+        found, names = uses_of_module(tree, path, tops)
+        uses += found
+        attributes += [FileAttributes(path, tuple(sorted(tops)), names)] if names else []
+    return Uses(tuple(uses), tuple(attributes), tuple(unparsed))
+
+
+def uses_of_module(tree: ast.Module, path: str, tops: set[str]) -> tuple[list[Use], dict[str, int]]:
+    """The uses in one file, and the attributes of objects with their first line."""
+    rebound = set(_rebound_names(tree))
+    visitor = _Visitor(path, tops, rebound)
+    visitor.visit_body(tree.body)
+    return list(dict.fromkeys(visitor.uses)), visitor.attributes
+
+
+def _rebound_names(tree: ast.Module) -> Iterator[str]:
+    """Names that the file also assigns or has as an argument: they may not be those of an import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, Function | ast.ClassDef):
+            yield node.name
+
+
+class _Visitor(ast.NodeVisitor):
+    """Walks a file in order, with the guards around each statement."""
+
+    def __init__(self, path: str, tops: set[str], rebound: set[str]) -> None:
+        self.path, self.tops, self.rebound = path, tops, rebound
+        self.uses: list[Use] = []
+        self.attributes: dict[str, int] = {}
+        self.aliases: dict[str, tuple[str, str]] = {}
+        self._guards = 0
+        self._functions = 0
+
+    def visit_body(self, body: Iterable[ast.AST], *, is_guarded: bool = False) -> None:
+        self._guards += is_guarded
+        for node in body:
+            self.visit(node)
+        self._guards -= is_guarded
+
+    def visit_Try(self, node: ast.Try) -> None:
+        """A handler for a missing name guards the body, and is a substitute itself."""
+        is_guarded = any(_catches_missing(handler) for handler in node.handlers)
+        self.visit_body(node.body, is_guarded=is_guarded)
+        for handler in node.handlers:
+            self.visit_body(handler.body, is_guarded=True)
+        self.visit_body((*node.orelse, *node.finalbody), is_guarded=is_guarded)
+
+    def visit_If(self, node: ast.If) -> None:
+        """A condition on a version, an attribute or another package guards both branches."""
+        self.visit(node.test)
+        is_guarded = self._is_guard(ast.unparse(node.test))
+        self.visit_body((*node.body, *node.orelse), is_guarded=is_guarded)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """As a statement with `if`."""
+        is_guarded = self._is_guard(ast.unparse(node.test))
+        self.visit_body((node.test, node.body, node.orelse), is_guarded=is_guarded)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """`hasattr(x, "y") and x.y`."""
+        is_guarded = self._is_guard(ast.unparse(node.values[0]))
+        self.visit_body(node.values, is_guarded=is_guarded)
+
+    def visit_With(self, node: ast.With) -> None:
+        """`with suppress(ImportError)` and `with pytest.raises(...)`."""
+        is_guarded = any(re.search(r"suppress|raises", ast.unparse(item.context_expr)) for item in node.items)
+        self.visit_body((*node.items, *node.body), is_guarded=is_guarded)
+
+    def _is_guard(self, test: str) -> bool:
+        if _CONDITION.search(test):
+            return True
+        # `if is_vllm_available():` does not guard a use of vLLM, which the environment has.
+        return bool(_AVAILABLE.search(test)) and not any(top in test for top in self.tops)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """What a function does happens when it is called; its decorators, defaults and annotations at import."""
+        self.visit_body(
+            (*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each))
+        )
+        self._functions += 1
+        self.visit_body(node.body)
+        self._functions -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  ast.NodeVisitor's name
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            if top in self.tops:
+                self.aliases[alias.asname or top] = (alias.name if alias.asname else top, "")
+                self._add(node.lineno, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        if node.level or module.partition(".")[0] not in self.tops:
+            return
+        for alias in node.names:
+            if alias.name == "*":
+                self._add(node.lineno, module)
+                continue
+            self.aliases[alias.asname or alias.name] = (module, alias.name)
+            self._add(node.lineno, module, alias.name)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """`module.name` of an imported module, or an attribute of any object."""
+        if target := self._target(node):
+            self._add(node.lineno, *target)
+            return
+        if isinstance(node.ctx, ast.Load) and len(node.attr) >= MIN_ATTRIBUTE and not self._guards:
+            self.attributes.setdefault(node.attr, node.lineno)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if target := self._target(node.func):
+            for keyword in node.keywords:
+                if keyword.arg:
+                    self._add(keyword.value.lineno, *target, argument=keyword.arg)
+        self.generic_visit(node)
+
+    def _target(self, node: ast.expr) -> tuple[str, str] | None:
+        """The module and dotted name of an expression that begins with an import."""
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id in self.rebound or node.id not in self.aliases:
+            return None
+        module, name = self.aliases[node.id]
+        return module, ".".join(filter(None, (name, *reversed(names))))
+
+    def _add(self, line: int, module: str, name: str = "", *, argument: str = "") -> None:
+        if not self._guards:
+            self.uses.append(Use(self.path, line, module, name, argument, is_deferred=self._functions > 0))
+
+
+def _catches_missing(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+    names |= {each.attr for each in ast.walk(handler.type) if isinstance(each, ast.Attribute)}
+    return bool(names & _GUARDING)

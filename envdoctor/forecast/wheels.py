@@ -1,0 +1,197 @@
+"""Releases, metadata and Python sources of the packages of a forecast; each is read once, and failures are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import LISTING_BYTES, read_file, write_whole
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.download.parallel import run_parallel
+from envdoctor.forecast.records import Unread
+from envdoctor.forecast.uses import Uses, read_uses
+from envdoctor.package_index.python_library import Library
+from envdoctor.package_index.releases import Release, find_release, read_releases, releases_after
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
+from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
+
+USES_FOLDER = "wheel-uses-1"  # increase the number when Uses changes
+# Packages of shared libraries, whose few Python files other packages do not import.
+LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Pin(NamedTuple):
+    """A package with a version."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+class Wheels:
+    """Reads the index. What cannot be read is in `unread`, and counts as unknown everywhere."""
+
+    def __init__(self, client: HttpClient, index: str, tags: Iterable[Tag], *, until: str = "") -> None:
+        self.client, self.index, self.until = client, index, until
+        self._ranks = {tag: rank for rank, tag in enumerate(tags)}
+        self._releases: dict[str, tuple[Release, ...] | None] = {}
+        self._metadata: dict[Pin, Metadata | None] = {}
+        self._sources: dict[Pin, WheelSources | None] = {}
+        self._libraries: dict[Pin, Library | None] = {}
+        self._uses: dict[Pin, Uses] = {}
+        self.unread: dict[str, Unread] = {}
+
+    def read_releases(self, names: Iterable[str]) -> None:
+        """Read the pages of these packages."""
+        wanted = [name for name in names if name not in self._releases]
+        calls = {name: partial(read_releases, self.client, self.index, name) for name in wanted}
+        self._releases |= self._run(calls, "its page on the index")
+
+    def read_metadata(self, pins: Iterable[Pin]) -> None:
+        """Read METADATA of the wheels of these releases."""
+        self._metadata |= self._run(self._calls(pins, self._metadata, read_metadata), "METADATA")
+
+    def read_sources(self, pins: Iterable[Pin]) -> None:
+        """Read the Python sources of the wheels of these releases."""
+        pins = [pin for pin in pins if not pin.name.startswith(LIBRARIES_ONLY)]
+        self._sources |= self._run(self._calls(pins, self._sources, read_wheel_sources), "Python sources")
+
+    def _calls(
+        self, pins: Iterable[Pin], done: dict[Pin, T | None], read: Callable[[HttpClient, File], T]
+    ) -> dict[Pin, Callable[[], T]]:
+        files = {pin: self.any_wheel(pin) for pin in pins if pin not in done}
+        return {pin: partial(read, self.client, file) for pin, file in files.items() if file}
+
+    def _run(self, calls: Mapping[K, Callable[[], T]], what: str) -> dict[K, T | None]:
+        found = run_parallel(calls, end=self.client.end)
+        for key, result in found.items():
+            if isinstance(result, RequestFailed):
+                self.add_unread(str(key), f"{what}: {result.reason}", is_failed=True)
+        return {key: None if isinstance(result, RequestFailed) else result for key, result in found.items()}
+
+    def add_unread(self, name: str, reason: str, *, is_failed: bool = False) -> None:
+        """Note a part that was not judged."""
+        self.unread.setdefault(f"{name}: {reason}", Unread(name, reason, is_failed))
+
+    def releases(self, name: str) -> tuple[Release, ...]:
+        """The releases of a package, oldest first; empty if its page could not be read."""
+        self.read_releases([name])
+        return self._releases[name] or ()
+
+    def newer(self, pin: Pin) -> tuple[Release, ...]:
+        """The releases after one, up to the day of the forecast, that this Python and platform can install."""
+        after = releases_after(self.releases(pin.name), pin.version, until=self.until)
+        locked = self.release(pin)
+        if locked and locked.uploaded:  # a fix of an older series is no upgrade
+            after = tuple(release for release in after if not release.uploaded or release.uploaded > locked.uploaded)
+        return after
+
+    def release(self, pin: Pin) -> Release | None:
+        """The release on the index."""
+        return find_release(self.releases(pin.name), pin.version)
+
+    def day(self, pin: Pin) -> str:
+        """The day of upload; empty if unknown."""
+        found = self.release(pin)
+        return found.day if found else ""
+
+    def fitting_wheel(self, pin: Pin) -> File | None:
+        """The best wheel for this Python and platform; None if there is none."""
+        found = self.release(pin)
+        ranked = [(self._rank(file), file) for file in found.files if file.wheel] if found else []
+        rank, file = min(ranked, key=lambda each: (each[0], each[1].name), default=(len(self._ranks), None))
+        return file if rank < len(self._ranks) else None
+
+    def any_wheel(self, pin: Pin) -> File | None:
+        """The fitting wheel, else any wheel: its metadata and Python sources are mostly the same."""
+        found = self.release(pin)
+        wheels = [file for file in found.files if file.wheel] if found else []
+        file = self.fitting_wheel(pin) or min(wheels, key=lambda each: each.name, default=None)
+        if file is None:
+            self.add_unread(str(pin), "it has no wheel on the index")
+        return file
+
+    def _rank(self, file: File) -> int:
+        try:
+            tags = parse_wheel_filename(file.name)[3]
+        except (InvalidWheelFilename, ValueError):
+            return len(self._ranks)
+        return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=len(self._ranks))
+
+    def metadata(self, pin: Pin) -> Metadata | None:
+        """METADATA of a release; None if it could not be read."""
+        self.read_metadata([pin])
+        return self._metadata.get(pin)
+
+    def library(self, pin: Pin) -> Library | None:
+        """The names in the wheel of a release; None if it could not be read."""
+        if pin not in self._libraries:
+            self.read_sources([pin])
+            sources = self._sources.get(pin)
+            self._libraries[pin] = Library(sources) if sources else None
+        return self._libraries[pin]
+
+    def tops(self, pin: Pin) -> frozenset[str]:
+        """The top-level modules of a release."""
+        library = self.library(pin)
+        return library.tops if library else frozenset()
+
+    def uses(self, pin: Pin) -> Uses:
+        """What a release uses of other packages."""
+        if pin not in self._uses:
+            self._uses[pin] = self._read_uses(pin)
+            for path in self._uses[pin].unparsed:
+                self.add_unread(str(pin), f"{path} does not parse as Python")
+        return self._uses[pin]
+
+    def _read_uses(self, pin: Pin) -> Uses:
+        self.read_sources([pin])
+        sources, file = self._sources.get(pin), self.any_wheel(pin)
+        if not sources or not file:
+            return Uses()
+        address = hashlib.sha256(file.url.encode()).hexdigest()[:12]
+        path = cache_directory() / USES_FOLDER / f"{file.name}-{address}.msgpack"
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.msgpack.decode(read_file(path, LISTING_BYTES), type=Uses)
+        found = read_uses(sources.paths, sources.read)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, msgspec.msgpack.encode(found), replace=True)
+        return found
+
+
+def read_code(folder: Path, wheels: Wheels) -> Uses:
+    """What the Python files of a folder use; environments and hidden folders in it are left out."""
+    paths: list[str] = []
+    for path in sorted(folder.rglob("*.py")):
+        relative = path.relative_to(folder)
+        if any(part.startswith(".") or part in ("site-packages", "node_modules", "build") for part in relative.parts):
+            continue
+        paths.append(str(relative))
+
+    def read(name: str) -> str:
+        try:
+            return read_file(folder / name, inside=folder).decode("utf-8", "replace")
+        except OSError as error:
+            wheels.add_unread(name, f"cannot be read: {error.strerror or error}", is_failed=True)
+            return ""
+
+    found = read_uses(paths, read, is_user_code=True)
+    for name in found.unparsed:
+        wheels.add_unread(name, "does not parse as Python", is_failed=True)
+    return found

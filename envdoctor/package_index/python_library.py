@@ -1,0 +1,225 @@
+"""Whether the Python files of a wheel provide a name. Modules are parsed when needed, and re-exports followed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from envdoctor.package_index.python_modules import Definition, Module, absolute_module, parse_module
+from envdoctor.package_index.wheel_sources import WheelSources
+
+State = Literal["present", "absent", "unknown"]
+_WORD = re.compile(r"[A-Za-z_]\w+")
+_STAR = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
+_DYNAMIC = re.compile(
+    r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
+)
+_EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
+
+
+class Found(NamedTuple):
+    """Whether a name exists, and where it is defined."""
+
+    state: State
+    missing: str = ""  # the part that does not exist: "transformers.utils.HybridCache"
+    owner: tuple[str, str] | None = None  # the module and name of the definition
+
+
+UNKNOWN = Found("unknown")
+SIMPLE_BASES = {"object", "Enum", "str", "int"}
+
+
+class Library:
+    """The names in one wheel."""
+
+    def __init__(self, sources: WheelSources) -> None:
+        self.sources = sources
+        self._paths = {_module_name(path): path for path in reversed(sources.paths)}
+        self._compiled = {_EXTENSION.sub("", path).replace("/", ".") for path in sources.compiled}
+        modules = [*self._paths, *self._compiled]
+        self._namespaces = {module[:end] for module in modules for end in _dots(module)}
+        self.tops = frozenset(module.partition(".")[0] for module in modules)
+        self._parsed: dict[str, Module | None] = {}
+        self._sources: dict[str, str] = {}
+        self._words: dict[str, frozenset[str]] = {}
+        self._open: dict[str, tuple[tuple[str, ...], bool]] = {}
+        self._defined: dict[str, bool] = {}
+        self._found: dict[tuple[str, str], Found] = {}
+
+    def has_module(self, name: str) -> bool:
+        """Whether a file or a folder of the wheel is this module."""
+        return name in self._paths or name in self._compiled or name in self._namespaces
+
+    def find(self, module: str, dotted: str) -> Found:
+        """Find `dotted` in a module: a name, or names of modules and classes followed by one. Empty: the module."""
+        if module.partition(".")[0] not in self.tops:
+            return UNKNOWN
+        if (module, dotted) not in self._found:
+            self._found[module, dotted] = self._find(module, dotted)
+        return self._found[module, dotted]
+
+    def _find(self, module: str, dotted: str) -> Found:
+        if not self.has_module(module):
+            return self._find_missing_module(module)
+        current = module
+        parts = dotted.split(".") if dotted else []
+        for position, part in enumerate(parts):
+            if self.has_module(f"{current}.{part}"):
+                current = f"{current}.{part}"
+                continue
+            found = self._find_name(current, part, ())
+            if found.state != "present" or position + 1 == len(parts):
+                return found
+            definition = self.definition(found)
+            if definition and definition.kind == "import" and self.has_module(definition.module):
+                current = definition.module
+                continue
+            return self._find_member(definition, f"{current}.{part}", parts[position + 1])
+        return Found("present")
+
+    def _find_missing_module(self, module: str) -> Found:
+        parent, _, name = module.rpartition(".")
+        found = self.find(parent, name) if parent else Found("absent", module)
+        if found.state != "absent":
+            return found
+        # A module of this name may be put into sys.modules.
+        quoted = re.compile(rf"""sys\.modules[^\n]*['"]{re.escape(module)}['"]""")
+        return (
+            UNKNOWN if any(quoted.search(text) for text in self._texts) else Found("absent", found.missing or module)
+        )
+
+    def _find_name(self, module: str, name: str, seen: tuple[str, ...]) -> Found:
+        if self.has_module(f"{module}.{name}"):
+            return Found("present")
+        if module in seen or module in self._compiled or module.partition(".")[0] not in self.tops:
+            return UNKNOWN
+        if module not in self._paths:  # a folder
+            return Found("absent", f"{module}.{name}")
+        # Most modules behind `from .x import *` do not have the word, and need no parsing.
+        if name in self._words_of(module) and (found := self._find_in_source(module, name, seen)):
+            return found
+        stars, is_open = self._open_names(module)
+        for star in stars:
+            found = self._find_name(star, name, (*seen, module))
+            if found.state == "present":
+                return found
+            is_open |= found.state == "unknown"
+        is_unknown = is_open and (name in self.words or not self._are_own(stars))
+        return UNKNOWN if is_unknown else Found("absent", f"{module}.{name}")
+
+    def _find_in_source(self, module: str, name: str, seen: tuple[str, ...]) -> Found | None:
+        """The definition in a module that has the word; None if it is only used there."""
+        defined = rf"^(?:class|def|async def)[ \t]+{name}\b|^{name}[ \t]*=[^=]"
+        if re.search(defined, self._text(module), re.MULTILINE):
+            return Found("present", owner=(module, name))
+        parsed = self.module(module)
+        definition = parsed.names.get(name) if parsed else None
+        if definition is None:
+            return None if parsed else UNKNOWN
+        if definition.kind == "import" and definition.name:
+            target = self._find_name(definition.module, definition.name, (*seen, module))
+            if target.state == "present":
+                return target
+        return Found("present", owner=(module, name))
+
+    def _open_names(self, module: str) -> tuple[tuple[str, ...], bool]:
+        """The modules of `from X import *`, and whether the module can have further names."""
+        if module not in self._open:
+            path, text = self._paths[module], self._text(module)
+            package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+            stars = tuple(absolute_module(package, len(dots), name) for dots, name in _STAR.findall(text))
+            self._open[module] = stars, _DYNAMIC.search(text) is not None
+        return self._open[module]
+
+    def _words_of(self, module: str) -> frozenset[str]:
+        if module not in self._words:
+            self._words[module] = frozenset(map(sys.intern, _WORD.findall(self._text(module))))
+        return self._words[module]
+
+    def _are_own(self, modules: tuple[str, ...]) -> bool:
+        """Whether all are Python modules of this wheel: compiled ones and those of others have unknown names."""
+        return all(module in self._paths for module in modules)
+
+    def _find_member(self, definition: Definition | None, owner: str, name: str) -> Found:
+        """A member of a class: absent only if no file of the wheel has the word."""
+        if definition and definition.kind == "class":
+            if name in definition.members:
+                return Found("present")
+            bases = (base.rpartition(".")[2] for base in definition.bases)
+            if name not in self.words and all(base in SIMPLE_BASES or self.defines(base) for base in bases):
+                return Found("absent", f"{owner}.{name}")
+        return UNKNOWN
+
+    def definition(self, found: Found) -> Definition | None:
+        """The definition of a name that was found; None if it is a module or in one that does not parse."""
+        parsed = self.module(found.owner[0]) if found.owner else None
+        return parsed.names.get(found.owner[1]) if parsed and found.owner else None
+
+    def accepts(self, module: str, dotted: str, argument: str) -> Found:
+        """Whether a function or a class can be called with an argument of this name."""
+        found = self.find(module, dotted)
+        definition = self.definition(found)
+        if found.state != "present" or definition is None or definition.kind not in ("class", "function"):
+            return UNKNOWN
+        if definition.arguments is None or definition.takes_any:
+            return UNKNOWN
+        if argument in definition.arguments:
+            return found
+        return found._replace(state="absent", missing=f"{dotted}({argument}=)")
+
+    def header(self, found: Found) -> str:
+        """The text of a function up to its body, for a quick comparison; empty if it is not one."""
+        if not found.owner or found.owner[0] not in self._paths:
+            return ""
+        module, name = found.owner
+        match = re.search(rf"^(?:async )?def {name}\(.*?:\n", self._text(module), re.MULTILINE | re.DOTALL)
+        return match[0] if match else ""
+
+    def module(self, name: str) -> Module | None:
+        """The names of a module; None if it is compiled or does not parse."""
+        if name not in self._parsed:
+            path = self._paths.get(name)
+            is_package = bool(path) and path.endswith("__init__.py")  # type: ignore[union-attr]
+            self._parsed[name] = parse_module(self._text(name), name, is_package=is_package) if path else None
+        return self._parsed[name]
+
+    def _text(self, module: str) -> str:
+        if module not in self._sources:
+            self._sources[module] = self.sources.read(self._paths[module])
+        return self._sources[module]
+
+    @property
+    def _texts(self) -> Iterator[str]:
+        return (self._text(module) for module in self._paths)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every identifier-like word in the Python files."""
+        return frozenset().union(*(self._words_of(module) for module in self._paths))
+
+    def has_word(self, path: str, word: str) -> bool:
+        """Whether a file has a word; also a dotted one."""
+        module = _module_name(path)
+        return module in self._paths and set(word.split(".")) <= self._words_of(module)
+
+    def defines(self, name: str) -> bool:
+        """Whether a Python file defines this function, class, field or attribute of self."""
+        if name not in self._defined:
+            pattern = re.compile(
+                rf"\b(?:def|class)[ \t]+{name}\b|\bself\.{name}[ \t]*[:=](?!=)|^[ \t]+{name}[ \t]*[:=](?!=)",
+                re.MULTILINE,
+            )
+            modules = (module for module in self._paths if name in self._words_of(module))
+            self._defined[name] = any(pattern.search(self._text(module)) for module in modules)
+        return self._defined[name]
+
+
+def _module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _dots(module: str) -> list[int]:
+    return [position for position, letter in enumerate(module) if letter == "."]

@@ -1,0 +1,93 @@
+"""The Python sources of a wheel, read with range requests and kept in the cache: no other member is requested."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import tempfile
+import zipfile
+from functools import cached_property
+from pathlib import Path
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import LISTING_BYTES, read_file
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
+from envdoctor.package_index.remote_wheel import RemoteWheel
+from envdoctor.package_index.simple_index import File
+
+WHEEL_BYTES = 96 << 20  # requested of one wheel; the sources of torch 2.13 have 20 MB, compressed
+MEMBER_BYTES = 4 << 20
+COMPILED_LIST = "compiled.txt"  # of the cached archive
+FOLDER = "wheel-sources"
+_KEPT = re.compile(r"(?:.+\.py|[^/]+\.dist-info/(?:METADATA|entry_points\.txt))")
+_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+
+
+class WheelSources:
+    """The Python files of a wheel by their installed path, and the paths of its compiled modules."""
+
+    def __init__(self, name: str, archive: zipfile.ZipFile) -> None:
+        self.name = name
+        self._archive = archive
+        self._members = {_DATA.sub("", path): path for path in archive.namelist() if path != COMPILED_LIST}
+        self.paths = tuple(path for path in self._members if path.endswith(".py"))
+        self.compiled = tuple(archive.read(COMPILED_LIST).decode().split())
+
+    def read(self, path: str) -> str:
+        """The text of a file; bytes that are not UTF-8 are replaced."""
+        return self._archive.read(self._members[path]).decode("utf-8", "replace")
+
+    @cached_property
+    def entry_points(self) -> str:
+        """The text of entry_points.txt; empty if the wheel has none."""
+        return next((self.read(path) for path in self._members if path.endswith("/entry_points.txt")), "")
+
+
+def read_wheel_sources(client: HttpClient, file: File, folder: Path | None = None) -> WheelSources:
+    """Read the sources of a wheel from the cache, else from the index. Raises RequestFailed."""
+    folder = folder or cache_directory() / FOLDER
+    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
+    path = folder / f"{file.name}-{address}.zip"
+    with contextlib.suppress(OSError, *BROKEN_ARCHIVE):
+        return _open(file.name, read_file(path, LISTING_BYTES))
+    data = _request(client, file)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
+        try:
+            with os.fdopen(handle, "wb") as output:
+                output.write(data)
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+    return _open(file.name, data)
+
+
+def _open(name: str, data: bytes) -> WheelSources:
+    return WheelSources(name, zipfile.ZipFile(io.BytesIO(data)))
+
+
+def _request(client: HttpClient, file: File) -> bytes:
+    wheel = RemoteWheel(client, file, limit=WHEEL_BYTES)
+    kept = [
+        name
+        for name, member in wheel.members.items()
+        if _KEPT.fullmatch(name) and member.file_size <= MEMBER_BYTES and name.isprintable()
+    ]
+    wheel.request(kept)
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in kept:
+            archive.writestr(name, wheel.read(name, limit=MEMBER_BYTES))
+        compiled = (_DATA.sub("", name) for name in wheel.members if name.endswith((".so", ".pyd")))
+        archive.writestr(COMPILED_LIST, "\n".join(name for name in compiled if not re.search(r"\s", name)))
+    data = output.getvalue()
+    if len(data) > LISTING_BYTES:
+        raise RequestFailed(
+            f"the Python sources of {file.name} have {len(data)} bytes, expected at most {LISTING_BYTES}"
+        )
+    return data
