@@ -46,9 +46,10 @@ SMALL = {"words": 200, "width": 64, "inner": 128, "layers": 2, "heads": 4, "prom
 SKIPPED_STEPS = 2
 PARTS = ("generate", "score", "update", "sync")
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
-COLOCATE = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3}
-FUSED = COLOCATE | {"liger_kernels": "on", "optim": "adamw_torch_fused"}
-GRAPHS = {"cuda_graph_decoding": True, "optim": "adamw_torch_fused"}
+OPTIMIZER = {"optim": "adamw_torch_fused"}  # transformers' default, which bare TRL uses
+COLOCATE = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3} | OPTIMIZER
+FUSED = COLOCATE | {"liger_kernels": "on"}
+GRAPHS = {"cuda_graph_decoding": True} | OPTIMIZER
 LORA = {"r": 4, "target_modules": ["all-linear"]}
 EXPERTS = [f"{layer}.mlp.experts.{part}" for layer in (1, 6) for part in ("gate_up_proj", "down_proj")]
 GPT_OSS = {  # settings of the recipe vllm-colocate, with experts of two layers
@@ -58,7 +59,7 @@ GPT_OSS = {  # settings of the recipe vllm-colocate, with experts of two layers
 # name: (program, settings of the trainer or arguments of GRPOConfig)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "TRL, transformers": ("TRL", {}),
-    "envdoctor, transformers": ("envdoctor", {}),
+    "envdoctor, transformers": ("envdoctor", OPTIMIZER),
     "TRL, vLLM": ("TRL", VLLM),
     "envdoctor, vLLM": ("envdoctor", COLOCATE),
     "envdoctor, vLLM, fused": ("envdoctor", FUSED),
@@ -71,10 +72,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "envdoctor, graphs, fused": ("envdoctor", GRAPHS | {"liger_kernels": "on"}),
     "envdoctor, graphs, LoRA": ("envdoctor", GRAPHS | LORA),
     "TRL, transformers, 128 tokens": ("TRL", {"max_completion_length": 128}),
-    "envdoctor, transformers, 128 tokens": ("envdoctor", {"max_completion_length": 128}),
+    "envdoctor, transformers, 128 tokens": ("envdoctor", OPTIMIZER | {"max_completion_length": 128}),
     "envdoctor, vLLM, fused, uncorrected": ("envdoctor", FUSED | {"vllm_importance_sampling_correction": False}),
     "envdoctor, vLLM, LoRA": ("envdoctor", COLOCATE | LORA),
-    "envdoctor, vLLM server": ("envdoctor", {"use_vllm": True, "vllm_mode": "server", "optim": "adamw_torch_fused"}),
+    "envdoctor, vLLM server": ("envdoctor", OPTIMIZER | {"use_vllm": True, "vllm_mode": "server"}),
     "envdoctor, gpt-oss, LoRA": ("envdoctor", GPT_OSS),
     "envdoctor, gpt-oss, LoRA, vLLM": ("envdoctor", GPT_OSS | COLOCATE),
     "envdoctor, nf4, LoRA, 64 tokens": (

@@ -80,6 +80,17 @@ def _single_pass(context: PatchContext) -> bool:
     )
 
 
+def _shared_prompts(context: PatchContext) -> bool:
+    """Rows on a GPU in 16 bits, as FlashAttention needs; a checkpointed block would compute its attention alone."""
+    settings = context.settings
+    return (
+        context.device == "cuda"
+        and context.autocast == "bfloat16"
+        and not (settings["torch_compile"] or settings["gradient_checkpointing"] or settings["fsdp"])
+        and not dropout_rate(context.model)
+    )
+
+
 PATCHES: tuple[Patch, ...] = (
     Patch(
         "checkpoint-generation-config", {"transformers": ">=4.56,<5.18"},
@@ -135,6 +146,12 @@ PATCHES: tuple[Patch, ...] = (
         "train on rows shifted to the left, so that attention needs no mask",
         "masked attention, without FlashAttention's kernels",
         "patches.unpadded", lambda context: context.device == "cuda" and not context.settings["torch_compile"],
+    ),
+    Patch(
+        "shared-prompts", {"trl": ">=1.16,<1.17", "transformers": ">=5.17,<5.18", "torch": ">=2.11,<2.14"},
+        "train on each distinct prompt of a micro-batch once",
+        "a prompt is computed once per completion",
+        "patches.shared_prompts", _shared_prompts,
     ),
     Patch(
         "gloo-gather", {"trl": ">=0.22,<1.17"},

@@ -42,7 +42,7 @@ def remove_model_padding(model: Any, *, device: str, compiled: bool = False) -> 
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     decoder = base.base_model
-    if device != "cuda" or compiled or decoder is base or not _is_supported(base.config, decoder):
+    if device != "cuda" or compiled or decoder is base or not is_supported(base.config, decoder):
         return False
     forward = decoder.forward
 
@@ -61,7 +61,15 @@ def remove_model_padding(model: Any, *, device: str, compiled: bool = False) -> 
     return True
 
 
-def _is_supported(config: Any, decoder: Any) -> bool:
+def has_only_rows(named: Mapping[str, Any]) -> bool:
+    """Whether a forward pass only has rows and their mask: it is a training or scoring pass of a text model."""
+    ids, mask = named.get("input_ids"), named.get("attention_mask")
+    unsupported = [name for name in UNSUPPORTED_ARGUMENTS if named.get(name) is not None and named[name] is not False]
+    tensors = [value for value in named.values() if isinstance(value, torch.Tensor)]
+    return ids is not None and mask is not None and ids.shape == mask.shape and len(tensors) == 2 and not unsupported
+
+
+def is_supported(config: Any, decoder: Any) -> bool:
     """Whether this is a causal decoder of transformers whose attention a mask slows down."""
     return (
         config._attn_implementation == "sdpa"  # noqa: SLF001  no public attribute has it
@@ -85,13 +93,9 @@ class _Rows:
     @classmethod
     def from_arguments(cls, named: Mapping[str, Any]) -> _Rows | None:
         """The rows of a training or scoring pass; None for any other pass, and with padding within a row."""
-        ids, mask = named.get("input_ids"), named.get("attention_mask")
-        unsupported = [
-            name for name in UNSUPPORTED_ARGUMENTS if named.get(name) is not None and named[name] is not False
-        ]
-        tensors = [value for value in named.values() if isinstance(value, torch.Tensor)]
-        if ids is None or mask is None or ids.shape != mask.shape or len(tensors) != 2 or unsupported:
+        if not has_only_rows(named):
             return None
+        ids, mask = named["input_ids"], named["attention_mask"]
         real = mask.bool()
         segments = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
         left = (real.cumsum(1) == 0).sum(1)
