@@ -25,11 +25,11 @@ CORRECTION = frozenset({"vllm_importance_sampling_clip_max"})
 
 
 def make_context(trl: str = "1.16.0", vllm: str = "0.26.0", **settings: Any) -> PatchContext:
-    versions = {"vllm": vllm, "transformers": "5.17.0", "accelerate": "1.15.0"}
+    versions = {"vllm": vllm, "transformers": "5.17.0", "accelerate": "1.15.0", "torch": "2.13.0"}
     installed = InstalledVersions(
         Version(trl), CORRECTION, versions={name: Version(version) for name, version in versions.items()}
     )
-    return PatchContext(defaults(**settings), device="cuda", installed=installed)
+    return PatchContext(defaults(**settings), device="cuda", installed=installed, autocast="bfloat16")
 
 
 def names(context: PatchContext) -> set[str]:
@@ -60,7 +60,7 @@ def test_every_module_of_the_package_is_in_the_table() -> None:
 
 
 def test_one_setting_switches_the_speed_patches_off() -> None:
-    everything = {"use_vllm": True, "model": "a/b", "r": 4, "gradient_checkpointing": True}
+    everything = {"use_vllm": True, "model": "a/b", "r": 4}
     speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
     on, off = (make_context(patches=patches, **everything) for patches in (True, False))
     for context in (on, off):
@@ -129,6 +129,23 @@ def test_single_pass_where_it_computes_what_trl_computes(trl: str, settings: dic
     assert "single-pass-logprobs" not in names(context)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient_checkpointing": True},
+        {"torch_compile": True},
+        {"fsdp": "full_shard"},
+        {"r": 4, "lora_dropout": 0.1},
+    ],
+)
+def test_prompts_are_shared_where_it_computes_the_same(settings: dict[str, Any]) -> None:
+    assert "shared-prompts" in names(make_context(model="a/b", r=settings.get("r", 0)))
+    assert "shared-prompts" not in names(make_context(model="a/b", **settings))
+    float32 = make_context(model="a/b")
+    float32.autocast = ""
+    assert "shared-prompts" not in names(float32)
+
+
 DROPOUT = """
 from checks.dropout import dropout_rate
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
@@ -150,7 +167,7 @@ def test_the_dropout_of_a_model_is_found(stack_python: Path) -> None:
 
 
 def test_speed_patches_are_off_with_an_untested_library() -> None:
-    everything: dict[str, Any] = {"use_vllm": True, "model": "a/b", "gradient_checkpointing": True}
+    everything: dict[str, Any] = {"use_vllm": True, "model": "a/b"}
     speed = {patch.name for patch in PATCHES if patch.kind == "speed"}
     tested, newer, unknown = (
         make_context(**everything),
@@ -165,10 +182,10 @@ def test_speed_patches_are_off_with_an_untested_library() -> None:
     assert table.describe_untested(tested) == []
     assert table.describe_untested(newer) == [
         (
-            "trl 1.17.0 is not tested with the patches single-pass-logprobs (>=1.9,<1.17), gloo-gather "
-            "(>=0.22,<1.17), distinct-prompt-tokenization (>=1.0,<1.17), one-call-weight-sync (>=0.28,<1.17), "
-            "lean-vllm-generate (>=0.28,<1.17), which are off; the patches "
-            "non-reentrant-checkpointing (>=0.22,<1.17), step-timers (>=0.22,<1.17), which are needed and stay on"
+            "trl 1.17.0 is not tested with the patches single-pass-logprobs (>=1.9,<1.17), shared-prompts "
+            "(>=1.16,<1.17), gloo-gather (>=0.22,<1.17), distinct-prompt-tokenization (>=1.0,<1.17), "
+            "one-call-weight-sync (>=0.28,<1.17), lean-vllm-generate (>=0.28,<1.17), which are off; the patches "
+            "step-timers (>=0.22,<1.17), which are needed and stay on"
         ),
         (
             "vllm 0.33.0 is not tested with the patches one-call-weight-sync (>=0.26,<0.27), multi-step-scheduling "

@@ -59,13 +59,16 @@ def _colocated(context: PatchContext) -> bool:
     return bool(sampling_engine(context.settings) == "vllm-colocate")
 
 
+def _dropout(context: PatchContext) -> float:
+    return dropout_rate(context.model) if context.model is not None else float(context.settings["lora_dropout"])
+
+
 def _single_pass(context: PatchContext) -> bool:
     """vLLM samples, its samples are corrected, and each completion is used for one update.
 
     With dropout TRL's scoring pass drops other activations than the training pass.
     """
     settings, installed = context.settings, context.installed
-    dropout = dropout_rate(context.model) if context.model is not None else settings["lora_dropout"]
     return (
         settings["use_vllm"]
         and settings["vllm_importance_sampling_correction"]
@@ -73,7 +76,7 @@ def _single_pass(context: PatchContext) -> bool:
         and not SCORED_FIELDS & settings.keys()
         and not settings["generation_batch_size"]
         and not settings["steps_per_generation"]
-        and not dropout
+        and not _dropout(context)
         and installed.has("vllm_importance_sampling_clip_max")  # TRL passes vLLM's log-probabilities to the loss
         # Up to TRL 1.13 Liger's loss computes the log-probabilities itself.
         and not (settings["use_liger_kernel"] and installed.trl < Version("1.14"))
@@ -87,7 +90,7 @@ def _shared_prompts(context: PatchContext) -> bool:
         context.device == "cuda"
         and context.autocast == "bfloat16"
         and not (settings["torch_compile"] or settings["gradient_checkpointing"] or settings["fsdp"])
-        and not dropout_rate(context.model)
+        and not _dropout(context)
     )
 
 
