@@ -101,7 +101,8 @@ def test_the_attention_of_vllm_is_an_option_of_its_engine(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("vllm", "applies"), [("0.25.1", False), ("0.26.0", True), ("0.26.1", True), ("0.31.0", False)]
+    ("vllm", "applies"),
+    [("0.25.1", False), ("0.26.0", True), ("0.26.1", True), ("0.29.0", False), ("0.31.0", True), ("0.32.0", False)],
 )
 def test_multi_step_scheduling_needs_the_vllm_that_it_is_tested_with(vllm: str, applies: bool) -> None:
     context = make_context(vllm=vllm, use_vllm=True, model="a/b")
@@ -188,8 +189,8 @@ def test_speed_patches_are_off_with_an_untested_library() -> None:
             "step-timers (>=0.22,<1.17), which are needed and stay on"
         ),
         (
-            "vllm 0.33.0 is not tested with the patches one-call-weight-sync (>=0.26,<0.27), multi-step-scheduling "
-            "(>=0.26,<0.27), lean-vllm-generate (>=0.11,<0.33), which are off"
+            f"vllm 0.33.0 is not tested with the patches one-call-weight-sync ({table.CURRENT_VLLM}), "
+            f"multi-step-scheduling ({table.CURRENT_VLLM}), lean-vllm-generate (>=0.11,<0.33), which are off"
         ),
     ]
     unknown.installed = InstalledVersions(Version("1.16.0"), CORRECTION)

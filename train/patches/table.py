@@ -23,6 +23,10 @@ from patches.context import PatchContext
 Stage = Literal["model", "policy", "construction", "trainer"]
 Kind = Literal["speed", "correctness", "generation", "measurement"]
 
+# vLLM of the current profiles. Equality with the unpatched library was shown on an H200: 0.26.0, and 0.31.0 on
+# 2026-11-26 (tests/benchmarks/weight_sync_gpu.py and sampling_gpu.py). The releases between them are not tested.
+CURRENT_VLLM = ">=0.26,<0.32,!=0.27.*,!=0.28.*,!=0.29.*,!=0.30.*"
+
 # Fields whose computation reads the log-probabilities before the update, or changes those of the loss.
 ALL_TRAINERS = ("grpo", "sft", "dpo")
 SCORED_FIELDS = {"off_policy_mask_threshold", "delta", "cast_lm_head_to_fp32", "vllm_importance_sampling_clip_min"}
@@ -176,13 +180,13 @@ PATCHES: tuple[Patch, ...] = (
         "patches.prompt_tokenization", lambda _: True,
     ),
     Patch(
-        "one-call-weight-sync", {"trl": ">=0.28,<1.17", "vllm": ">=0.26,<0.27"},
+        "one-call-weight-sync", {"trl": ">=0.28,<1.17", "vllm": CURRENT_VLLM},
         "load all weights into vLLM with one call, replayed from a CUDA graph where tensors stay in place",
         "TRL calls load_weights once per tensor",
         "patches.weight_sync", _colocated,
     ),
     Patch(
-        "multi-step-scheduling", {"vllm": ">=0.26,<0.27"},
+        "multi-step-scheduling", {"vllm": CURRENT_VLLM},
         "sample several tokens per scheduler plan; with FlashAttention from CUDA graphs",
         "vLLM plans every token",
         "patches.vllm_multi_step", _colocated,
