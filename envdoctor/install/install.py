@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -47,6 +48,7 @@ from envdoctor.install.swap import (
     reuse_finished_build,
 )
 from envdoctor.install.system_packages import install_command, package_manager
+from envdoctor.install.wheel_platforms import are_for_this_platform
 from envdoctor.install.wheel_step import WheelOutcome, add_wheel
 from envdoctor.locking.lock_files import format_lock
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
@@ -301,7 +303,7 @@ def _run_uv_step(context: InstallContext, number: int, step: Step) -> None:
             log=context.log, on_output=poll, pass_fds=(context.lock.fileno(),),
         )  # fmt: skip
         output = result.output if not result.timed_out else result.ending
-        if result.ok:
+        if result.ok or (step.name == "check" and _is_for_this_platform(context, output)):
             return
         if delay is None or not is_unreachable(output):
             break
@@ -309,6 +311,10 @@ def _run_uv_step(context: InstallContext, number: int, step: Step) -> None:
         poll("")
         time.sleep(delay)
     raise _step_error(step, output, result.ending, context.log)
+
+
+def _is_for_this_platform(context: InstallContext, output: str) -> bool:
+    return are_for_this_platform(output, context.paths.building, platform.machine())
 
 
 def _step_error(step: Step, output: str, ending: str, log: Path) -> EnvdoctorError:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from support.loopback import Server, running_server
 
 TAG = "py3-none-any"
+WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {}\n"
 PYTHON = "{}.{}".format(*sys.version_info)  # the Python of the tests, which uv need not download
 
 
@@ -28,10 +29,14 @@ def write_wheel(
     *,
     requires: Iterable[str] = (),
     tag: str = TAG,
+    tag_inside: str = "",
     requires_python: str = "",
     files: dict[str, bytes] | None = None,
 ) -> Path:
-    """Write a wheel with a package of the same name and these files. The tag need not match its content."""
+    """Write a wheel with a package of the same name and these files. The tag need not match its content.
+
+    `tag_inside`: of its WHEEL file, if it differs from that of the file name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     stem = name.replace("-", "_")
     info = f"{stem}-{version}.dist-info"
@@ -42,7 +47,7 @@ def write_wheel(
         f"{stem}/__init__.py": f"__version__ = {version!r}\n".encode(),
         **(files or {}),
         f"{info}/METADATA": ("\n".join(metadata) + "\n").encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+        f"{info}/WHEEL": WHEEL.format(tag_inside or tag).encode(),
     }
     record = "".join(f"{path},{_record_hash(data)},{len(data)}\n" for path, data in contents.items())
     wheel = folder / f"{stem}-{version}-{tag}.whl"
