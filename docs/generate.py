@@ -28,6 +28,7 @@ from envdoctor.core.config import KEYS, PREFIX
 from envdoctor.core.program import DISTRIBUTION
 from envdoctor.export import FORMS
 from envdoctor.integrations.tools import TOOLS, input_schema
+from envdoctor.knowledge.gpu_catalogue import catalogue
 from envdoctor.knowledge.symptoms import symptom_table
 from envdoctor.machine.recorded import machine_names, read_recorded
 from envdoctor.manifests.rules import audit_rules
@@ -129,11 +130,12 @@ def profile_names_part() -> str:
 
 def machines_part() -> str:
     """Each bundled machine and the profile that fits it."""
-    rows = ["| machine | facts | profile that fits |", "|---|---|---|"]
+    rows = ["| machine | recorded | GPU | profile that fits |", "|---|---|---|---|"]
     for name in machine_names():
         machine = read_recorded(name)
-        origin = "recorded" if machine.origin.startswith("recorded") else "from published sources"
-        rows.append(f"| `{name}` | {origin} | `{choose(machine, read_profiles()).profile}` |")
+        date = machine.origin.rpartition(" ")[2]
+        profile = choose(machine, read_profiles()).profile
+        rows.append(f"| `{name}` | {date} | {_completed_machine(name)} | `{profile}` |")
     return "\n".join(rows)
 
 
@@ -252,6 +254,7 @@ def remedies_part() -> str:
 # Metavars and options whose values the completion knows; it completes all other values as files.
 COMPLETED_VALUES: dict[str, str | list[str]] = {
     "NAME|FILE": "profiles", "PROFILE": "profiles", "FILE|NAME": "machines", "FILE|NAME|all": "machines",
+    "GPU": "gpus", "GPU|FILE": "gpus",
     "PROBE": "probes", "ID": "rules", "TEXT|FILE|-|RULE|CAUSE": "rules", "RECIPE": "recipes", "SHELL": list(SCRIPTS),
     "TOPIC": "topics", "VENV|RULE": "rules",
     "--set": "settings", "--launcher": list(LAUNCHERS), "--arch": ["x86_64", "aarch64"], "--as": list(FORMS),
@@ -264,6 +267,7 @@ def completion_words() -> str:
     values = {
         "profiles": {profile.id: profile.summary for profile in read_profiles()},
         "machines": {name: _completed_machine(name) for name in machine_names()},
+        "gpus": {gpu.id: gpu.name for gpu in catalogue().values()},
         "probes": {probe.name: probe.summary for probe in bundled_probes()},
         "rules": {rule.id: rule.title.replace("-", " ") for rule in sorted(RULES.values(), key=lambda rule: rule.id)},
         "recipes": {name: read_recipe(name).summary for name in recipe_names()},

@@ -79,13 +79,16 @@ class Command:
         if given.has(HELP):
             return {HELP.name: True}
         found: dict[str, list[str]] = {}
+        self._reject_alternatives([option for option, _ in options])
         for option, word in options:
-            found.setdefault(option.name, []).append(word)
+            found.setdefault(option.name, []).append(f"{option.prefix}{word}" if word else word)
         for parameter in self.parameters:
             if not parameter.flags and arguments:
                 count = len(arguments) if parameter.repeats else 1
                 found[parameter.name], arguments = arguments[:count], arguments[count:]
-        known = {parameter.name: parameter for parameter in self.parameters}
+        known = {parameter.name: parameter for parameter in self.parameters} | {
+            each.name: each for each, _ in options
+        }
         values = {name: self._convert(known[name], each) for name, each in found.items()}
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
@@ -96,6 +99,14 @@ class Command:
                 f"unexpected argument: {' '.join(arguments)}", hint=self._with_venv_option(words, arguments)
             )
         return values
+
+    def _reject_alternatives(self, options: Sequence[Parameter]) -> None:
+        """Raise BadInput if two options that set the same value are given: --machine and --gpu."""
+        first = {option.name: option for option in reversed(options)}
+        for option in options:
+            if option.flags != (other := first[option.name].flags):
+                message = f"{other[0]} cannot be combined with {option.flags[0]}"
+                raise self.bad_input(message, f"{other[0]} or {option.flags[0]}")
 
     def split(self, words: Sequence[str]) -> Words:
         """Split the words into options and arguments. A group's options end at the name of its command."""

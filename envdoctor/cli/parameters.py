@@ -30,6 +30,7 @@ class Parameter(Record, frozen=True, kw_only=True):
     minimum: int | None = None
     maximum: int | None = None
     rest: bool = False  # its values are also the words after `--`
+    prefix: str = ""  # put before its values
 
     @property
     def takes_value(self) -> bool:
@@ -132,6 +133,11 @@ def record_parameters(record: type[Record]) -> Iterator[Parameter]:
             metavar=declaration.metavar or "", default=default, required=required, minimum=declaration.minimum,
             maximum=declaration.maximum, rest=declaration.rest, **values,
         )  # fmt: skip
+        if other := declaration.other:
+            yield Parameter(
+                name=field.name, help=other.help, flags=(other.flag,), metavar=other.metavar or "",
+                prefix=other.prefix, **values,
+            )  # fmt: skip
 
 
 def make_request(record: type[Record], values: Mapping[str, Any]) -> Any:

@@ -57,7 +57,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
 
     Example: envdoctor audit .
 
-    Example: envdoctor audit SETUP.md --machine gh200-480gb
+    Example: envdoctor audit SETUP.md --gpu gh200
 
     Example: pip freeze | envdoctor audit -
     """

@@ -26,6 +26,7 @@ from envdoctor.core.options import (
     PythonOption,
     ReplaceOption,
     VenvArgument,
+    machine_words,
     reject_combination,
 )
 from envdoctor.core.record import Record
@@ -159,7 +160,7 @@ def _check_image(request: CheckRequest) -> CommandResult:
     }  # fmt: skip
     reason = "an image is compared with a machine"
     reject_combination("--image", ignored, reason=reason, hint="envdoctor check --image IMAGE --gpu l4")
-    options = ["--machine", request.machine] if request.machine else []
+    options = machine_words(request.machine)
     options += [word for fact in request.facts for word in ("--fact", fact)]
     return check_image(request.image, select_machine(request.machine, request.facts), tuple(options))
 
@@ -258,7 +259,7 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     if problem:
         named = place if request.venv or request.python else []
         words = ["envdoctor", "fix" if can_fix else "check", *named]
-        words += ["--machine", request.machine] if request.machine else []
+        words += machine_words(request.machine)
         return shlex.join([*words, *(word for fact in request.facts for word in ("--fact", fact))])
     if data.stack is None or data.stack.torch.state == "absent":
         return f"envdoctor install {data.choice.profile}" if data.choice.profile else ""

@@ -11,6 +11,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput, Refused, unknown_name
 from envdoctor.core.options import (
+    GPU_OPTION,
     AcceptVariablesOption,
     Option,
     OutputOption,
@@ -41,7 +42,7 @@ class ExportRequest(Record, frozen=True, kw_only=True):
 
     Example: envdoctor export x86-cu124-hf --as dockerfile --output Dockerfile
 
-    Example: envdoctor export --machine h100 --as dockerfile --output Dockerfile
+    Example: envdoctor export --gpu h100 --as dockerfile --output Dockerfile
 
     Example: envdoctor export --as slurm-prolog --gpus 8 --output prolog.sh
     """
@@ -49,7 +50,7 @@ class ExportRequest(Record, frozen=True, kw_only=True):
     profile: ProfileArgument = ""
     machine: Annotated[
         str,
-        Option("--machine", "Export the profile that fits a recorded machine or a GPU best.", "FILE|NAME", "--gpu"),
+        Option("--machine", "Export the profile that fits a recorded machine best.", "FILE|NAME", other=GPU_OPTION),
     ] = ""
     form: Annotated[
         str,

@@ -15,7 +15,16 @@ from envdoctor.commands.check import remedies_for_environment
 from envdoctor.core.command_line import require_program
 from envdoctor.core.directories import log_file
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, closest_match, exit_code
-from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, VenvOption, YesOption
+from envdoctor.core.options import (
+    Argument,
+    FactOption,
+    MachineOption,
+    Option,
+    PythonOption,
+    VenvOption,
+    YesOption,
+    machine_words,
+)
 from envdoctor.core.paths import exists
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
@@ -283,7 +292,7 @@ def _confirm(request: FixRequest, planned: FixResult, source: Path, reporter: Re
 def _same_command(request: FixRequest, source: Path) -> str:
     """The command of a request, with --yes."""
     words = ["envdoctor", "fix", str(source), *request.targets]
-    words += ["--machine", request.machine] if request.machine else []
+    words += machine_words(request.machine)
     words += [word for fact in request.facts for word in ("--fact", fact)]
     words += [word for file in request.write for word in ("--write", file)]
     words += ["--adopt"] * request.adopt + ["--no-verify"] * request.no_verify

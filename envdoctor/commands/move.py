@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from envdoctor.commands.audit_file import MAX_BYTES, is_environment
 from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import BadInput, exit_code
-from envdoctor.core.options import FactOption, Option, OutputOption, PythonVersionOption
+from envdoctor.core.options import GPU_OPTION, GPU_PREFIX, FactOption, Option, OutputOption, PythonVersionOption
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.reporter import Reporter
@@ -23,6 +23,7 @@ from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.select import select_stack
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
+from envdoctor.knowledge.gpu_catalogue import find_gpus
 from envdoctor.knowledge.kernel_files import MAIN_FILES
 from envdoctor.knowledge.torch_builds import known_build
 from envdoctor.knowledge.versions import minor_of
@@ -59,7 +60,9 @@ class MoveRequest(Record, frozen=True, kw_only=True):
     source: Annotated[
         str, Option("--venv", "An environment, a lock, requirements or a guide.", "PATH", argument="PATH")
     ]
-    to: Annotated[str, Option("--to", "A GPU of `envdoctor gpus`, or a recorded machine.", "GPU|FILE", "--gpu")]
+    to: Annotated[
+        str, Option("--to", "A GPU of `envdoctor gpus`, or a recorded machine.", "GPU|FILE", other=GPU_OPTION)
+    ]
     driver: Annotated[str, Option("--driver", "The driver of the target, such as 580.95.", "VERSION")] = ""
     facts: FactOption = ()
     python: PythonVersionOption = ""
@@ -91,7 +94,8 @@ class MoveResult(Record, frozen=True, kw_only=True):
 
 def run(request: MoveRequest, reporter: Reporter) -> CommandResult:
     """Read the source, solve it for the target and compare."""
-    machine = override(read_recorded(request.to), list(facts_with_driver(request.facts, request.driver)))
+    to = GPU_PREFIX + request.to if find_gpus(request.to) else request.to
+    machine = override(read_recorded(to), list(facts_with_driver(request.facts, request.driver)))
     source = read_source(request.source)
     python = request.python or source.python or DEFAULT_PYTHON
     target = _target(machine, python)

@@ -15,7 +15,16 @@ import msgspec
 from envdoctor.core.decoding import convert
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, exit_code
-from envdoctor.core.options import Argument, FactOption, MachineOption, Option, PythonOption, SetOption, VenvOption
+from envdoctor.core.options import (
+    Argument,
+    FactOption,
+    MachineOption,
+    Option,
+    PythonOption,
+    SetOption,
+    VenvOption,
+    machine_words,
+)
 from envdoctor.core.processes import run as run_process
 from envdoctor.core.record import Record
 from envdoctor.core.records import Gpu, Machine
@@ -135,7 +144,7 @@ def _gpu_memory(machine: Machine, request: PlanRequest) -> dict[str, Any]:
         raise BadInput(
             f"--gpus {request.gpus}, but {machine.name or 'this machine'} has {len(gpus)}",
             expected=f"1 to {len(gpus)}",
-            hint=f"{HINT} --gpus {len(gpus)}",
+            hint=_command(msgspec.structs.replace(request, gpus=len(gpus)), {}),
         )
     used = gpus[: request.gpus]
     return {
@@ -199,12 +208,10 @@ def _with_commands(remedies: tuple[MemoryRemedy, ...], request: PlanRequest) -> 
 
 
 def _command(request: PlanRequest, changed: dict[str, str]) -> str:
-    options = {
-        "model": request.model, "machine": request.machine, "venv": request.venv,
-        "python": request.python,
-    }  # fmt: skip
+    options = {"model": request.model, "venv": request.venv, "python": request.python}
     words = ["envdoctor", "plan", *([request.recipe] if request.recipe else [])]
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
+    words += machine_words(request.machine)
     words += [word for fact in request.facts for word in ("--fact", fact)]
     words += ["--gpus", str(request.gpus)] if request.gpus > 1 else []
     words += [word for key, value in changed.items() for word in ("--set", f"{key}={value}")]

@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import EXIT_FAILED, EXIT_NO, EXIT_OK, BadInput
-from envdoctor.core.options import FactOption, Option, PythonVersionOption, reject_combination
+from envdoctor.core.options import GPU_OPTION, FactOption, Option, PythonVersionOption, reject_combination
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.sources import Sources, read_sources
+from envdoctor.knowledge.gpu_catalogue import catalogue
 from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import Lock
@@ -25,13 +26,14 @@ from envdoctor.machine.select import select_machine
 from envdoctor.profiles import Profile, choose, list_profiles, violation_texts
 
 LockState = Literal["locked", "partial", "not locked"]
+USUAL_NODE = "h100x8"  # for profiles that need several GPUs
 EMPTY_LOCK = Lock("", "", "", "", "cpu", ())
 
 
 class ResolveRequest(Record, frozen=True, kw_only=True):
     """Prints the packages that an install would use, with their sources.
 
-    Example: envdoctor resolve gh200 --machine gh200-480gb
+    Example: envdoctor resolve gh200 --gpu gh200
     """
 
     profiles: Annotated[
@@ -42,7 +44,7 @@ class ResolveRequest(Record, frozen=True, kw_only=True):
     ] = False
     machine: Annotated[
         str,
-        Option("--machine", "A recorded machine or a GPU; all: the matrix, offline.", "FILE|NAME|all", "--gpu"),
+        Option("--machine", "A recorded machine; all: the matrix, offline.", "FILE|NAME|all", other=GPU_OPTION),
     ] = ""
     facts: FactOption = ()
     python: PythonVersionOption = ""
@@ -69,7 +71,7 @@ class ResolveResult(Record, frozen=True):
 
 
 class MatrixCell(Record, frozen=True):
-    """One profile on one recorded machine."""
+    """One profile on one machine."""
 
     profile: str
     machine: str
@@ -80,14 +82,14 @@ class MatrixCell(Record, frozen=True):
 
 
 class Matrix(Record, frozen=True):
-    """Every profile on every recorded machine."""
+    """Every profile on every machine."""
 
     cells: tuple[MatrixCell, ...]
     unusable: tuple[str, ...] = ()  # the user's unreadable profiles, with the reason
 
 
 def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
-    """Resolve the requested profiles or all, or create the matrix of all profiles and recorded machines.
+    """Resolve the requested profiles or all, or create the matrix of all profiles and machines.
 
     Named profiles, and all profiles with `machine`, are resolved for that machine, others for their own platform.
     """
@@ -99,7 +101,7 @@ def run(request: ResolveRequest, reporter: Reporter) -> CommandResult:
         )
     if request.machine == "all":
         ignored = {"--fact": request.facts, "--python": request.python}
-        reason = "the matrix covers all recorded machines and locks"
+        reason = "the matrix covers all machines and locks"
         reject_combination("--machine all", ignored, reason=reason, hint="envdoctor resolve --all")
         return _create_matrix(request.profiles)
     machine = select_machine(request.machine, request.facts)
@@ -159,11 +161,16 @@ def _create_matrix(names: Sequence[str]) -> CommandResult:
     """Check each profile against each recorded machine, and whether it has a lock for it, without a network."""
     profiles = named_profiles(names)
     unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
-    cells = tuple(
-        cell for name in machines.machine_names() for cell in _matrix_row(machines.read_recorded(name), profiles)
-    )
+    cells = tuple(cell for machine in _all_machines() for cell in _matrix_row(machine, profiles))
     bad = unusable or any(cell.fits and cell.locked == "not locked" for cell in cells)
     return CommandResult(Matrix(cells, unusable), EXIT_NO if bad else EXIT_OK)
+
+
+def _all_machines() -> Iterator[Machine]:
+    """The recorded machines, one with each GPU of the catalogue, and one with the GPUs of a usual node."""
+    recorded = machines.machine_names()
+    for name in [*recorded, *(gpu for gpu in catalogue() if gpu not in recorded), USUAL_NODE]:
+        yield machines.read_recorded(name)
 
 
 def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[MatrixCell]:

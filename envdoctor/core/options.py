@@ -32,6 +32,8 @@ class Option(Record, frozen=True):
     maximum: int | None = None
     argument: str = ""  # metavar of the positional argument
     rest: bool = False  # its values are also the words after `--`
+    prefix: str = ""  # put before its values
+    other: Option | None = None  # another option for the same field
 
 
 class Argument(Record, frozen=True):
@@ -41,9 +43,9 @@ class Argument(Record, frozen=True):
     metavar: str
 
 
-MachineOption = Annotated[
-    str, Option("--machine", "Use a recorded machine, or a GPU of `envdoctor gpus`.", "FILE|NAME", "--gpu")
-]
+GPU_PREFIX = "gpu:"  # before the name of a GPU of the catalogue, where a machine is expected
+GPU_OPTION = Option("--gpu", "Use a machine with GPUs of `envdoctor gpus`: l4, h100x8.", "GPU", prefix=GPU_PREFIX)
+MachineOption = Annotated[str, Option("--machine", "Use a recorded machine.", "FILE|NAME", other=GPU_OPTION)]
 FactOption = Annotated[
     tuple[str, ...], Option("--fact", "Override one fact, such as driver.version=570.26.", "NAME=VALUE")
 ]
@@ -66,6 +68,13 @@ SetOption = Annotated[
     tuple[str, ...], Option("--set", "Change a setting of the recipe; may be repeated.", "KEY=VALUE")
 ]
 RunArgument = Annotated[str, Argument("The run's directory; default: the newest with steps in ./runs.", "RUN")]
+
+
+def machine_words(machine: str) -> list[str]:
+    """The option that selects a machine; empty for this one."""
+    if machine.startswith(GPU_PREFIX):
+        return [GPU_OPTION.flag, machine.removeprefix(GPU_PREFIX)]
+    return ["--machine", machine] if machine else []
 
 
 @cache

@@ -109,7 +109,7 @@ TOOLS = {
             "Resolve the packages of a profile",
             "Resolve which package versions an install profile would install on this or a recorded machine. Use it "
             "to choose versions that work together. It queries the package index and installs nothing. "
-            "machine 'all' with all_profiles lists which profile fits which recorded machine, without a network.",
+            "machine 'all' with all_profiles lists which profile fits which machine, without a network.",
             ("profiles", "all_profiles", "machine", "facts", "python"),
             names_only=("profiles",),  # a profile's file may name sources whose metadata only their code knows
             details=("results.resolution.lock.packages",),

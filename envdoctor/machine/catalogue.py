@@ -20,10 +20,14 @@ from envdoctor.core.records import (
 )
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.gpu_catalogue import CatalogueGpu
+from envdoctor.knowledge.versions import major_minor
 
 SOURCE = "GPU catalogue"
 # What most rented machines have. A newer branch does not support GPUs before Turing.
 ASSUMED_SYSTEM, ASSUMED_GLIBC, ASSUMED_DRIVER = "Ubuntu 22.04 LTS", "2.35", "580.95.05"
+# Grace and Blackwell run with the open kernel modules only.
+# developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules, 2024-07-17
+OPEN_MODULES, OPEN_MODULES_FROM = ("aarch64",), (10, 0)
 ASSUMED = "assumed; --fact sets another value"
 UNKNOWN: Fact[Any] = unreadable(SOURCE, "not in the catalogue")
 
@@ -51,6 +55,7 @@ def catalogue_machine(gpu: CatalogueGpu, count: int) -> Machine:
             version=known(ASSUMED_DRIVER, ASSUMED),
             library=known(ASSUMED_DRIVER, ASSUMED),
             cuda=known(cuda, ASSUMED) if cuda else UNKNOWN,
+            module=known("open", SOURCE) if _needs_open_modules(gpu) else UNKNOWN,
         ),
         gpus=known(tuple(_gpu(gpu, index) for index in range(count)), SOURCE),
         cuda=_record(CudaToolkit),
@@ -58,6 +63,10 @@ def catalogue_machine(gpu: CatalogueGpu, count: int) -> Machine:
         interfaces=UNKNOWN,
         slurm=UNKNOWN,
     )
+
+
+def _needs_open_modules(gpu: CatalogueGpu) -> bool:
+    return gpu.architecture in OPEN_MODULES or major_minor(gpu.capability) >= OPEN_MODULES_FROM
 
 
 def _gpu(gpu: CatalogueGpu, index: int) -> Gpu:

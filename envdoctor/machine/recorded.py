@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, unknown_name
+from envdoctor.core.options import GPU_PREFIX
 from envdoctor.core.paths import is_file
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
 from envdoctor.knowledge.cuda import cuda_of_driver
@@ -31,17 +33,24 @@ def machine_names() -> list[str]:
 
 
 def read_recorded(name_or_file: str) -> Machine:
-    """A machine from a file, a bundled one by name, or one with GPUs of the catalogue."""
+    """A machine from a file, a bundled one by name, or one with GPUs of the catalogue: l4x2, or gpu:l4x2."""
+    if name_or_file.startswith(GPU_PREFIX):
+        return _read_catalogue(name_or_file.removeprefix(GPU_PREFIX))
     path = Path(name_or_file)
     if path.suffix == ".json" or "/" in name_or_file or is_file(path):
         return parse_machine(read_text(path, expected=FILE_DESCRIPTION, hint=HINT), where=name_or_file)
     if name_or_file not in machine_names():
-        if found := find_gpus(name_or_file):
-            return catalogue_machine(*found)
-        known_names = [*dict.fromkeys([*machine_names(), *catalogue()])]
-        raise unknown_name("machine or GPU", name_or_file, known_names, hint="envdoctor gpus")
+        return _read_catalogue(name_or_file, machine_names())
     bundled_file = bundled_directory("profiles") / "machines" / f"{name_or_file}.json"
     return parse_machine(bundled_file.read_text(), where=name_or_file)
+
+
+def _read_catalogue(name: str, recorded: Sequence[str] = ()) -> Machine:
+    """A machine with GPUs of the catalogue. Raises BadInput for a name that is neither there nor recorded."""
+    if found := find_gpus(name):
+        return catalogue_machine(*found)
+    kind = "machine or GPU" if recorded else "GPU"
+    raise unknown_name(kind, name, [*dict.fromkeys([*recorded, *catalogue()])], hint="envdoctor gpus")
 
 
 def parse_machine(text: str, *, where: str) -> Machine:

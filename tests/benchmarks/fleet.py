@@ -23,7 +23,7 @@ COUNTS = (100, 1000, 4000)
 
 def envelope(driver: str, numpy: str) -> bytes:
     """Return the output of one node's check."""
-    machine = json.loads((ROOT / "profiles/machines/h100x8.json").read_text())
+    machine = json.loads((ROOT / "tests/data/machines/h100x8.json").read_text())
     machine["driver"]["version"] = {"value": driver, "source": "libnvidia-ml.so.1"}
     packages = {f"package-{number}": {"name": f"package-{number}", "version": f"1.{number}"} for number in range(200)}
     packages["numpy"] = {"name": "numpy", "version": numpy}

@@ -28,7 +28,7 @@ from envdoctor.locking.resolve import resolve, target_for_machine
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import read_profile
 
-PAIRS = {"x86-cu128-vllm": "h200", "x86-cu124-hf": "h100x8", "cpu": "cpu-2core"}
+PAIRS = {"x86-cu128-vllm": "h200", "x86-cu124-hf": "h100", "cpu": "cpu-2core"}
 ROUNDS = 7
 LIMIT = 1.3
 

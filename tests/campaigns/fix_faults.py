@@ -32,11 +32,12 @@ from support.release_index import Release, ReleaseIndex, make_release, serve
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.uv import find_uv
+from envdoctor.machine.recorded import read_recorded
 
 PYTHON = "{}.{}".format(*sys.version_info)
 GOAL = 0.9
 # Machine and CUDA version of each stack.
-STACKS = {"x86-cu124-hf": ("a100", "12.4"), "x86-cu128-vllm": ("h100x8", "12.8"), "x86-cu130": ("h200", "13.0")}
+STACKS = {"x86-cu124-hf": ("a100", "12.4"), "x86-cu128-vllm": ("h100", "12.8"), "x86-cu130": ("h200", "13.0")}
 # Fault -> the packages that it installs in each stack, without their requirements; "-NAME" removes one.
 FAULTS: dict[str, tuple[str, str, str]] = {
     "torch of another release": ("torch==2.4.1+cu124", "torch==2.9.1+cu128", "torch==2.9.1+cu130"),
@@ -100,8 +101,8 @@ class Bench:
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         cache = {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
-        driver = json.loads((ROOT / f"profiles/machines/{STACKS[stack][0]}.json").read_text())["driver"]["version"]
-        known = {"PIP_CERT": str(self.index.certificate), "UV_CUDA_DRIVER_VERSION": driver["value"]}
+        driver = read_recorded(STACKS[stack][0]).driver.version.value or ""
+        known = {"PIP_CERT": str(self.index.certificate), "UV_CUDA_DRIVER_VERSION": driver}
         return environment(home, **cache, **self.index.variables(stack), **known)
 
     def uv(self, stack: str, *arguments: str) -> None:

@@ -207,3 +207,16 @@ def test_a_group_without_a_command_prints_its_help(line: str, tmp_path: Path) ->
 
 def test_the_configuration_applies_to_a_group_that_is_a_command(tmp_path: Path) -> None:
     assert envelope(envdoctor("profiles", home=tmp_path, ENVDOCTOR_FORMAT="json"))["command"] == "profiles"
+
+
+def test_machine_and_gpu_select_different_machines() -> None:
+    from envdoctor.machine.recorded import read_recorded
+
+    selected = {flag: build("check").parse([flag, "h200"])["machine"] for flag in ("--machine", "--gpu")}
+    origins = {flag: read_recorded(name).origin for flag, name in selected.items()}
+    assert origins["--machine"].startswith("recorded by envdoctor")
+    assert origins["--gpu"].startswith("GPU catalogue")
+    with pytest.raises(BadInput, match="--gpu cannot be combined with --machine"):
+        build("check").parse(["--gpu", "l4", "--machine", "h200"])
+    with pytest.raises(BadInput, match="--gpu: it is empty"):
+        build("check").parse(["--gpu", ""])

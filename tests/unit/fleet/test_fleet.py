@@ -29,7 +29,7 @@ from envdoctor.fleet.node_output import NodeOutputParser, decode_report
 from envdoctor.fleet.records import Clock, NodeReport
 from envdoctor.fleet.transport import ProbeRequest, ssh_argv
 
-MACHINE = json.loads((ROOT / "profiles/machines/h100x8.json").read_text())
+MACHINE = json.loads((ROOT / "tests/data/machines/h100x8.json").read_text())
 PORTS = {"mlx5_0/1": {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}}
 
 OTHER_PYTHONS = sorted(path for path in Path.home().glob(".pyenv/versions/3.*/bin/python3") if "3.6" not in str(path))

@@ -83,8 +83,8 @@ def test_memory_that_the_gpu_shares_with_the_system_is_not_none() -> None:
     [
         ("h100", "x86-cu130"),
         ("l4x2", "x86-cu130"),
-        ("gh200-480gb", "gh200"),
-        ("gh200-96gb", "gh200-cu130"),
+        ("gh200-480gb", "gh200-cu130"),
+        ("gh200-144gb", "gh200-cu130"),
         ("gb200", "gh200-cu130"),
         ("gb10", "gh200-cu130"),
         ("thor", "gh200-cu130"),

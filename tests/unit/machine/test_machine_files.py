@@ -26,32 +26,8 @@ def read_bundled_machine(name: str) -> Machine:
 def test_bundled_machine(name: str) -> None:
     machine = read_bundled_machine(name)
     assert machine.name == name
-    assert machine.origin
+    assert machine.origin.startswith("recorded by envdoctor ")
     assert FILES[NAMES.index(name)].read_text() == machine_json(machine)
-
-
-@each_case(
-    ("name", "gpu", "mib", "count", "stack"),
-    [
-        ("gh200-480gb", "NVIDIA GH200 480GB", 97871, 1, ("aarch64", "570.148.08", "9.0")),
-        ("h100x8", "NVIDIA H100 80GB HBM3", 81559, 8, ("x86_64", "570.133.20", "9.0")),
-        ("a100", "NVIDIA A100-SXM4-80GB", 81920, 1, ("x86_64", "535.129.03", "8.0")),
-        ("rtx4090", "NVIDIA GeForce RTX 4090", 24564, 1, ("x86_64", "550.78", "8.9")),
-        ("rtx5090", "NVIDIA GeForce RTX 5090", 32607, 1, ("x86_64", "575.57.08", "12.0")),
-        ("t4", "Tesla T4", 15360, 1, ("x86_64", "535.104.05", "7.5")),
-    ],
-)
-def test_facts_of_machines_written_from_sources(
-    name: str, gpu: str, mib: int, count: int, stack: tuple[str, str, str]
-) -> None:
-    machine = read_bundled_machine(name)
-    assert "compiled from published sources on 2026-11-21, not read from a machine" in machine.origin
-    gpus = machine.gpus.value or ()
-    assert [(g.index, g.name.value, g.memory_total.value) for g in gpus] == [
-        (i, gpu, mib << 20) for i in range(count)
-    ]
-    capability = gpus[0].compute_capability.value
-    assert (machine.system.architecture.value, machine.driver.version.value, capability) == stack
 
 
 @each_case(

@@ -77,7 +77,7 @@ def test_a_recorded_machine_has_a_short_screen(name: str) -> None:
 
 def test_values_of_the_status_lines() -> None:
     found = screen(machine="h100x8")
-    assert status(found, "driver") == "✓ 570.133.20, CUDA 12.8"
+    assert status(found, "driver") == "✓ 580.95.05, CUDA 13.0"
     assert status(found, "GPU") == "✓ 8 x NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0"
     found = screen(machine="h200")
     assert status(found, "machine") == "✓ h200: x86_64, Ubuntu 24.04.3 LTS in docker, 16 cores, 125.9 GiB"
@@ -85,7 +85,7 @@ def test_values_of_the_status_lines() -> None:
 
 
 def test_skipped_rules_are_one_line(verbose: None) -> None:
-    line = "? 9 checks skipped: not recorded"
+    line = "? 9 checks skipped: not in the catalogue"
     found = screen(machine="a100")
     position = found.index(line)
     assert "    storage: HOST001, HOST003" in found[position:]
@@ -116,7 +116,8 @@ def test_verbose_adds_evidence_facts_and_rejected_profiles(verbose: None) -> Non
 
 def test_rejected_gpu_profiles_are_reported_where_none_fits() -> None:
     assert status(screen(machine="h200"), "profile") == "✓ x86-cu130 fits"
-    pascal = screen(machine="t4", facts=("gpus.0.name=NVIDIA GeForce GTX 1080",))
+    facts = ("gpus.0.name=NVIDIA GeForce GTX 1080", "driver.version=535.104.05")
+    pascal = screen(machine="t4", facts=facts)
     assert status(pascal, "profile").startswith(
         "! cpu fits, but no GPU profile; nearest is x86-cu124-hf: compute capability of GPU 0 6.1, required >= 8.0"
     )

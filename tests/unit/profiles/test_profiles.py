@@ -12,17 +12,22 @@ from envdoctor.profiles import DISK, GPU_MEMORY, choose, profile_names, read_pro
 
 GIB = 1 << 30
 # The profile that each recorded machine gets. Adding a machine or a profile means saying so here.
-CHOSEN = {
-    "a100": "x86-cu128-vllm",
-    "cpu-2core": "cpu",
-    "gh200-480gb": "gh200",
-    "h100": "x86-cu130",
-    "h100x8": "x86-cu128-vllm",
-    "h200": "x86-cu130",
-    "rtx4090": "x86-cu128-vllm",
-    "rtx5090": "x86-cu128-vllm",
-    "t4": "x86-cu128-torch210",
+CHOSEN = {"cpu-2core": "cpu", "h100": "x86-cu130", "h200": "x86-cu130"}
+# Drivers that machines with GPUs of the catalogue had in published reports, and the profile for them.
+OLDER_DRIVERS = {
+    ("a100", "535.129.03"): "x86-cu128-vllm",
+    ("gh200-480gb", "570.148.08"): "gh200",
+    ("h100x8", "570.133.20"): "x86-cu128-vllm",
+    ("rtx4090", "550.78"): "x86-cu128-vllm",
+    ("rtx5090", "575.57.08"): "x86-cu128-vllm",
+    ("t4", "535.104.05"): "x86-cu128-torch210",
 }
+
+
+@pytest.mark.parametrize(("machine", "driver"), OLDER_DRIVERS)
+def test_profile_for_a_gpu_with_an_older_driver(machine: str, driver: str) -> None:
+    older = override(read_recorded(machine), [f"driver.version={driver}"])
+    assert choose(older, read_profiles()).profile == OLDER_DRIVERS[machine, driver]
 
 
 @pytest.mark.parametrize("machine", machine_names())
@@ -43,7 +48,8 @@ def test_every_bundled_profile_is_complete(name: str) -> None:
 
 
 def test_every_candidate_has_every_reason() -> None:
-    choice = choose(read_recorded("t4"), read_profiles())
+    machine = override(read_recorded("t4"), ["driver.version=535.104.05"])
+    choice = choose(machine, read_profiles())
     rejected = {c.profile: [v.name for v in violations(c) if v.holds is False] for c in choice.candidates}
     assert rejected["gh200"] == [
         "architecture", "compute capability of GPU 0", "memory of GPU 0", "driver for this stack",

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.cases import each_case
+from support.machines import H100X8
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
 
@@ -33,7 +34,7 @@ GIB = 1 << 30
 
 def healthy_machine() -> Machine:
     """Eight H100s; every fact that a rule needs is known."""
-    machine = read_recorded("h100x8")
+    machine = read_recorded(H100X8)
     places = (
         '{"shm": {"path": "/dev/shm", "total": 68719476736, "free": 68719476736},'
         ' "home": {"path": "~", "total": 1099511627776, "free": 549755813888}}'

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from support.cases import each_case
+from support.machines import H100X8
 from support.paths import ROOT
 from support.report_stack import file_stack, make_gpu, make_machine, torch_stack
 
@@ -70,7 +71,7 @@ def old_driver(name: str, *facts: str) -> Machine:
 @each_case(
     ("name", "facts", "package"),
     [
-        ("h100x8", (), "nvidia-driver-535-server"),
+        (H100X8, (), "nvidia-driver-535-server"),
         ("gh200-480gb", (), "nvidia-driver-535-server-open"),
         ("rtx4090", (), "nvidia-driver-535"),
         ("rtx4090", ("driver.module=open",), "nvidia-driver-535-open"),
@@ -99,7 +100,7 @@ def test_no_package_is_installed_where_its_name_is_not_known(fact: str, commands
 
 
 def with_ecc_errors(**gpu: Fact[str]) -> Machine:
-    machine = override(read_recorded("h100x8"), ["gpus.3.ecc_uncorrected=2", "gpus.3.mig=true"])
+    machine = override(read_recorded(H100X8), ["gpus.3.ecc_uncorrected=2", "gpus.3.mig=true"])
     gpus = list(machine.gpus.value or ())
     gpus[3] = msgspec.structs.replace(gpus[3], **gpu)
     return msgspec.structs.replace(machine, gpus=known(tuple(gpus), "NVML"))
@@ -148,7 +149,7 @@ def test_ecc_is_enabled_on_the_gpus_without_it() -> None:
 
 
 def without_fabric(*facts: str) -> Machine:
-    machine = override(read_recorded("h100x8"), list(facts))
+    machine = override(read_recorded(H100X8), list(facts))
     gpus = list(machine.gpus.value or ())
     gpus[0] = msgspec.structs.replace(gpus[0], fabric=known(Fabric("in progress"), "NVML"))
     return msgspec.structs.replace(machine, gpus=known(tuple(gpus), "NVML"))
@@ -175,8 +176,8 @@ def test_the_fabric_manager_has_the_version_of_the_driver(identifier: str) -> No
     ("name", "driver", "packages"),
     [
         ("rtx4090", "550.78", ["nvidia-driver-570"]),
-        ("h100x8", "550.90.07", ["nvidia-driver-570-server"]),  # 550 is no base of a forward-compatibility package
-        ("h100x8", "535.129.03", ["nvidia-driver-570-server", "cuda-compat-12-8"]),
+        (H100X8, "550.90.07", ["nvidia-driver-570-server"]),  # 550 is no base of a forward-compatibility package
+        (H100X8, "535.129.03", ["nvidia-driver-570-server", "cuda-compat-12-8"]),
     ],
 )
 def test_forward_compatibility_is_only_for_data_centre_gpus(name: str, driver: str, packages: list[str]) -> None:
@@ -211,10 +212,8 @@ def test_modprobe_loads_every_module() -> None:
 
 
 def test_the_installed_branch_cures() -> None:
-    for rule, machine, stack in (
-        ("DRV006", old_driver("h100x8"), None),
-        ("TORCH005", override(read_recorded("rtx4090"), ["system.os=Ubuntu 22.04"]), NEEDS_PTX),
-    ):
+    rtx4090 = override(read_recorded("rtx4090"), ["system.os=Ubuntu 22.04", "driver.version=550.78"])
+    for rule, machine, stack in (("DRV006", old_driver(H100X8), None), ("TORCH005", rtx4090, NEEDS_PTX)):
         ((_, install, _),) = remedies(found(rule, machine, stack))
         branch = install.split("nvidia-driver-")[1].split("-")[0]
         after = evaluate(override(machine, [f"driver.version={branch}.124.06"]), stack)
@@ -222,7 +221,7 @@ def test_the_installed_branch_cures() -> None:
 
 
 def test_the_path_of_a_needed_compatibility_package_is_kept() -> None:
-    machine = override(read_recorded("h100x8"), ["driver.version=535.129.03", "environment={}"])
+    machine = override(read_recorded(H100X8), ["driver.version=535.129.03", "environment={}"])
     *_, compat = found("TORCH005", machine, NEEDS_PTX).remedies
     assert compat.commands[-1].startswith("export LD_LIBRARY_PATH=/usr/local/cuda-12.8/compat")
     variables = 'environment={"LD_LIBRARY_PATH": "/usr/local/cuda-12.8/compat"}'

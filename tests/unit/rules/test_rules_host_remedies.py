@@ -6,6 +6,7 @@ import subprocess
 
 import msgspec
 from support.cases import each_case
+from support.machines import H100X8
 from support.remedies import apply_variables, commands_of
 from support.report_stack import file_stack, local_machine, make_gpu, make_machine, make_toolkit, torch_stack
 
@@ -45,7 +46,7 @@ def with_limits(machine: Machine, hard: str, **limits: int) -> Machine:
     ],
 )
 def test_a_soft_limit_is_raised_up_to_the_hard_one(soft: int, hard: str, command: str) -> None:
-    machine = with_limits(read_recorded("h100x8"), hard, open_files=soft)
+    machine = with_limits(read_recorded(H100X8), hard, open_files=soft)
     assert remedies(found("HOST002", machine)) == [(command,)]
     if command.startswith("ulimit") and hard != "unlimited":
         script = f"ulimit -Hn {hard}; ulimit -Sn {soft}; {command} && ulimit -n"
@@ -81,7 +82,7 @@ def test_a_container_gets_its_limits_at_its_start(
     container: object, shm: object, memory: object, processes: object
 ) -> None:
     small = '{"shm": {"path": "/dev/shm", "total": 67108864, "free": 67108864}}'
-    machine = override(read_recorded("h100x8"), [f"storage.places={small}", 'interfaces=["ib0", "lo"]'])
+    machine = override(read_recorded(H100X8), [f"storage.places={small}", 'interfaces=["ib0", "lo"]'])
     machine = with_limits(machine, "unlimited", locked_memory=65536, processes=1024)
     system = msgspec.structs.replace(machine.system, container=container)
     machine = msgspec.structs.replace(machine, system=system)
@@ -130,7 +131,7 @@ def test_gcc_for_nvcc_is_the_one_of_the_distribution() -> None:
 
 
 def test_system_packages_have_the_names_of_the_distribution() -> None:
-    machine = override(read_recorded("h100x8"), ['pythons=[{"path": "/usr/bin/python3.12", "version": "3.12"}]'])
+    machine = override(read_recorded(H100X8), ['pythons=[{"path": "/usr/bin/python3.12", "version": "3.12"}]'])
     machine = msgspec.structs.replace(machine, cuda=msgspec.structs.replace(machine.cuda, compiler=absent("PATH")))
     finding = found("HOST004", override(machine, [UBUNTU]))
     assert [step for remedy in finding.remedies for step in remedy.steps] == [
@@ -264,6 +265,6 @@ def test_a_newer_system_has_the_installed_vllm() -> None:
 )
 def test_a_full_disk_is_examined(role: str, path: str, commands: list[tuple[str, ...]], variable: str) -> None:
     places = msgspec.json.encode({role: {"path": path, "total": 1 << 40, "free": 1 << 20}}).decode()
-    finding = found("HOST003", override(read_recorded("h100x8"), [f"storage.places={places}"]))
+    finding = found("HOST003", override(read_recorded(H100X8), [f"storage.places={places}"]))
     assert remedies(finding) == commands
     assert f"set {variable} to a directory" in finding.fix

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 from support.cases import each_case
+from support.machines import H100X8
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
 from support.report_stack import UNREPORTED, error_causes, make_gpu, make_machine, make_stack
@@ -168,7 +169,7 @@ def test_recorded_machines_with_a_compatible_torch_have_no_problems(name: str, c
 
 def test_empty_machine_file_does_not_crash() -> None:
     machine = override(
-        read_recorded("h100x8"),
+        read_recorded(H100X8),
         ["gpus=[]", "driver.version=what", "system.glibc=musl", "cuda.nvcc_version=x", "driver.cuda=13.0x"],
     )
     assert [finding for finding in evaluate(machine, VLLM) if finding.status == "crashed"] == []

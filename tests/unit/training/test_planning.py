@@ -89,9 +89,9 @@ def test_a_share_that_is_too_small_for_vllm(home: Path) -> None:
 
 
 def test_command_keeps_the_options(home: Path) -> None:
-    words = ["--model", QWEN, "--machine", "rtx4090", "--python", sys.executable, "--fact", "driver.version=570.26"]
+    words = ["--model", QWEN, "--python", sys.executable, "--gpu", "rtx4090", "--fact", "driver.version=570.26"]
     command = plan_data(*words, home=home)["remedies"][-1]["command"]
-    assert shlex.split(command)[1:9] == ["plan", "--model", QWEN, "--machine", "rtx4090", "--python", sys.executable,
+    assert shlex.split(command)[1:9] == ["plan", "--model", QWEN, "--python", sys.executable, "--gpu", "rtx4090",
                                          "--fact"]  # fmt: skip
     assert envdoctor(*shlex.split(command)[1:], home=home).returncode == 0
 
@@ -168,7 +168,7 @@ def test_several_gpus_share_the_completions(home: Path) -> None:
         (["verl-grpo"], "recipe verl-grpo is for verl"),
         (["--model", QWEN, "--set", "lora_rnk=8"], "r"),
         (["--model", QWEN, "--set", "r=much"], "r"),
-        (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100x8 has 8"),
+        (["--model", QWEN, "--machine", "h100x8", "--gpus", "9"], "h100-80gbx8 has 8"),
         (["--model", QWEN, "--gpus", "0"], "--gpus 0"),
         (["--model", QWEN, "--machine", "nowhere"], "nowhere"),
     ],
