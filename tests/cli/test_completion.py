@@ -33,8 +33,8 @@ def values(line: str) -> list[str]:
         ("envdoctor profiles ", ["new", "show"]),
         ("envdoctor fleet coll", ["collective"]),
         ("envdoctor check --mach", ["--machine"]),
-        ("envdoctor check --machine rtx", ["rtx4090", "rtx5090"]),
-        ("envdoctor check --machine=gh", ["--machine=gh200-480gb"]),
+        ("envdoctor check --gpu rtx50", ["rtx5060ti-16gb", "rtx5070", "rtx5070ti", "rtx5080", "rtx5090"]),
+        ("envdoctor check --machine=h1", ["--machine=h100"]),
         ("envdoctor check --format ", ["human", "json", "github", "sarif"]),
         ("envdoctor check --select drv001", ["DRV001"]),
         ("envdoctor check --machine t4 --ignore DRV001 --ignore GPU00", [f"GPU00{n}" for n in range(1, 10)]),
@@ -150,7 +150,7 @@ def test_tab_in_a_real_shell(shell: str, tmp_path: Path) -> None:
         read_until(terminal, b"ready\r")
         for typed, completed in (
             ("envdoctor expla", b"explain"),
-            ("envdoctor check --machine gh", b"gh200-480gb"),
+            ("envdoctor check --gpu h100-n", b"h100-nvl"),
             ("envdoctor train sort --set learn", b"learning_rate="),
             ("envdoctor train gsm8k --set dtype=bfl", b"dtype=bfloat16"),
             ("envdoctor audit readi", b"readings.csv"),
