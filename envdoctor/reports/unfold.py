@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.reports.json_lines import expand_json
-from envdoctor.reports.preprocess import strip_prefixes
+from envdoctor.reports.line_starts import strip_prefixes
 
 MIN_CHARACTERS = 200  # of a line that contains several lines
 MIN_LABELS = 4

@@ -14,7 +14,8 @@ from support.cases import each_case
 from support.report_samples import ACCELERATE, PYTORCH, TABLE, TRANSFORMERS, TRL, VLLM
 
 from envdoctor.reports import Report, parse_report
-from envdoctor.reports.preprocess import extract_command, has_line_numbers, strip_prefixes
+from envdoctor.reports.line_starts import strip_prefixes
+from envdoctor.reports.preprocess import extract_command, has_line_numbers
 
 SAMPLE = """\
 PyTorch version: 2.8.0+cu128

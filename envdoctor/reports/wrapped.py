@@ -1,0 +1,186 @@
+"""Joins the lines that a terminal, a mail program or a page wrapped at a fixed width."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+from envdoctor.reports.line_starts import has_prefix
+
+MIN_WIDTH, MAX_WIDTH = 48, 240
+WIDTHS = frozenset({60, 64, 66, 68, 70, 72, 76, 78, 79, 80, 90, 100, 120, 132})  # of terminals and mail programs
+MIN_BREAKS = 3  # at a width that is not one of these
+FULL_SHARE = 0.5  # of the lines with the complete width: their next lines do not start as a line of a report does
+MAX_JSON = 200_000
+MEMBER = re.compile(r"\s*\"[^\"]{1,60}\": (?:\"[^\"]*\"|[\w.]+),?$")  # JSON in lines of its own
+TIME = r"\[?(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d)"
+# How a line of a report starts: with a label, an assignment, a package, a bullet, a cell, a prompt, a heading.
+LABEL = re.compile(
+    rf"\s*(?:\[(?:pip\d?|conda|uv)\] |[A-Z][\w ./()&-]{{1,44}}\s{{0,40}}: |[-*] [A-Z`*]|[|+>#$]|{TIME}"
+    r"|[a-z][\w./-]{3,60}=\S)"
+)
+START = re.compile(
+    rf"\s*(?:[-*+\u2022>|$=]\s|#|[-=+]{{3}}|\d{{1,2}}[.)]\s|{TIME}|\[[\w./:-]+\]|[`\"'{{}}\]<]"
+    r"|[A-Za-z][\w ./()&-]{0,44}(?:\s{0,40}: |:$|\s{3,}: ?)"
+    r"|[A-Za-z_][\w./\[\]-]{0,60}(?:==|=|\s{2,}v?\d| v?\d+\.\d| @ |\s\.{3,})"
+    r"|Traceback|File \"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
+)
+INSTALLED = re.compile(r"Successfully installed |[\w.]-\d[\w.+]*$")  # a list of pip, which `unfold` joins
+RULE = re.compile(r"\s*[|+]?[-=+~_*#]{3}[-=+~_*# |]*$")
+# Where the end of a full line and the next line are two words.
+BETWEEN_WORDS = re.compile(r"[a-z]{3}\nhttps?://|\b[a-z]{4,}\n\d+\.\d")
+NO_END = re.compile(
+    r"(?:[,:(]|\.{4}|\b(?:and|by|cuda|driver|for|geforce|in|is|numpy|nvidia|of|on|python"
+    r"|pytorch|rtx|the|to|torch|transformers|triton|version|vllm|with))\n",
+    re.IGNORECASE,
+)
+MAX_LONGEST_WORD = 12  # how much shorter than the width all lines can be
+MIN_RUN, PARAGRAPH_STARTS = 4, 0.6
+MAX_PARTS_OF_ROW = 3
+RULE_OR_ROW = re.compile(r"\s*[|+].*[|+]\s*$|\s*[-=+~_*#]{3}[-=+~_*# |]*$")
+
+
+def join_wrapped_lines(raw: list[str]) -> list[str]:
+    """The lines of a text before it was wrapped: between words, or within words as a terminal does."""
+    lines = [line.replace("\t", "    ") for line in raw]
+    if sum(line.endswith("  ") for line in lines) > len(lines) / 2:
+        lines = [line.rstrip() for line in lines]
+    separators = _find_separators(lines)
+    if not separators:
+        return raw
+    joined = lines[:1]
+    for number, following in enumerate(lines[1:]):
+        separator = separators.get(number)
+        if separator is None:
+            joined.append(following)
+        else:
+            joined[-1] = (joined[-1].rstrip() if separator else joined[-1]) + separator + following
+    return joined
+
+
+def _find_separators(raw: list[str]) -> dict[int, str]:
+    """What was between two lines by the number of the first: nothing or a space."""
+    width = max(map(len, raw), default=0)
+    full = {number: pair for number, pair in enumerate(pairwise(raw)) if _is_full(*pair, width)}
+    breaks = _find_breaks(raw)
+    rests = sum(not _is_start(following) for _, following in full.values())
+    shorter = sum(len(raw[number]) < width for number in breaks)
+    if rests > shorter and rests >= max(_needed(width), FULL_SHARE * len(full)):
+        return {
+            number: " " if BETWEEN_WORDS.search(f"{line[-12:]}\n{following[:12]}") else ""
+            for number, (line, following) in full.items()
+            if len(full) > 1 or _is_within_word(line, following)
+        }
+    return dict.fromkeys(breaks, " ")
+
+
+def _is_within_word(line: str, following: str) -> bool:
+    """Whether the next line starts within the word or the row with which a line ends, and is shorter than the line."""
+    if line[0] in "|+":
+        return following.rstrip()[-1] in "|+"
+    return line[-1].isalnum() and (following[0].islower() or following[0].isdigit()) and len(following) < len(line)
+
+
+def _find_breaks(raw: list[str]) -> set[int]:
+    """The numbers of the lines that go on in the next line, because its first word did not fit."""
+    longest = max((len(line.rstrip()) for line in raw if " " in line.strip() and not _is_rule(line)), default=0)
+    widths = [width for width in WIDTHS if longest <= width <= longest + MAX_LONGEST_WORD] if longest else []
+    breaks = _find_rests_of_rows(raw)
+    run: list[int] = []  # consecutive lines into which the next word did not fit
+    starts = 0
+    for number, (line, following) in enumerate([*pairwise(raw), ("", "")]):
+        text = line.rstrip()
+        end = len(text) + 1 + len(following.partition(" ")[0])
+        if text and following[:1].strip() and len(text) <= longest < end and following[0] not in "|+":
+            run.append(number)
+            starts += _is_start(following)
+            if any(width < end for width in widths) and _has_no_end(text, following) and _can_go_on(text, following):
+                breaks.add(number)
+        else:
+            if len(run) >= MIN_RUN and starts <= PARAGRAPH_STARTS * len(run):  # a paragraph
+                breaks.update(run)
+            run, starts = [], 0
+    return breaks
+
+
+def _needed(width: int) -> float:
+    """The number of full lines that show that a text was wrapped at this width."""
+    return (1 if width in WIDTHS else MIN_BREAKS) if MIN_WIDTH <= width <= MAX_WIDTH else float("inf")
+
+
+def _is_rule(line: str) -> bool:
+    return RULE_OR_ROW.match(line) is not None
+
+
+def _is_full(line: str, following: str, width: int) -> bool:
+    """Whether a line has the complete width, and the next one can be its rest."""
+    if len(line) != width or not following.strip() or LABEL.match(following) or has_prefix(following):
+        return False
+    if line[0] not in "|+" and _row_start(line) == _row_start(following):
+        return False
+    if following.startswith("  ") and line[0] != "|" and not line.endswith(" "):
+        return False
+    return not (RULE.match(line) and not RULE.match(following))
+
+
+def _find_rests_of_rows(raw: list[str]) -> set[int]:
+    """The numbers of the lines of a table whose row goes on in the next line, up to a `|` or a `+`."""
+    found: set[int] = set()
+    row: list[int] = []  # the lines of a row that has no end yet
+    for number, (line, following) in enumerate(pairwise(raw)):
+        if line[:1] in ("|", "+"):
+            row = []
+        elif not row:
+            continue
+        if not following.strip() or following[0] in "|+" or len(row) == MAX_PARTS_OF_ROW:
+            row = []
+            continue
+        row.append(number)
+        if following.rstrip()[-1] in "|+":
+            found.update(row)
+    return found
+
+
+def _row_start(line: str) -> str:
+    """The first characters without numbers: the same in rows such as `0, NVIDIA H100 80GB HBM3, 550.54.14`."""
+    return re.sub(r"\d+", "0", line[:8])[:6]
+
+
+def _can_go_on(text: str, following: str) -> bool:
+    if text[0] in "|+" or _is_rule(text) or INSTALLED.search(text):
+        return False
+    if _is_within_brackets(text, following):
+        return True
+    return not (LABEL.match(following) if text.endswith((":", "....")) else _is_start(following))
+
+
+def _is_start(line: str) -> bool:
+    return START.match(line) is not None or has_prefix(line)
+
+
+def _has_no_end(text: str, following: str) -> bool:
+    """Whether a line needs a continuation: a bracket is open, or a value is missing."""
+    return NO_END.search(f"{text}\n{following[:3]}") is not None or _is_within_brackets(text, following)
+
+
+def _is_within_brackets(text: str, following: str) -> bool:
+    return any(
+        text.rfind(opening) > text.rfind(closing) and closing in following.partition(opening)[0]
+        for opening, closing in ("()", "[]")
+    )
+
+
+def join_wrapped_json(raw: list[str]) -> list[str]:
+    """The line of a text that was one line of JSON. JSON in lines of its own is read line by line."""
+    text = "\n".join(raw).strip()
+    if text[:1] not in ("{", "[") or text[-1] not in "}]" or len(text) > MAX_JSON or any(map(MEMBER.match, raw)):
+        return raw
+    for separator in ("", " "):
+        line = separator.join(raw).strip()
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        return [line]
+    return raw
