@@ -46,7 +46,8 @@ WINDOWS_CPU = re.compile(
     r"(?:Architecture|CurrentClockSpeed|DeviceID|Family|L2CacheSize|L2CacheSpeed|Manufacturer|MaxClockSpeed"
     r"|Name|ProcessorType|Revision)=(.*)"
 )
-DRIVER_VERSION = re.compile(r"\d{2,4}\.\d{1,4}(?:\.\d{1,4})?$")
+WINDOWS_11 = 22000
+DRIVER_VERSION = re.compile(r"\d{2,4}\.\d{2,4}(?:\.\d{2,4})?$")  # a shorter number is the start of one
 
 
 def parse_collect_env(lines: list[Line]) -> Section | None:
@@ -198,12 +199,18 @@ def record_platform(section: Section, platform: str) -> None:
         section.set_fact("system.architecture", match[2])
         record_wsl(section, match[1])
     elif platform.startswith(("Windows", "macOS", "Darwin")):
-        section.set_fact("system.os", platform.replace("-", " ", 1).split("-")[0])
+        section.set_fact("system.os", _name_of_platform(platform))
         section.set_absent("system.wsl", "not Linux")
         if "arm64" in platform:
             section.set_fact("system.architecture", "arm64")
     # Python may have been built with an older glibc than the system has; a value read earlier has precedence.
     section.set_fact("system.glibc", first_group(r"-with-glibc(2\.\d{2,3})", platform))
+
+
+def _name_of_platform(platform: str) -> str:
+    """`macOS 14.5`, `Windows 11`. Windows 11 has builds from 22000 on, and Python's older releases name it 10."""
+    build = re.match(r"Windows-10-10\.0\.(\d{5})", platform)
+    return "Windows 11" if build and int(build[1]) >= WINDOWS_11 else platform.replace("-", " ", 1).split("-")[0]
 
 
 def record_wsl(section: Section, kernel: str) -> None:

@@ -37,7 +37,7 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
             continue
         command = extract_command(line.text) or line.text
         match = ASSIGNMENT.match(command)
-        if not match or not match[1].isupper():
+        if not match or not match[1].isupper() or match[2].count("`") == 1:  # the end of code within a sentence
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)

@@ -28,6 +28,7 @@ NOT_PACKAGES = frozenset({
     "clang", "compute", "capability", "ubuntu", "conda", "docker",
 })  # fmt: skip
 # Build strings of conda: `cuda126_py312h1763f6d_306`, `py3.10_cuda12.1_cudnn8.9.2_0`, `cpu_mkl_h0bb0d08_100`.
+CONDA_BUILD = re.compile(r"(?:py(?:pi|py|thon|\d)|\w+_\d+(?:\s|$)|h[0-9a-f]{7}_|(?:cuda|cpu)\w*_)")
 CONDA_CUDA = re.compile(r"cuda_?(\d{2})\.?(\d)")
 HEADER = re.compile(
     r"(?:Package\s+Version|# Name\s+Version|List of packages in environment|# packages in environment"
@@ -167,7 +168,7 @@ def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]]
     is_table = known_count and run[0][3] not in ("==", LABELS)
     if (not current or run[0][3] == LABELS) and not (len(run) >= min_entries and known_count) and not is_table:
         return
-    kind = current or _kind_of_run(run[0][3])
+    kind = current or _kind_of_run([details for *_, details in run])
     section = sections.setdefault(kind, Section(kind))
     for line, name, version, details in run:
         if kind in ("conda list", "pixi list"):
@@ -177,13 +178,14 @@ def _add_run(sections: dict[str, Section], run: list[tuple[Line, str, str, str]]
         section.consumed.add(line.number)
 
 
-def _kind_of_run(details: str) -> str:
-    """The kind of a list without command and header, from the text after the first version."""
-    if details == "==":
+def _kind_of_run(details: list[str]) -> str:
+    """The kind of a list without command and header, from the texts after the versions."""
+    if details[0] == "==":
         return "pip freeze"
-    if re.search(r"iB\s+(?:conda|pypi)\b", details):
+    if any(re.search(r"iB\s+(?:conda|pypi)\b", each) for each in details):
         return "pixi list"
-    return "conda list" if "py" in details or details.endswith(" conda") else "pip list"
+    is_conda = any(CONDA_BUILD.match(each) or each.endswith(" conda") for each in details)
+    return "conda list" if is_conda else "pip list"
 
 
 def _is_list_decoration(text: str) -> bool:

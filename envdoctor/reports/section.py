@@ -23,6 +23,12 @@ DISTRIBUTION_ALIASES = {
 }  # fmt: skip
 
 
+# What a text contains if a value was cut: no driver has a number of one digit after the first dot, no build of torch
+# since CUDA 10 has two digits.
+CUT_DRIVER_VERSION = re.compile(r"\.\d(?:\.|$)")
+CUT_BUILD = re.compile(r"\+c(?:p|u(?:[2-7]?|1\d?|(?!\d{2,3}\b)\w{1,40}))?$")
+
+
 class Line(NamedTuple):
     """One line of a pasted text without log prefixes and quote marks, split at its first colon."""
 
@@ -54,7 +60,11 @@ class Section:
         return f"report: {self.kind}"
 
     def set_fact(self, path: str, value: Any, note: str = "") -> None:
-        """Record a known value; None and an empty text are ignored."""
+        """Record a known value; None, an empty text and the start of a driver's version are ignored."""
+        if path == "driver.version" and CUT_DRIVER_VERSION.search(value or ""):
+            return
+        if path == "stack.torch.version":
+            value = without_cut_build(value or "")
         current = self.facts.get(path)
         if value not in (None, "") and (current is None or current.state != "known"):
             self.facts[path] = known(value, self.source, note)
@@ -78,7 +88,7 @@ class Section:
 
     def add_distribution(self, name: str, version: str, source: str = "pip", location: str = "") -> bool:
         """Record an installed distribution. Returns False if the version is not a PEP 440 version."""
-        name = distribution_name(name)
+        name, version = distribution_name(name), without_cut_build(version)
         if not name or name[0] == "-" or not is_version(version):  # conda's `_libgcc_mutex` is not a distribution
             return False
         self.versions.setdefault(name, []).append(version)
@@ -91,6 +101,11 @@ class Section:
         """Forget a distribution that a later command replaced."""
         self.distributions.pop(distribution_name(name), None)
         self.versions.pop(distribution_name(name), None)
+
+
+def without_cut_build(version: str) -> str:
+    """The version without a CUDA build that is not complete: `2.7.1+cu12` is the start of `2.7.1+cu128`."""
+    return CUT_BUILD.sub("", version)
 
 
 def distribution_name(text: str) -> str:

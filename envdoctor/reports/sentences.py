@@ -84,7 +84,7 @@ PATTERNS = tuple(
             rf"(?i)\b(?:cudatoolkit|pytorch-cuda)(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
         ),  # of conda
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
-        ("stack.cuda_available", rf"(?i)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
+        ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
         ("system.architecture", r"\b(x86_64|aarch64|arm64)\b"),
     )

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from envdoctor.reports.json_lines import expand_json
 from envdoctor.reports.line_starts import strip_prefixes
+from envdoctor.reports.one_line import split_line, split_single_line
 
-MIN_CHARACTERS = 200  # of a line that contains several lines
-MIN_LABELS = 4
-COLLECT_ENV = re.compile(
-    r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|(?:ROCM|XPU) used to build PyTorch|OS"
-    r"|GCC version|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available"
-    r"|CUDA runtime version|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version"
-    r"|cuDNN version|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU"
-    r"|Versions of relevant libraries|ROCM Version|vLLM Version|vLLM Build Flags)\s{0,30}: |\[(?:pip3?|conda)\] "
-    r"|(?:LD_LIBRARY_PATH|OMP_NUM_THREADS|(?:CUDA|NCCL|VLLM|TORCH|PYTORCH|NVIDIA|MKL)_\w{2,40})=)"
-    r"|\s+={10,}[^=]{3,40}={10,}\s"
-)
-CHECK_ENV = re.compile(  # of sglang
-    r"\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC|CUDA Driver Version"
-    r"|PyTorch|NVIDIA Topology|Hypervisor vendor|ulimit soft): |[a-z][\w-]{1,40}: (?:\d{1,4}\.\d|Module Not Found))"
-)
 WRAPPED_HEADER = re.compile(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
-TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
-LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
-
-
+CELL_NAME = re.compile(r"(?:\[(?:pip\d?|conda)\] )?[A-Za-z_][\w.-]{0,80}")
+CELL_VERSION = re.compile(r"v?\d[\w!-]{0,20}\.[\w.+!-]{0,60}")
+CELL = re.compile(r"[\w.+!/:-]{1,80}|\d[\d.]{0,8} [KMG]iB")
+MIN_CELL_ROWS, MAX_CELLS = 3, 6
 MIN_CUT_ROWS = 3
 MAX_LIST = 20_000  # characters of a list of installed packages
 INSTALLED_ITEM = re.compile(r"[A-Za-z][\w.-]*-\d[\w.+!]*$")
@@ -52,8 +38,11 @@ def unfold_lines(raw: list[str]) -> list[str]:
         raw = [_listing_line(strip_prefixes(line.strip())) for line in raw]
     if any(WRAPPED_HEADER.match(line) for line in raw) or sum(map(_is_cut_row, raw, raw[1:])) >= MIN_CUT_ROWS:
         raw = _join_rows(raw)
-    raw = _join_values(_join_lists(raw))
-    return [part for line in raw for part in _unfold(line)]
+    raw = _join_cells(_join_values(_join_lists(raw)))
+    filled = [line for line in raw if line.strip()]
+    if len(filled) == 1:
+        raw = split_single_line(filled[0])
+    return [part for line in raw for part in split_line(line)]
 
 
 def _join_values(raw: list[str]) -> list[str]:
@@ -64,6 +53,32 @@ def _join_values(raw: list[str]) -> list[str]:
             joined[-1] = f"{joined[-1].rstrip()} {line.strip()}"
         else:
             joined.append(line)
+    return joined
+
+
+def _join_cells(raw: list[str]) -> list[str]:
+    """The rows of a list of packages, where a page put each cell into a line: `torch`, `2.8.0`, `pypi_0`, `pypi`."""
+    filled = [number for number, line in enumerate(raw) if line.strip()]
+    starts = {
+        first
+        for first, second in pairwise(filled)
+        if CELL_NAME.fullmatch(raw[first].strip()) and CELL_VERSION.fullmatch(raw[second].strip())
+    }
+    if len(starts) < MIN_CELL_ROWS:
+        return raw
+    joined: list[str] = []
+    row = 0  # the number of cells of the row in joined[-1]
+    for number, line in enumerate(raw):
+        text = line.strip()
+        if number in starts:
+            joined.append(text)
+            row = 1
+        elif row and text and row < MAX_CELLS and CELL.fullmatch(text):
+            joined[-1] += "  " + text
+            row += 1
+        elif text or not row:
+            joined.append(line)
+            row = 0
     return joined
 
 
@@ -84,7 +99,8 @@ def _join_lists(raw: list[str]) -> list[str]:
             )
             joined[-1] = before + (" " if complete else "") + line
         elif DEVICE.search(before) and DEVICE_END.match(line):
-            joined[-1] = f"{before.rstrip()} {line}"
+            separator = "" if before[-1:].isupper() and line[:2].isupper() else " "  # `GeForce R`, `TX 5060 Ti`
+            joined[-1] = f"{before.rstrip()}{separator}{line}"
         else:
             joined.append(line)
     return joined
@@ -114,20 +130,3 @@ def _listing_line(line: str) -> str:
     if heading := XML_HEADING.match(line):
         return f"GPU {heading[2]}" if heading[2] else heading[1].replace("_", " ").title()
     return line
-
-
-def _unfold(line: str) -> list[str]:
-    expanded = expand_json(line)
-    if len(expanded) > 1:
-        return [part for each in expanded for part in _unfold(each)]
-    if len(line) < MIN_CHARACTERS:
-        return expanded
-    labels = CHECK_ENV if "CUDA Driver Version: " in line else COLLECT_ENV
-    if "PyTorch" in line and len(labels.findall(line)) >= MIN_LABELS:
-        return labels.split(line)
-    if "NVIDIA-SMI" in line and "Driver Version" in line:
-        return TABLE_ROWS.split(line)
-    if header := LIST_HEADER.match(line):
-        words = line[header.end() :].split()
-        return ["Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
-    return expand_json(line)

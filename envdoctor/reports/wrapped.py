@@ -10,8 +10,9 @@ from envdoctor.reports.line_starts import has_prefix
 
 MIN_WIDTH, MAX_WIDTH = 48, 240
 WIDTHS = frozenset({60, 64, 66, 68, 70, 72, 76, 78, 79, 80, 90, 100, 120, 132})  # of terminals and mail programs
-MIN_BREAKS = 3  # at a width that is not one of these
+MIN_BREAKS = 4  # at a width that is not one of these
 FULL_SHARE = 0.5  # of the lines with the complete width: their next lines do not start as a line of a report does
+MIN_CUT_WIDTH, MIN_CUT_LINES, CUT_SHARE, MIN_COLUMNS = 30, 4, 0.2, 3
 MAX_JSON = 200_000
 MEMBER = re.compile(r"\s*\"[^\"]{1,60}\": (?:\"[^\"]*\"|[\w.]+),?$")  # JSON in lines of its own
 TIME = r"\[?(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d)"
@@ -24,15 +25,15 @@ START = re.compile(
     rf"\s*(?:[-*+\u2022>|$=]\s|#|[-=+]{{3}}|\d{{1,2}}[.)]\s|{TIME}|\[[\w./:-]+\]|[`\"'{{}}\]<]"
     r"|[A-Za-z][\w ./()&-]{0,44}(?:\s{0,40}: |:$|\s{3,}: ?)"
     r"|[A-Za-z_][\w./\[\]-]{0,60}(?:==|=|\s{2,}v?\d| v?\d+\.\d| @ |\s\.{3,})"
-    r"|Traceback|File \"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
+    r"|Traceback|Collecting environment|File \"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
 )
 INSTALLED = re.compile(r"Successfully installed |[\w.]-\d[\w.+]*$")  # a list of pip, which `unfold` joins
 RULE = re.compile(r"\s*[|+]?[-=+~_*#]{3}[-=+~_*# |]*$")
 # Where the end of a full line and the next line are two words.
-BETWEEN_WORDS = re.compile(r"[a-z]{3}\nhttps?://|\b[a-z]{4,}\n\d+\.\d")
+BETWEEN_WORDS = re.compile(r"\b(?:[GR]TX|GeForce|NVIDIA|Quadro|Tesla)\n|[a-z]{3}\nhttps?://|\b[a-z]{4,}\n\d+\.\d")
 NO_END = re.compile(
     r"(?:[,:(]|\.{4}|\b(?:and|by|cuda|driver|for|geforce|in|is|numpy|nvidia|of|on|python"
-    r"|pytorch|rtx|the|to|torch|transformers|triton|version|vllm|with))\n",
+    r"|pytorch|rtx|the|to|torch|transformers|triton|version|vllm|with))\n|sm_\d{2,3}a?\nsm_",
     re.IGNORECASE,
 )
 MAX_LONGEST_WORD = 12  # how much shorter than the width all lines can be
@@ -48,7 +49,7 @@ def join_wrapped_lines(raw: list[str]) -> list[str]:
         lines = [line.rstrip() for line in lines]
     separators = _find_separators(lines)
     if not separators:
-        return raw
+        return _without_cut_words(lines) or raw
     joined = lines[:1]
     for number, following in enumerate(lines[1:]):
         separator = separators.get(number)
@@ -59,6 +60,20 @@ def join_wrapped_lines(raw: list[str]) -> list[str]:
     return joined
 
 
+def _without_cut_words(lines: list[str]) -> list[str] | None:
+    """The lines without the words that a narrow window cut off at its right side; None if it cut none.
+
+    Many lines end in the same column there, and their last words start in different ones.
+    """
+    filled = [line for line in lines if line.strip() and not _is_rule(line)]
+    width = max(map(len, filled), default=0)
+    cut = [line for line in filled if len(line) == width and " " in line.strip()]
+    columns = {line.rstrip().rfind(" ") for line in cut}
+    if width < MIN_CUT_WIDTH or len(cut) < max(MIN_CUT_LINES, CUT_SHARE * len(filled)) or len(columns) < MIN_COLUMNS:
+        return None
+    return [line[: line.rstrip().rfind(" ") + 1] if len(line) == width and line in cut else line for line in lines]
+
+
 def _find_separators(raw: list[str]) -> dict[int, str]:
     """What was between two lines by the number of the first: nothing or a space."""
     width = max(map(len, raw), default=0)
@@ -66,7 +81,7 @@ def _find_separators(raw: list[str]) -> dict[int, str]:
     breaks = _find_breaks(raw)
     rests = sum(not _is_start(following) for _, following in full.values())
     shorter = sum(len(raw[number]) < width for number in breaks)
-    if rests > shorter and rests >= max(_needed(width), FULL_SHARE * len(full)):
+    if rests > 2 * shorter and rests >= max(_needed(width), FULL_SHARE * len(full)):
         return {
             number: " " if BETWEEN_WORDS.search(f"{line[-12:]}\n{following[:12]}") else ""
             for number, (line, following) in full.items()
@@ -79,7 +94,8 @@ def _is_within_word(line: str, following: str) -> bool:
     """Whether the next line starts within the word or the row with which a line ends, and is shorter than the line."""
     if line[0] in "|+":
         return following.rstrip()[-1] in "|+"
-    return line[-1].isalnum() and (following[0].islower() or following[0].isdigit()) and len(following) < len(line)
+    is_rest = following[0].islower() or following[0].isdigit() or (line[-1].isupper() and following[:2].isupper())
+    return line[-1].isalnum() and is_rest and len(following) < len(line)
 
 
 def _find_breaks(raw: list[str]) -> set[int]:
@@ -133,7 +149,8 @@ def _find_rests_of_rows(raw: list[str]) -> set[int]:
             row = []
         elif not row:
             continue
-        if not following.strip() or following[0] in "|+" or len(row) == MAX_PARTS_OF_ROW:
+        is_end = following.strip() == "|" and not line.rstrip().endswith("|")
+        if not following.strip(" .") or (following[0] in "|+" and not is_end) or len(row) == MAX_PARTS_OF_ROW:
             row = []
             continue
         row.append(number)
@@ -176,7 +193,8 @@ def join_wrapped_json(raw: list[str]) -> list[str]:
     text = "\n".join(raw).strip()
     if text[:1] not in ("{", "[") or text[-1] not in "}]" or len(text) > MAX_JSON or any(map(MEMBER.match, raw)):
         return raw
-    for separator in ("", " "):
+    lengths = {len(line) for line in raw[:-1] if line.strip()}
+    for separator in ("", " ") if len(lengths) == 1 else (" ", ""):
         line = separator.join(raw).strip()
         try:
             json.loads(line)

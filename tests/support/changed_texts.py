@@ -16,6 +16,7 @@ Change = Callable[[str], str]
 
 
 def each_line(change: Callable[[int, str], str]) -> Change:
+    """A change of each line, by its number and its text."""
     return lambda text: "\n".join(change(number, line) for number, line in enumerate(text.split("\n")))
 
 
@@ -40,25 +41,36 @@ def join_lines(text: str) -> str:
 
 
 def prefix(text: str) -> Change:
+    """As a log or a quote, which puts the same text before each line."""
     return each_line(lambda _, line: text + line)
 
 
 def with_smart_quotes(text: str) -> str:
+    """As a word processor or a blog."""
     text = re.sub(r'"([^"\n]*)"', "\u201c\\1\u201d", text)
     return re.sub(r"'([^'\n]*)'", "\u2018\\1\u2019", text).replace("...", "\u2026").replace("--", "\u2014")
 
 
 def with_spaces_as_tabs(text: str) -> str:
+    """As a table that was copied from a page."""
     return re.sub(r"(?<=\S) {2,}(?=\S)", "\t", text)
 
 
 def coloured(text: str) -> str:
+    """With the escape sequences of a terminal around each word before a separator."""
     return re.sub(r"([A-Za-z0-9_.+]+)(?=[ :=])", "\x1b[1;32m\\1\x1b[0m", text)
 
 
 def one_cell_a_line(text: str) -> str:
-    """As a page that shows each cell of a table in a line of its own."""
-    return re.sub(r"(?<=\S)(?:\t| {2,})(?=[^\s:|])", "\n", text)
+    """As a page that shows each cell of a row in a line of its own. Tables drawn with `|` have no such cells."""
+    change = each_line(
+        lambda _, line: (
+            line
+            if line.lstrip()[:1] in ("|", "+")
+            else re.sub(r"(?<=\S)(?<![A-Z][a-z]{2})(?:\t| {2,})(?=[^\s:|])", "\n", line)
+        )
+    )
+    return change(text)
 
 
 REVERSIBLE: dict[str, Change] = {
@@ -94,16 +106,34 @@ REVERSIBLE: dict[str, Change] = {
     "code": lambda text: f"Here it is:\n\n```console\n{text}\n```\n",
     "cells": one_cell_a_line,
 }
-# What is lost cannot be restored: only wrong facts count.
-LOSSY: dict[str, Change] = {
-    "first half": lambda text: text[: len(text) // 2],
-    "second half": lambda text: text[len(text) // 2 :],
-    "first third": lambda text: text[: len(text) // 3],
-    "last third": lambda text: text[len(text) * 2 // 3 :],
-    "without the middle": lambda text: text[: len(text) // 3] + "\n...\n" + text[len(text) * 2 // 3 :],
-    "without the middle, joined": lambda text: text[: len(text) * 2 // 5] + text[len(text) * 3 // 5 :],
-    "right side cut": each_line(lambda _, line: line[:40]),
-    "left side cut": each_line(lambda _, line: line[7:]),
+
+
+def lines_between(start: float, end: float) -> Change:
+    """The lines between two shares of a text, as somebody who scrolls too little copies them."""
+
+    def cut(text: str) -> str:
+        lines = text.split("\n")
+        return "\n".join(lines[round(len(lines) * start) : round(len(lines) * end)])
+
+    return cut
+
+
+CUT: dict[str, Change] = {
+    "first half": lines_between(0, 1 / 2),
+    "second half": lines_between(1 / 2, 1),
+    "first third": lines_between(0, 1 / 3),
+    "last third": lines_between(2 / 3, 1),
+    "middle": lines_between(1 / 4, 3 / 4),
+    "without the middle": lambda text: "\n".join(
+        (lines_between(0, 1 / 3)(text), "...", lines_between(2 / 3, 1)(text))
+    ),
+}
+# Cut within words: what remains of a value can look like another value.
+CUT_WITHIN_LINES: dict[str, Change] = {
+    "first half of the characters": lambda text: text[: len(text) // 2],
+    "second half of the characters": lambda text: text[len(text) // 2 :],
+    "without a fifth": lambda text: text[: len(text) * 2 // 5] + text[len(text) * 3 // 5 :],
+    "right side": each_line(lambda _, line: line[:40]),
 }
 
 
@@ -114,20 +144,24 @@ def known_facts(report: Report) -> dict[str, Any]:
 
 def _facts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Fact):
-        if value.state == "known":
+        if value.state == "known" and "on PyPI" not in value.note:  # derived from the version
             yield from _facts(value.value, path)
-    elif isinstance(value, Record):
-        for name in value.__struct_fields__:
+    elif members := _members(value):
+        for name, each in members:
             if name not in NO_FACTS:
-                yield from _facts(getattr(value, name), f"{path}.{name}")
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from _facts(each, f"{path}.{key}")
-    elif isinstance(value, tuple) and value and isinstance(value[0], Record):
-        for number, each in enumerate(value):
-            yield from _facts(each, f"{path}.{number}")
+                yield from _facts(each, f"{path}.{name}")
     elif value not in (None, "", (), 0) or isinstance(value, bool):
         yield path, value
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Record):
+        return [(name, getattr(value, name)) for name in value.__struct_fields__]
+    if isinstance(value, dict):
+        return [(str(key), each) for key, each in value.items()]
+    if isinstance(value, tuple) and value and isinstance(value[0], Record):
+        return [(str(number), each) for number, each in enumerate(value)]
+    return []
 
 
 def wrong_facts(text: str, original: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -138,16 +172,24 @@ def wrong_facts(text: str, original: dict[str, Any], found: dict[str, Any]) -> d
 def _is_of(text: str, original: dict[str, Any], path: str, value: Any) -> bool:
     pattern = re.compile(re.sub(r"\\\.\d+", r"[.]\\d+", re.escape(path)) + "$")
     values = [each for other, each in original.items() if other == path or pattern.match(other)]
-    if not values:
+    if not values or (path.endswith(SECOND_SOURCES) and value not in values):
         return isinstance(value, str) and re.sub(r"[-_.]", "", value) in re.sub(r"[-_.]", "", text.lower())
-    return any(value == each or (isinstance(value, str) and _has_detail(str(each), value)) for each in values)
+    return any(
+        value == each or (isinstance(value, str) and (_has_detail(str(each), value) or _has_detail(value, str(each))))
+        for each in values
+    )
 
 
 def _has_detail(text: str, part: str) -> bool:
     """Whether a text is a part with more detail: `NVIDIA A100-SXM4-80GB` of `A100`, `2.7.1+cu128` of `2.7.1`."""
     words, of_part = (re.findall(r"[a-z0-9]+(?:\.[a-z0-9]+)*", each.lower()) for each in (text, part))
     whole = text.lower().startswith(part.lower()) and text[len(part) : len(part) + 1] in (".", "+")
-    return whole or (bool(of_part) and set(of_part) <= set(words))
+    return whole or (bool(of_part) and part[0].isalpha() and set(of_part) <= set(words))
 
 
-NO_FACTS = frozenset({"schema", "origin", "source", "index", "kind_of_report", "requested", "uses"})
+# Other lines of a report contain these as well, with the values of another Python: of its build, of a path.
+SECOND_SOURCES = ("system.glibc", "stack.python_version")
+# Not facts of the text, or derived from another one.
+NO_FACTS = frozenset(
+    {"schema", "origin", "source", "index", "requested", "uses", "location", "compute_capability", "wsl"}
+)
