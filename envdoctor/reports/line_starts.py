@@ -141,7 +141,8 @@ def _without_log_start(raw: list[str], filled: list[str]) -> list[str]:
 
 
 def _log_words(line: str) -> list[str]:
-    words, end = [], 0
+    words: list[str] = []
+    end = 0
     while len(words) < MAX_WORDS and (match := LOGGED.match(line, end)):
         if match[0].strip() == "-" and (not words or words[-1].strip() == "-"):
             break  # a bullet

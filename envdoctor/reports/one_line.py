@@ -13,11 +13,12 @@ MIN_LIST_LABELS = 3
 TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
 LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
 CHECK_ENV = re.compile(  # of sglang
-    r"\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC|CUDA Driver Version"
+    r"(?<!\s)\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC"
+    r"|CUDA Driver Version"
     r"|PyTorch|NVIDIA Topology|Hypervisor vendor|ulimit soft): |[a-z][\w-]{1,40}: (?:\d{1,4}\.\d|Module Not Found))"
 )
 COLLECT_ENV = re.compile(
-    r"\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|(?:ROCM|XPU) used to build PyTorch|OS"
+    r"(?<!\s)\s+(?=(?:PyTorch version|Is debug build|CUDA used to build PyTorch|(?:ROCM|XPU) used to build PyTorch|OS"
     r"|GCC version|Clang version|CMake version|Libc version|Python version|Python platform|Is CUDA available"
     r"|CUDA runtime version|CUDA_MODULE_LOADING set to|GPU models and configuration|GPU \d{1,2}|Nvidia driver version"
     r"|cuDNN version|HIP runtime version|MIOpen runtime version|Is XNNPACK available|CPU|Architecture|CPU\(s\)"
@@ -25,50 +26,59 @@ COLLECT_ENV = re.compile(
     r"|Versions of relevant libraries|ROCM Version|vLLM Version|vLLM Build Flags)\s{0,30}: |\[(?:pip3?|conda)\] "
     r"|MIG \dg\.\d{1,3}gb "
     r"|(?:LD_LIBRARY_PATH|OMP_NUM_THREADS|(?:CUDA|NCCL|VLLM|TORCH|PYTORCH|NVIDIA|MKL)_\w{2,40})=)"
-    r"|\s+={10,}[^=]{3,40}={10,}\s"
+    r"|(?<!\s)\s+={10,}[^=]{3,40}={10,}\s"
 )
 DS_REPORT = re.compile(
-    r"\s+(?=(?:(?:torch|deepspeed) install path|(?:torch|deepspeed|torch cuda|torch hip|nvcc) version|deepspeed info"
+    r"(?<!\s)\s+(?=(?:(?:torch|deepspeed) install path|(?:torch|deepspeed|torch cuda|torch hip|nvcc) version"
+    r"|deepspeed info"
     r"|deepspeed wheel compiled w\.|shared memory \(/dev/shm\) size) \.{3,})"
 )
 LISTING = re.compile(  # of nvidia-smi -q
-    r"\s+(?=(?:Driver Version|CUDA Version|Attached GPUs|Product (?:Name|Brand|Architecture)|Persistence Mode|GPU UUID"
-    r"|Bus Id|Compute Mode|Current|Pending|Total|Used|Free|FB Memory Usage|MIG Mode|Display Mode)\s{2,60}: "
+    r"(?<!\s)\s+(?=(?:Driver Version|CUDA Version|Attached GPUs|Product (?:Name|Brand|Architecture)|Persistence Mode"
+    r"|GPU UUID|Bus Id|Compute Mode|Current|Pending|Total|Used|Free|FB Memory Usage|MIG Mode|Display Mode)\s{2,60}: "
     r"|GPU [0-9A-F]{4,8}:[0-9A-F]{2}:|(?:MIG Mode|FB Memory Usage|BAR1 Memory Usage|Driver Model|PCI)\s)"
 )
 FLASHINFER = re.compile(
-    r"\s+(?=(?:flashinfer(?:-[a-z-]{3,20}| file)?|Target CUDA archs \(resolved\)|Python(?: executable)?|Virtual env|Platform"
-    r"|libc|OS|Container|Driver version|CUDA_VISIBLE_DEVICES|GPU \d{1,2} \(CUDA order\)|torch|nvcc|CUDA_HOME) {1,40}: "
+    r"(?<!\s)\s+(?=(?:flashinfer(?:-[a-z-]{3,20}| file)?|Target CUDA archs \(resolved\)|Python(?: executable)?"
+    r"|Virtual env|Platform|libc|OS|Container|Driver version|CUDA_VISIBLE_DEVICES|GPU \d{1,2} \(CUDA order\)"
+    r"|torch|nvcc"
+    r"|CUDA_HOME) {1,40}: "
     r"|==== )"
 )
 CONTAINER_CLI = re.compile(
-    r"\s+(?=(?:NVRM version|CUDA version|Device (?:Index|Minor)|Model|Brand|GPU UUID|Bus Location|Architecture): {2,20})"
+    r"(?<!\s)\s+(?=(?:NVRM version|CUDA version|Device (?:Index|Minor)|Model|Brand|GPU UUID|Bus Location"
+    r"|Architecture): {2,20})"
 )
-XFORMERS = re.compile(r"\s+(?=(?:[a-z_]\w{1,40}[.@][\w.@-]{1,60}|source\.privacy):\s)")
+XFORMERS = re.compile(r"(?<!\s)\s+(?=(?:[a-z_]\w{1,40}[.@][\w.@-]{1,60}|source\.privacy):\s)")
 KUBERNETES = re.compile(
-    r"\s+(?=(?:[a-z0-9-]{1,40}\.)+[a-z]{2,10}/[\w./-]{1,60}=|(?:Kernel Version|OS Image|Operating System|Architecture"
+    r"(?<!\s)\s+(?=(?:[a-z0-9-]{1,40}\.)+[a-z]{2,10}/[\w./-]{1,60}=|(?:Kernel Version|OS Image|Operating System"
+    r"|Architecture"
     r"|Container Runtime Version|Kubelet Version|Capacity|Allocatable|System Info):\s)"
 )
 COMFYUI = re.compile(
-    r"\s+(?=(?:\*\* )?(?:Python executable|Python version|ComfyUI (?:version|frontend version)|Platform|Log path)\s?: "
+    r"(?<!\s)\s+(?=(?:\*\* )?(?:Python executable|Python version|ComfyUI (?:version|frontend version)|Platform"
+    r"|Log path)\s?: "
     r"|pytorch version: |Total VRAM |Device: cuda:|Set vram state|- \*\*\w|## \w)"
 )
 # Of lists of a person: one label of a component, at most one further word, and a colon.
 LABELS = re.compile(
-    r"(?:^|\s+)(?=(?:[-*\u2022] |\d[.)] )?(?:\*\*)?(?:OS|Operating [Ss]ystem|[Gg][Pp][Uu]s?|Graphics card|[Dd]river"
+    r"(?:^|(?<!\s)\s+)(?=(?:[-*\u2022] |\d[.)] )?(?:\*\*)?(?:OS|Operating [Ss]ystem|[Gg][Pp][Uu]s?"
+    r"|Graphics card|[Dd]river"
     r"|NVIDIA [Dd]river|CUDA|[Pp]ython|[Pp]y[Tt]orch|torch|torchvision|torchaudio|transformers|[Vv][Ll][Ll][Mm]|nvcc"
     r"|cuDNN|NCCL|triton|flash-attn|xformers|accelerate|bitsandbytes|[Kk]ernel|cuda|glibc|GCC|CPU|RAM|VRAM|Platform"
-    r"|PyTorch|Docker|Container|Image|numpy|Chip|Memory|[Mm]odel|CUDNN|cudnn|torch\.[\w.]{4,60}\(\)|RAM)(?: (?:[Vv]ersion|[Aa]vailable|[Dd]river|[Tt]oolkit|[Rr]untime))?"
+    r"|Docker|Container|Image|numpy|Chip|Memory|[Mm]odel|CUDNN|cudnn|torch\.[\w.]{4,60}\(\))"
+    r"(?: (?:[Vv]ersion|[Aa]vailable|[Dd]river|[Tt]oolkit|[Rr]untime))?"
     r"(?:\*\*)?\s?:(?:\*\*)? )"
 )
-BULLETS = re.compile(r"\s+(?=[-*\u2022] [`*\w][^:\n]{1,48}: )")
-PINS = re.compile(r"(?<!\])\s+(?=(?:\[(?:pip\d?|uv)\] )?[A-Za-z][\w.-]{0,80}(?:==\S| @ (?:file|https?|git)))")
+BULLETS = re.compile(r"(?<!\s)\s+(?=[-*\u2022] [`*\w][^:\n]{1,48}: )")
+PINS = re.compile(r"(?<![\]\s])\s+(?=(?:\[(?:pip\d?|uv)\] )?[A-Za-z][\w.-]{0,80}(?:==\S| @ (?:file|https?|git)))")
 COLUMNS = re.compile(r"(?<=\S) (?=[A-Za-z_][\w.-]{0,80}\s{2,60}v?\d)")  # a name and a version in columns
 ROWS = re.compile(r"(?<=\S) (?=[A-Za-z_][\w.-]{0,80}\s{1,60}v?\d[\w.+!-]{0,40}(?:\s|$))")  # also the longest name
 # What follows the facts of a text that is a single line.
 NEXT_SUBJECT = re.compile(
-    r"\s+(?=(?:[a-z_]{2,30}\.){0,4}[A-Z]\w{2,40}(?:Error|Exception): |Traceback \(most recent|ERROR: |nvcc fatal|\$ \w"
-    r"|(?:uv )?pip3? (?:install|list|show)|python3? -[cm] |docker run |Error \d{3}: )"
+    r"(?<!\s)\s+(?=(?:[a-z_]{2,30}\.){0,4}[A-Z]\w{2,40}(?:Error|Exception): |Traceback \(most recent|ERROR: "
+    r"|nvcc fatal"
+    r"|\$ \w|(?:uv )?pip3? (?:install|list|show)|python3? -[cm] |docker run |Error \d{3}: )"
 )
 MIN_COLUMNS = 4
 # Reports by a text that all have, the starts of their lines, and how many of those a line must have.
@@ -92,29 +102,41 @@ def split_line(line: str) -> list[str]:
         return [part for each in expanded for part in split_line(each)]
     if len(line) < MIN_LIST_CHARACTERS:
         return expanded
-    if len(line) >= MIN_CHARACTERS:
-        if ("NVIDIA-SMI" in line and "Driver Version" in line) or line.count("+--") > 1:
-            return TABLE_ROWS.split(line)
-        if header := LIST_HEADER.match(line):
-            words = line[header.end() :].split()
-            return ["Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
+    return _split_table(line) or _split_report(line) or _split_list(line) or expanded
+
+
+def _split_table(line: str) -> list[str]:
+    if len(line) < MIN_CHARACTERS:
+        return []
+    if ("NVIDIA-SMI" in line and "Driver Version" in line) or line.count("+--") > 1:
+        return TABLE_ROWS.split(line)
+    if header := LIST_HEADER.match(line):
+        words = line[header.end() :].split()
+        return ["Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
+    return []
+
+
+def _split_report(line: str) -> list[str]:
     for sign, starts, needed in REPORTS:
         if sign.search(line) and len(starts.findall(line)) >= needed:
-            return [
-                part.rstrip().removesuffix(" >") for part in starts.split(line)
-            ]  # a quote had a sign in each line
+            return [part.rstrip().removesuffix(" >") for part in starts.split(line)]  # of a quote in each line
+    return []
+
+
+def _split_list(line: str) -> list[str]:
     if len(COLUMNS.findall(line)) >= MIN_COLUMNS:
         return ROWS.split(line)
     for starts, needed in ((PINS, MIN_LABELS), (BULLETS, MIN_LABELS), (LABELS, MIN_LIST_LABELS)):
         if len(starts.findall(line)) >= needed:
             return [part for part in starts.split(line) if part.strip()]
-    return expanded
+    return []
 
 
 def split_single_line(line: str) -> list[str]:
-    """The facts and what comes after them, of a text that is one line: `torch 2.8.0, driver 570 RuntimeError: ...`."""
-    if len(line) < MIN_LIST_CHARACTERS:
+    """The facts of a text of one line, and what comes after them: `torch 2.8.0, driver 570 RuntimeError: ...`."""
+    if len(line) < MIN_LIST_CHARACTERS or line.lstrip()[:1] in ("{", "["):
         return [line]
     parts = NEXT_SUBJECT.split(line)
-    labels = [part for part in LABELS.split(parts[0]) if part]
-    return [*labels, *parts[1:]] if len(labels) < MIN_LIST_LABELS else parts  # `split_line` splits the others
+    if LABELS.match(parts[0]) and len(LABELS.findall(parts[0])) < MIN_LIST_LABELS:  # `split_line` splits the others
+        return [*filter(None, LABELS.split(parts[0])), *parts[1:]]
+    return parts

@@ -25,7 +25,8 @@ START = re.compile(
     rf"\s*(?:[-*+\u2022>|$=]\s|#|[-=+]{{3}}|\d{{1,2}}[.)]\s|{TIME}|\[[\w./:-]+\]|[`\"'{{}}\]<]"
     r"|[A-Za-z][\w ./()&-]{0,44}(?:\s{0,40}: |:$|\s{3,}: ?)"
     r"|[A-Za-z_][\w./\[\]-]{0,60}(?:==|=|\s{2,}v?\d| v?\d+\.\d| @ |\s\.{3,})"
-    r"|Traceback|Collecting environment|File \"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
+    r"|Traceback|Collecting environment|File \""
+    r"|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:INFO|WARNING|ERROR|DEBUG)\b|GPU ?\d|(?:pip|uv|conda) )"
 )
 INSTALLED = re.compile(r"Successfully installed |[\w.]-\d[\w.+]*$")  # a list of pip, which `unfold` joins
 RULE = re.compile(r"\s*[|+]?[-=+~_*#]{3}[-=+~_*# |]*$")
@@ -91,7 +92,7 @@ def _find_separators(raw: list[str]) -> dict[int, str]:
 
 
 def _is_within_word(line: str, following: str) -> bool:
-    """Whether the next line starts within the word or the row with which a line ends, and is shorter than the line."""
+    """Whether the next line starts within the word or the row with which a line ends, and is shorter."""
     if line[0] in "|+":
         return following.rstrip()[-1] in "|+"
     is_rest = following[0].islower() or following[0].isdigit() or (line[-1].isupper() and following[:2].isupper())

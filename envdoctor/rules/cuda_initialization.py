@@ -48,6 +48,8 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
         return
     if machine.cuda.nvcc_version.value or machine.system.wsl.value:
         return  # DRV009 covers machines with a toolkit, DRV012 WSL
+    if {machine.gpus.state, machine.driver.version.state} == {"unreadable"} and machine.gpus.source == "report":
+        return  # the part of the report with the GPU and the driver is missing
     release = public_part(torch_version(stack))
     cpu = install_torch(stack, release, "cpu") if release and not is_prerelease(release) else None
     yield Problem(

@@ -63,13 +63,8 @@ def coloured(text: str) -> str:
 
 def one_cell_a_line(text: str) -> str:
     """As a page that shows each cell of a row in a line of its own. Tables drawn with `|` have no such cells."""
-    change = each_line(
-        lambda _, line: (
-            line
-            if line.lstrip()[:1] in ("|", "+")
-            else re.sub(r"(?<=\S)(?<![A-Z][a-z]{2})(?:\t| {2,})(?=[^\s:|])", "\n", line)
-        )
-    )
+    cells = re.compile(r"(?<=\S)(?<![A-Z][a-z]{2})(?:\t| {2,})(?=[^\s:|])")
+    change = each_line(lambda _, line: line if line.lstrip()[:1] in ("|", "+") else cells.sub("\n", line))
     return change(text)
 
 
