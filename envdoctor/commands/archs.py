@@ -16,6 +16,7 @@ from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
 from envdoctor.core.records import Extension, KernelCode
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import PTX_SHARE
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
@@ -208,7 +209,7 @@ def _scan_file(path: Path, target: str) -> ScanResult:
     from envdoctor.binaries.objects import read_object
 
     expected = "an ELF file (.so, .o, .cubin), an archive of ELF files (.a) or a fatbin"
-    hint = f"uv pip install --no-deps --target unpacked {target}" if path.suffix == ".whl" else HINT
+    hint = shell_command("uv pip install --no-deps --target unpacked {}", target) if path.suffix == ".whl" else HINT
     if path.exists() and not path.is_file():  # opening a named pipe would block
         raise BadInput(f"{target} is not a regular file", expected=expected, hint=hint)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +24,7 @@ from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.machine.select import select_machine
 from envdoctor.manifests.inputs.records import NothingToAudit
 
@@ -114,7 +114,7 @@ def _audit(target: str, machine: Machine | None, fix: Corrections | None, *, is_
         return audit_standard_input(machine)
     if is_folder(target):
         if fix:
-            raise reject_fix("an environment", f"envdoctor fix {shlex.quote(target)}")
+            raise reject_fix("an environment", shell_command("envdoctor fix {}", target))
         return audit_environment(target, machine)
     root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
     below = fix.below(root) if fix else None

@@ -16,6 +16,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
@@ -176,7 +177,7 @@ def fix_commands(
         fix.write_file(path, requirements_text(each))
         outcome = outcome.with_written(path)
         if each.options and kind not in MANIFESTS | {"Dockerfile", "Apptainer"}:  # those have the index in the file
-            outcome = outcome.with_commands(f"uv pip install {' '.join(each.options)} -r {shlex.quote(str(path))}")
+            outcome = outcome.with_commands(shell_command("uv pip install {} -r {}", each.options, path))
         if each.corrected.profile_toml and not number:
             is_taken = f"{stem}.toml" == source.name
             profile = path.with_name(f"{stem}{'.profile' if is_taken else ''}.toml")

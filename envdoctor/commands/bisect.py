@@ -27,6 +27,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, read_sources
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.select import select_stack
@@ -195,8 +196,10 @@ def _read_requirements(path: Path, text: str, empty: Requirements, sources: Sour
     packages = Solver(requirements, sources).solve()
     if packages is None:  # its pins contradict each other: uv explains it
         raise Refused(
-            f"{path} has no solution", expected="pins that fit each other", hint=f"uv pip compile {path}"
-        )  # fmt: skip
+            f"{path} has no solution",
+            expected="pins that fit each other",
+            hint=shell_command("uv pip compile {}", path),
+        )
     if packages.keys() - pins:
         return _Bad(requirements, None, text)
     return _Bad(

@@ -33,6 +33,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import read_environment
@@ -254,7 +255,7 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     is_venv = data.stack is not None and data.stack.kind.value == "venv"
     can_fix = is_venv and any(map(is_automatic, data.findings))
     if data.report or (problem and request.machine and not can_fix):
-        return f"envdoctor explain {re.sub(CAUSE_PREFIX, '', problem.id)}" if problem else ""
+        return shell_command("envdoctor explain {}", re.sub(CAUSE_PREFIX, "", problem.id)) if problem else ""
     place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
     if problem:
         named = place if request.venv or request.python else []
@@ -262,7 +263,7 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
         words += machine_words(request.machine)
         return shlex.join([*words, *(word for fact in request.facts for word in ("--fact", fact))])
     if data.stack is None or data.stack.torch.state == "absent":
-        return f"envdoctor install {data.choice.profile}" if data.choice.profile else ""
+        return shell_command("envdoctor install {}", data.choice.profile) if data.choice.profile else ""
     if request.machine:
         return ""
     if verification_state(data.verification) != "passed":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from envdoctor.core.paths import exists, is_file, is_folder, is_link
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.select import select_stack
 from envdoctor.explain import explain
 from envdoctor.explain.documentation import find_documentation
@@ -72,13 +72,13 @@ def run(request: ExplainRequest) -> CommandResult:
         raise BadInput(
             f"{request.text} names packages and contains no known error",
             expected="an error text or a log",
-            hint=f"envdoctor audit {shlex.quote(request.text)}",
+            hint=shell_command("envdoctor audit {}", request.text),
         )
     if not explained.causes and not explained.program_errors and _is_report(request.text):
         raise BadInput(
             f"{request.text} is an environment report without a known error",
             expected="an error text or a log",
-            hint=f"envdoctor check --from-report {shlex.quote(request.text)}",
+            hint=shell_command("envdoctor check --from-report {}", request.text),
         )
     return CommandResult(explained, EXIT_OK if explained.causes or explained.program_errors else EXIT_NO)
 
@@ -119,17 +119,16 @@ def _log_of_directory(folder: Path) -> Path:
         raise BadInput(
             f"the run {folder} has no log ({LOG_FILE})",
             expected="a run that was started by envdoctor",
-            hint=f"envdoctor watch {shlex.quote(str(folder))}",
+            hint=shell_command("envdoctor watch {}", folder),
         )
     is_environment = exists(folder / "pyvenv.cfg") or exists(folder / "conda-meta")
     logs = sorted(file for file in folder.glob("*") if file.suffix in LOG_SUFFIXES and is_file(file))
-    place = shlex.quote(str(folder))
     raise BadInput(
         f"{folder} is a directory without a log of a run",
         expected="an error text, a log file or the directory of a run",
-        hint=f"envdoctor check --venv {place}"
+        hint=shell_command("envdoctor check --venv {}", folder)
         if is_environment
-        else f"envdoctor explain {shlex.quote(str(logs[0]))}"
+        else shell_command("envdoctor explain {}", logs[0])
         if logs
         else "envdoctor explain train.log",
     )

@@ -22,6 +22,7 @@ from envdoctor.core.options import (
 )
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult, WrittenFile
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.export import FORMS, ExportedFile, export
 from envdoctor.export.kubernetes import kubernetes
@@ -89,13 +90,15 @@ def _node_script(request: ExportRequest) -> ExportedFile:
     ignored = {"PROFILE": request.profile, "--machine": request.machine, "--python": request.python,
                "--arch": request.architecture, "--image": request.image}  # fmt: skip
     reason = "the script judges the node, not a stack"
-    reject_combination(f"--as {request.form}", ignored, reason=reason, hint=f"envdoctor export --as {request.form}")
+    reject_combination(
+        f"--as {request.form}", ignored, reason=reason, hint=shell_command("envdoctor export --as {}", request.form)
+    )
     program = request.program or str(Path(sys.prefix) / "bin/envdoctor")
     if not program.startswith("/") or not program.isprintable():
         raise BadInput(
             f"--program {program!r}",
             expected="an absolute path: programs of SLURM have no search path",
-            hint=f"envdoctor export --as {request.form} --program /opt/envdoctor/bin/envdoctor",
+            hint=shell_command("envdoctor export --as {} --program /opt/envdoctor/bin/envdoctor", request.form),
         )
     return node_script(request.form, program, request.gpus)
 

@@ -25,6 +25,7 @@ from envdoctor.core.paths import exists, expand_home, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.files import local_path
 from envdoctor.download.http_client import HttpClient, RequestFailed, new_http_client
 from envdoctor.download.partial_file import (
@@ -105,7 +106,11 @@ def run(request: FetchRequest, reporter: Reporter) -> CommandResult:
     target = _target(profile, request.python, request.architecture, request.glibc)
     folder = expand_home(dest).absolute()
     if exists(folder) and not is_folder(folder):
-        raise BadInput(f"--dest {folder} is a file", expected="a new or existing directory", hint=f"ls -ld {folder}")
+        raise BadInput(
+            f"--dest {folder} is a file",
+            expected="a new or existing directory",
+            hint=shell_command("ls -ld {}", folder),
+        )
     old = read_manifest(folder)
     sources = read_sources()
     lock, located, own_lock = _locked(name, profile, target, sources, reporter)
@@ -277,7 +282,7 @@ def _check_disk_space(folder: Path, missing: Sequence[PackageFile]) -> None:
         raise BadInput(
             f"{free / MIB:.0f} MiB are free where {folder} would be",
             expected=f"at least {needed / MIB:.0f} MiB for {len(missing)} files",
-            hint=f"df -h {place}; free some space, or use a directory on a larger disk",
+            hint=shell_command("df -h {}; free some space, or use a directory on a larger disk", place),
         )
 
 

@@ -31,6 +31,7 @@ from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import command_of
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.find import find_environment
 from envdoctor.environment.managed import EnvironmentPaths, check_replaceable, read_install_record
 from envdoctor.environment.select import read_environment
@@ -117,7 +118,7 @@ def run(request: FixRequest, reporter: Reporter) -> CommandResult:
         raise Refused(
             f"{source} is not a virtual environment ({stack.kind.value or 'unknown'})",
             expected="a virtual environment, which can be copied",
-            hint=f"envdoctor check {shlex.quote(str(source))}",
+            hint=shell_command("envdoctor check {}", source),
         )
     if chosen:
         _require_interpreter(source)
@@ -226,7 +227,7 @@ def _target(source: Path, request: FixRequest) -> Path:
             real = source.resolve()
             raise BadInput(
                 f"{source} is a symlink to {real}", expected="the directory to replace",
-                hint=f"envdoctor fix {shlex.quote(str(real))} --adopt",
+                hint=shell_command('envdoctor fix {} --adopt', real),
             )  # fmt: skip
         check_replaceable(source, adopt=True)
         return source
@@ -235,7 +236,7 @@ def _target(source: Path, request: FixRequest) -> Path:
         raise BadInput(
             f"{target} exists already, and envdoctor did not create {source}",
             expected="a path for the repaired copy, or --adopt to replace the environment",
-            hint=f"envdoctor uninstall {shlex.quote(str(target))}",
+            hint=shell_command("envdoctor uninstall {}", target),
         )
     return target
 

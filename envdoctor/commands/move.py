@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,6 +19,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.select import select_stack
 from envdoctor.knowledge.architectures import capability_of, runs_as_ptx, runs_native
@@ -258,14 +258,22 @@ def _judged(name: str, native: tuple[str, ...], ptx: tuple[str, ...], capability
 
 def _install(lock: Lock, python: str, output: str) -> tuple[str, ...]:
     """The commands on the target: the wheels, then what is compiled with their packages."""
-    file, environment = shlex.quote(output or "LOCK"), "--python .venv/bin/python"
-    backend = f" --torch-backend {lock.backend}" if lock.backend else ""
+    file = output or "LOCK"
+    backend = ["--torch-backend", lock.backend] if lock.backend else []
     lines = [
-        f"uv venv --python {python} .venv",
-        f"uv pip sync --require-hashes --only-binary :all:{backend} {environment} {file}",
+        shell_command("uv venv --python {} .venv", python),
+        shell_command(
+            "uv pip sync --require-hashes --only-binary :all: {} --python .venv/bin/python {}", backend, file
+        ),
     ]
     if lock.built:
-        names = " ".join(f"--no-binary {package.name}" for package in lock.built)
-        options = f"--no-deps --require-hashes --no-build-isolation {names} {environment}"
-        lines += [f"sed -n 's/^{BUILT_MARK}//p' {file} > build.txt", f"uv pip install {options} -r build.txt"]
+        names = [word for package in lock.built for word in ("--no-binary", package.name)]
+        lines += [
+            shell_command("sed -n {} {} > build.txt", f"s/^{BUILT_MARK}//p", file),
+            shell_command(
+                "uv pip install --no-deps --require-hashes --no-build-isolation {} --python .venv/bin/python "
+                "-r build.txt",
+                names,
+            ),
+        ]
     return tuple(lines)

@@ -29,6 +29,7 @@ from envdoctor.core.processes import run as run_process
 from envdoctor.core.record import Record
 from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.select import select_stack
 from envdoctor.machine.select import select_machine
 from envdoctor.training import recipes
@@ -124,7 +125,7 @@ def run(request: PlanRequest) -> CommandResult:
         raise BadInput(
             f"recipe {request.recipe} is for {recipes.recipe_engine(request.recipe)}, which assigns the GPUs itself",
             expected="a recipe of the bundled trainer",
-            hint=f"envdoctor train {shlex.quote(request.recipe)} --dry-run",
+            hint=shell_command("envdoctor train {} --dry-run", request.recipe),
         )
     if request.gpus < 1:
         raise BadInput(f"--gpus {request.gpus}", expected="at least 1", hint=f"{HINT} --gpus 1")

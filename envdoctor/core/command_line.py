@@ -8,18 +8,12 @@ from collections.abc import Sequence
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists
-
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+from envdoctor.core.shell_commands import quote
 
 
 def command_line(*words: object) -> str:
     """A command of these words. Control characters, which no word of ours has, are shown as `?`."""
-    return shlex.join(CONTROL.sub("?", str(word)) for word in words)
-
-
-def quoted(word: object) -> str:
-    """One word of a command."""
-    return command_line(word)
+    return " ".join(map(quote, words))
 
 
 def require_program(words: Sequence[str]) -> None:

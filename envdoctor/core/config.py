@@ -19,6 +19,7 @@ from envdoctor.core.errors import BadInput, closest_match
 from envdoctor.core.files import read_file
 from envdoctor.core.paths import exists, expand_home, resolve_links
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.core.toml_lines import find_line
 
 PREFIX = "ENVDOCTOR_"
@@ -121,7 +122,7 @@ def _from_variable(key: str, text: str) -> Setting:
         value = [part.strip() for part in text.split(",") if part.strip()]
     elif kind == "flag":
         value = {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
-    return Setting(key, _check(key, value, source, f"unset {source}"), "environment", source)
+    return Setting(key, _check(key, value, source, shell_command("unset {}", source)), "environment", source)
 
 
 def _check(key: str, value: Any, source: str, hint: str) -> ConfigValue:

@@ -8,6 +8,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from envdoctor.core.shell_commands import shell_command
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -119,7 +121,7 @@ def _system_error(error: OSError) -> EnvdoctorError:
     return EnvdoctorError(
         f"{path}: {error.strerror}" if error.filename else str(error.strerror),
         expected="a disk with free space" if is_disk_error else "accessible files and directories",
-        hint=f"df -h {path}" if is_disk_error else f"ls -ld {path}",
+        hint=shell_command("df -h {}", path) if is_disk_error else shell_command("ls -ld {}", path),
     )
 
 
@@ -127,9 +129,7 @@ def write_error(path: Path, error: OSError, *, expected: str, hint: str) -> Envd
     """The error for a path that cannot be written: BadInput, since the user chose the path, or a disk error."""
     message = f"cannot write {path}: {error.strerror or error}"
     if error.errno in DISK_ERRORS:
-        return EnvdoctorError(
-            message, expected="a disk with free space", hint=f"df -h {shlex.quote(str(path.parent))}"
-        )
+        return EnvdoctorError(message, expected="a disk with free space", hint=shell_command("df -h {}", path.parent))
     return BadInput(message, expected=expected, hint=hint)
 
 

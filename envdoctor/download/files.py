@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Interrupted
 from envdoctor.core.paths import expand_home
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.http_client import HttpClient, RequestFailed, Stream, new_http_client, redacted_url
 from envdoctor.download.partial_file import CHUNK, PART_SUFFIX, PartialFile, disk_errors, sha256_of, validate_target
 from envdoctor.download.sources import Sources
@@ -230,7 +231,7 @@ def _reject_plain_http(client: HttpClient, url: str, sha256: str) -> None:
     raise BadInput(
         f"{redacted_url(url)} is plain http, and its sha256 is not known",
         expected="https, a sha256, or a trusted host",
-        hint=f"pip config set global.trusted-host {parts.hostname}",
+        hint=shell_command("pip config set global.trusted-host {}", parts.hostname),
     )
 
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from envdoctor.core.command_line import command_line, quoted
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file_head
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
@@ -149,7 +150,7 @@ def _named_python(text: str, environ: Mapping[str, str]) -> Path:
         raise BadInput(
             f"--python {text} is a script, not an interpreter",
             expected=expected,
-            hint=f'envdoctor check --python "$({quoted(text)} -c "import sys; print(sys.executable)")"',
+            hint=shell_command('envdoctor check --python "$({} -c "import sys; print(sys.executable)")"', text),
         )
     if start != b"\x7fELF":
         raise BadInput(

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.command_line import CONTROL, command_line
+from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.paths import is_link
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import CONTROL
 
 MARKER = "envdoctor.json"
 LOCK_FILE = "envdoctor-lock.txt"
@@ -236,11 +237,13 @@ def check_replaceable(venv: Path, *, adopt: bool = False) -> None:
     kind = "a virtual environment" if is_venv else "a directory"
     marker = f"its {MARKER} cannot be read" if (venv / MARKER).exists() else f"no {MARKER} in it"
     adopt_command = command_line("envdoctor", "install", "--venv", venv, "--adopt")
-    adopt_hint = f", or replace it and keep it for `rollback`: {adopt_command}"
+    hint = "envdoctor install --venv NEW_PATH"
+    if is_venv:
+        hint += f", or replace it and keep it for `rollback`: {adopt_command}"
     raise BadInput(
         f"{venv} is {kind} that envdoctor did not create ({marker})",
         expected="a new path, or an environment that envdoctor created",
-        hint=f"envdoctor install --venv NEW_PATH{adopt_hint if is_venv else ''}",
+        hint=hint,
     )
 
 

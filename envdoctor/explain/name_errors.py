@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.names import Span, find_member, find_name
@@ -114,10 +115,10 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
-    shown = " ".join(dict.fromkeys((package.replace("_", "-"), "transformers")))
+    shown = list(dict.fromkeys((package.replace("_", "-"), "transformers")))
     undecided = verdict.is_newer and not verdict.installed
     question = Question(
-        f"uv pip show {shown}",
+        shell_command("uv pip show {}", shown),
         f"{package} {span.next} or newer: it no longer has the name. {span.last} or older: another copy is imported",
     )
     return Symptom(
@@ -127,8 +128,8 @@ def _symptom(verdict: Verdict) -> Symptom:
         weight=WEIGHT,
         sample="",
         fix=fix,
-        remedies=((f"uv pip show {shown}", "uv pip check"),),
-        check=f"uv pip show {package.replace('_', '-')}",
+        remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
+        check=shell_command("uv pip show {}", package.replace("_", "-")),
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
         find_out=(question,) if undecided else (),

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Sequence
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.stack import HASH_OPTIONS, UNSAFE_VARIABLES, LockedStack, uv_backend_options
 from envdoctor.knowledge.system_packages import system_packages
 from envdoctor.locking.lock import BUILT_MARK, Package
@@ -31,12 +32,12 @@ def packages_to_build(stack: LockedStack) -> tuple[Package, ...]:
     """The packages to compile, in the profile's order. BadInput if the profile and the lock differ in them."""
     packages = {package.name: package for package in stack.lock.built}
     build = stack.profile.build
-    hint = f"envdoctor profiles show {shlex.quote(stack.profile.id)}"
+    hint = shell_command("envdoctor profiles show {}", stack.profile.id)
     if differing := set(packages) ^ set(build.packages if build else ()):
         raise BadInput(
             f"the lock of '{stack.profile.id}' and [build] of the profile differ in {', '.join(sorted(differing))}",
             expected="a lock of the current profile",
-            hint=f"envdoctor lock {shlex.quote(stack.profile.id)}",
+            hint=shell_command("envdoctor lock {}", stack.profile.id),
         )
     if build is None:
         return ()

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.builds import (
     build_commands,
     build_file,
@@ -117,7 +118,7 @@ def conda(stack: LockedStack) -> ExportedFile:
             raise BadInput(
                 f"environment.{name} = {value!r} cannot be passed to conda safely",
                 expected="letters, digits, spaces and _ . / : , = + @ % -",
-                hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
+                hint=shell_command("envdoctor export {} --as script", stack.profile.id),
             )
     # pip expands ${NAME} in requirements files.
     index = [f"--extra-index-url ${{{INDEX_VARIABLE}}}"] if stack.backend else []
@@ -152,7 +153,7 @@ def _refuse_builds(stack: LockedStack) -> None:
             f"{describe_packages(packages)} of '{stack.profile.id}' cannot be compiled from an environment.yml: "
             "conda runs one `pip install`, which builds in isolation, with build requirements that are not locked",
             expected="a format with a second step, such as requirements, which also works in a conda environment",
-            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
+            hint=shell_command("envdoctor export {} --as requirements", stack.profile.id),
         )
 
 

@@ -8,6 +8,7 @@ import shlex
 from packaging.version import Version
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.builds import (
     NVCC,
     apt_packages,
@@ -47,7 +48,7 @@ def base_image(stack: LockedStack) -> str:
             f"{describe_packages(packages_to_build(stack))} of '{stack.profile.id}' needs nvcc, "
             "and the image for torch's CPU build has none",
             expected="a profile with [cuda] build",
-            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
+            hint=shell_command("envdoctor export {} --as script", stack.profile.id),
         )
     if stack.build == "cpu":
         fitting = [
@@ -67,7 +68,7 @@ def base_image(stack: LockedStack) -> str:
         raise BadInput(
             f"no known image has {wanted} and glibc {stack.glibc} or newer",
             expected="one of: " + ", ".join(known),
-            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
+            hint=shell_command("envdoctor export {} --as script", stack.profile.id),
         )
     return fitting[0]
 
@@ -91,7 +92,7 @@ def _check_one_line(stack: LockedStack, form: str) -> None:
             raise BadInput(
                 f"environment.{name} = {value!r} cannot be written in form '{form}'",
                 expected="one line of printable text" + (", without {{ }}" if form == "apptainer" else ""),
-                hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as script",
+                hint=shell_command("envdoctor export {} --as script", stack.profile.id),
             )
 
 

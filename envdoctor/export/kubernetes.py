@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.images import PYTHON
 from envdoctor.export.stack import ExportedFile, LockedStack, comment_lines, heading
 from envdoctor.export.text import quote
@@ -79,7 +80,9 @@ def kubernetes(stack: LockedStack, image: str, gpus: int) -> ExportedFile:
         raise BadInput(
             f"image {image[:100]!r}" if image else "no image is given for the Job",
             expected="--image with an image that contains envdoctor and the stack",
-            hint=f"envdoctor export {stack.profile.id} --as kubernetes --image registry.example.org/stack:1",
+            hint=shell_command(
+                "envdoctor export {} --as kubernetes --image registry.example.org/stack:1", stack.profile.id
+            ),
         )
     number = gpus or (0 if stack.build == "cpu" else max(1, stack.profile.when.gpus))
     limits = LIMITS.replace("@@GPUS@@", str(number)) if number else ""

@@ -5,10 +5,10 @@ https://packaging.python.org/en/latest/specifications/pylock-toml/
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.builds import build_notes, packages_to_build, single_command_notes
 from envdoctor.export.stack import ExportedFile, LockedStack, require_complete
 from envdoctor.export.text import one_line, quote
@@ -26,7 +26,7 @@ def pylock(stack: LockedStack) -> ExportedFile:
         raise BadInput(
             f"a pylock.toml requires the URL or path of each file (PEP 751), and that of {missing[0]} is unknown",
             expected="sources that have the files of the lock, or the format 'requirements', which needs no URLs",
-            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
+            hint=shell_command("envdoctor export {} --as requirements", stack.profile.id),
         )
     command = _command([package.name for package in packages_to_build(stack)])
     head = (
@@ -52,8 +52,8 @@ def _command(names: Sequence[str]) -> str:
     if not names:
         return f"uv pip sync {FILE_NAME}"
     # Measured with uv 0.13.8: `uv pip sync` has no --no-build-isolation-package; `uv pip install` does both phases.
-    compiled = " ".join(f"--no-binary {name} --no-build-isolation-package {name}" for name in names)
-    return f"uv pip install --only-binary :all: {compiled} -r {FILE_NAME}"
+    compiled = [word for name in names for word in ("--no-binary", name, "--no-build-isolation-package", name)]
+    return shell_command("uv pip install --only-binary :all: {} -r {}", compiled, FILE_NAME)
 
 
 def _build_notes(stack: LockedStack) -> list[str]:

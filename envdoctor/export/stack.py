@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.export.text import one_line
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.locking.lock import Lock
@@ -58,7 +58,7 @@ class ExportedFile(Record, frozen=True):
 
 def check_stack(profile: Profile, lock: Lock, files: tuple[PackageFile, ...] = ()) -> LockedStack:
     """Check all texts of a profile and its lock, so that exported files cannot misinterpret them."""
-    hint = f"envdoctor profiles show {shlex.quote(profile.id)}"
+    hint = shell_command("envdoctor profiles show {}", profile.id)
     texts = {"id": profile.id} | {name: getattr(lock, name) for name, _ in FIELD_PATTERNS[1:]}
     for name, pattern in FIELD_PATTERNS:
         if not re.fullmatch(pattern, texts[name]):
@@ -115,7 +115,7 @@ def require_complete(stack: LockedStack, form: str) -> None:
             f"the lock of '{stack.profile.id}' does not contain {', '.join(stack.lock.without)}: the PyTorch index "
             f"({stack.backend}) was unreachable when it was made",
             expected=f"a complete lock for format '{form}'; `envdoctor lock` makes one if that index is reachable",
-            hint=f"envdoctor export {shlex.quote(stack.profile.id)} --as requirements",
+            hint=shell_command("envdoctor export {} --as requirements", stack.profile.id),
         )
 
 

@@ -10,6 +10,7 @@ from envdoctor import __version__
 from envdoctor.core.program import DISTRIBUTION
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
 from envdoctor.fleet.host_list import format_host_list
@@ -150,7 +151,7 @@ class FleetComparison:
         nodes = format_host_list(self._no_envdoctor)
         node, reason = next(iter(self._no_envdoctor.items()))
         message = f"{nodes}: {reason}; only the facts of a short probe and of nvidia-smi are compared"
-        command = self._on_node(node, f"uv tool install {DISTRIBUTION}=={__version__}")
+        command = self._on_node(node, shell_command("uv tool install {}=={}", DISTRIBUTION, __version__))
         fix = "Install envdoctor on the node, or give the command that starts it with --command."
         evidence = (Evidence("nodes", nodes, reason),)
         return [Finding("FLT003", "wrong-python-env", "warning", message, evidence, fix, steps(command))]

@@ -10,6 +10,7 @@ from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.fleet.failures import FIXES, classify_failure
 from envdoctor.fleet.host_list import format_host_list
 from envdoctor.fleet.ranks import (
@@ -137,7 +138,7 @@ def _blocking_ranks(
         message = f"{label} {BLOCKING[kind]}: at '{phase}', the others wait at '{waiting}'"
         fix = "Check what the process does: it is stopped, sleeps, or waits for a disk."
         pid = state.pid if state else 0
-        examine = (f"ps -o pid,stat,wchan:20,etime,args -p {pid}", f"sudo py-spy dump --pid {pid}")
+        examine = (f"ps -o pid,stat,wchan:20,etime,args -p {pid}", shell_command("sudo py-spy dump --pid {}", pid))
         commands = [on_node(method, node_of[rank], each) for each in (examine if pid else ("pgrep -af torchrun",))]
         facts = (Evidence("rank", str(rank), node_of[rank]), Evidence("phase", phase, "the rank's output"))
         findings.append(Finding("FLT052", "node-unreachable", "error", message, facts, fix, steps(*commands)))
@@ -190,7 +191,7 @@ def _slow_links(states: Mapping[int, RankState], node_of: Mapping[int, str], end
         )
         evidence = (Evidence("ring", speed, node_of[rank]),)
         fix = "Check the cable, the port and the MTU of both nodes."
-        remedies = steps(f"envdoctor fleet check --hosts {node_of[rank]},{node_of[other]}")
+        remedies = steps(shell_command("envdoctor fleet check --hosts {},{}", node_of[rank], node_of[other]))
         findings.append(Finding("FLT055", "nccl-interface", "warning", message, evidence, fix, remedies))
     return findings
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused
 from envdoctor.core.record import Record
 from envdoctor.core.records import CudaToolkit, Memory
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.build_jobs import GIB, estimated_time, memory_for_builds
 from envdoctor.install.plan import Plan, Step
 from envdoctor.install.system_packages import MissingNeed, describe_needs, missing_needs
@@ -106,7 +107,9 @@ def check_toolchain(
         return
     packages, torch_build = " and ".join(names), plan.lock.torch_build
     torch, found = parse_major_minor(torch_build), parse_major_minor(cuda.nvcc_version.value)
-    install = f"sudo apt-get install -y cuda-toolkit-{torch_build.replace('.', '-')} && " if torch else ""
+    install = (
+        shell_command("sudo apt-get install -y cuda-toolkit-{} && ", torch_build.replace(".", "-")) if torch else ""
+    )
     hint = f"{install}export CUDA_HOME=/usr/local/cuda{f'-{torch_build}' if torch else ''}"
     if cuda.nvcc.state == "absent":
         raise BadInput(
@@ -127,8 +130,13 @@ def check_toolchain(
         raise BadInput(
             f"gcc {gcc} ({cuda.compiler.source}) is newer than nvcc {cuda.nvcc_version.value} accepts",
             expected=f"gcc {row.gcc} or older to compile {packages}",
-            hint=f"sudo apt-get install -y g++-{row.gcc} && export CC=gcc-{row.gcc} CXX=g++-{row.gcc} "
-            f"NVCC_PREPEND_FLAGS='-ccbin g++-{row.gcc}'",
+            hint=shell_command(
+                "sudo apt-get install -y g++-{} && export CC=gcc-{} CXX=g++-{} NVCC_PREPEND_FLAGS='-ccbin g++-{}'",
+                row.gcc,
+                row.gcc,
+                row.gcc,
+                row.gcc,
+            ),
         )
 
 
@@ -167,5 +175,5 @@ def check_source_available(step: Step, plan: Plan) -> None:
     raise Refused(
         f"the source of {step.built} cannot be downloaded: {summarize_error(result.output)}",
         expected=f"the source distribution of {package.name} {package.version}",
-        hint=f"envdoctor install {plan.profile} --upgrade, which resolves again",
+        hint=shell_command("envdoctor install {} --upgrade, which resolves again", plan.profile),
     )

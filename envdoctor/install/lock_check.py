@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from envdoctor.core.errors import Refused
 from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.managed import WheelUsed
 from envdoctor.locking.audit import IGNORED_RULES
 from envdoctor.locking.lock import Lock
@@ -73,7 +74,7 @@ def check_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         raise Refused(
             "the packages are incompatible: " + "; ".join(f"{f.id} {f.message}" for f in errors[:3]),
             expected="packages for which the rules report no error on this machine",
-            hint=f"envdoctor explain {errors[0].id}; {UNCHANGED}",
+            hint=shell_command("envdoctor explain {}", errors[0].id) + f"; {UNCHANGED}",
         )
     return relevant
 

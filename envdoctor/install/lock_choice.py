@@ -10,6 +10,7 @@ import msgspec
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Machine
 from envdoctor.core.reporter import Reporter
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, read_sources, uv_environment
 from envdoctor.environment.managed import LOCK_FILE, read_install_record
 from envdoctor.install.build_jobs import ONE_JOB, BuildJobs, count_jobs
@@ -73,8 +74,12 @@ def choose_offline_plan(
         raise BadInput(
             f"{house.folder} contains wheels for {house.lock.platform} and Python {house.lock.python}",
             expected=f"wheels for {target.platform}" + (f" and Python {python}" if python else ""),
-            hint=f"envdoctor fetch {profile.id} --arch {target.architecture} "
-            f"--glibc {target.glibc} --dest DIR on a machine with a network",
+            hint=shell_command(
+                "envdoctor fetch {} --arch {} --glibc {} --dest DIR on a machine with a network",
+                profile.id,
+                target.architecture,
+                target.glibc,
+            ),
         )
     profile_locks = _profile_locks(name, profile, target)
     return plan_install(

@@ -11,6 +11,7 @@ import msgspec
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.environment.managed import LOCK_FILE, EnvironmentPaths
 from envdoctor.install.build_jobs import ONE_JOB, BuildJobs
@@ -135,7 +136,7 @@ def build_steps(
         raise BadInput(
             f"the lock of '{lock.profile}' and [build] of the profile differ in {', '.join(sorted(differing))}",
             expected="a lock of the current profile",
-            hint=f"envdoctor lock {lock.profile}, or envdoctor install --upgrade",
+            hint=shell_command("envdoctor lock {}, or envdoctor install --upgrade", lock.profile),
         )
     for name in build.packages if build else ():
         package = packages[name]
@@ -177,7 +178,7 @@ def shell_lines(plan: Plan, saved_lock: Path) -> list[str]:
     building, venv = shlex.quote(str(paths.building)), shlex.quote(plan.venv)
     lock_file = shlex.quote(str(paths.building / LOCK_FILE))
     exports = [
-        f"export {name}={shlex.quote(redact_variable(name, value))}"
+        shell_command("export {}={}", name, redact_variable(name, value))
         for name, value in sorted(plan.environment.items())
     ]
     lock = f"cp {shlex.quote(str(saved_lock))} {lock_file}"

@@ -15,6 +15,7 @@ import msgspec
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.build_checks import survey_builds
 from envdoctor.install.plan import Plan
 from envdoctor.install.system_packages import (
@@ -129,7 +130,9 @@ def cache_folder(plan: Plan) -> Path:
     result = run_uv(["cache", "dir"], environment=plan.environment, timeout=30)
     if not result.ok:
         raise EnvdoctorError(
-            f"uv cache dir: {summarize_error(result.output)}", expected="uv's cache directory", hint="uv cache dir"
+            f"uv cache dir: {summarize_error(result.output)}",
+            expected="uv's cache directory",
+            hint="uv cache dir",
         )
     folder = Path(result.output.strip().splitlines()[-1])
     existing = next(path for path in (folder, *folder.parents) if path.exists())
@@ -168,7 +171,9 @@ def find_python(plan: Plan) -> str:
         raise BadInput(
             f"there is no Python {plan.lock.python} on this machine: {summarize_error(found.output)}",
             expected="an interpreter of that version, or permission to download one",
-            hint=f"uv python install {plan.lock.python}, or envdoctor install --python X.Y with an installed version",
+            hint=shell_command(
+                "uv python install {}, or envdoctor install --python X.Y with an installed version", plan.lock.python
+            ),
         )
     mirror = os.environ.get("UV_PYTHON_INSTALL_MIRROR", "")
     source = mirror or "the python-build-standalone releases on GitHub"
@@ -242,7 +247,7 @@ def _unavailable(wheels: Availability, plan: Plan) -> EnvdoctorError:
     return EnvdoctorError(
         f"the packages are not available: {wheels.problem}",
         expected="every wheel of the lock in the sources",
-        hint=f"envdoctor install {plan.profile} --upgrade, which resolves again",
+        hint=shell_command("envdoctor install {} --upgrade, which resolves again", plan.profile),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from envdoctor.core.errors import EnvdoctorError, Refused
 from envdoctor.core.processes import run
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.system_packages import Indicator, system_packages
 
 INSTALL_SECONDS = 1800.0
@@ -98,7 +99,7 @@ def install_needs(needs: Sequence[MissingNeed], manager: str, log: Path) -> None
         raise Refused(
             f"--system as user {os.geteuid()}: {describe_needs(needs, manager)}",
             expected="root, which is required for system packages",
-            hint=f"sudo {' '.join(command)}, then the same command without --system",
+            hint=shell_command("sudo {}, then the same command without --system", command),
         )
     environment = {"DEBIAN_FRONTEND": "noninteractive"} if manager == "apt" else {}
     if manager == "apt":  # a new container has no package lists

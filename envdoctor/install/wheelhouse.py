@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from envdoctor.core.command_line import command_line, quoted
+from envdoctor.core.command_line import command_line
 from envdoctor.core.decoding import convert, read_text
 from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import expand_home
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import quote, shell_command
 from envdoctor.download.partial_file import disk_errors, is_partial, path_in_folder, sha256_of
 from envdoctor.download.sources import Sources
 from envdoctor.download.wheel_archive import find_wheel_problems
@@ -164,7 +165,7 @@ def _check_names(folder: Path, manifest: Manifest, sources: set[str]) -> None:
         raise BadInput(
             f"{extra} is not in {MANIFEST}",
             expected="no installable files other than those of the manifest",
-            hint=f"move {quoted(extra)} elsewhere, or "
+            hint=f"move {quote(extra)} elsewhere, or "
             + command_line("envdoctor", "fetch", manifest.profile, "--dest", folder),
         )
 
@@ -213,7 +214,7 @@ def check_archive(path: Path) -> None:
         raise BadInput(
             f"{path}: {'; '.join(faults[:FAULTS_SHOWN])}{more}",
             expected="a wheel whose files stay in their directories and are listed in its RECORD",
-            hint=f"python -m zipfile --list {path}",
+            hint=shell_command("python -m zipfile --list {}", path),
         )
 
 
@@ -221,7 +222,7 @@ def _damaged(subject: str, observed: str, expected: str, profile: str) -> BadInp
     return BadInput(
         f"{subject} {observed}",
         expected=expected,
-        hint=f"envdoctor fetch {profile} --dest DIR on a machine with a network, then copy DIR again",
+        hint=shell_command("envdoctor fetch {} --dest DIR on a machine with a network, then copy DIR again", profile),
     )
 
 

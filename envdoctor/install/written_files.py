@@ -20,6 +20,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.paths import exists, expand_home, is_file, resolve_links
 from envdoctor.core.record import Record
 from envdoctor.core.remedies import Setting
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.requirement_pins import Pins, VersionChange
 from envdoctor.install.shell_block import block_notes, with_block
 
@@ -76,11 +77,11 @@ def resolve_files(names: Iterable[str], environment: Path) -> tuple[Path, ...]:
         if path.is_relative_to(resolve_links(environment)):
             raise _refusal(path, "it is in the environment, which the repaired copy replaces", "name another file")
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-            listed = f"ls -ld {_quoted(path.parent)} {_quoted(path)}"
+            listed = shell_command("ls -ld {} {}", path.parent, path)
             raise _refusal(path, "the file or its directory is not writable", listed)
         owner = path.stat().st_uid
         if owner != os.geteuid() and os.geteuid():
-            raise _refusal(path, "it belongs to another user", f"ls -l {_quoted(path)}")
+            raise _refusal(path, "it belongs to another user", shell_command("ls -l {}", path))
     return paths
 
 
@@ -91,7 +92,7 @@ def kind_of(path: Path) -> Literal["profile", "script", "requirements"]:
             raise _refusal(path, reason, hint)
     if not is_file(path):
         raise _refusal(
-            path, "it is no regular file" if exists(path) else "it does not exist", f"ls -ld {_quoted(path)}"
+            path, "it is no regular file" if exists(path) else "it does not exist", shell_command("ls -ld {}", path)
         )
     if path.stat().st_size > LARGEST_FILE:
         raise _refusal(path, "it has more than 1 MiB", "name another file")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.tables import TableRow, load_table
 
 LAST_CPU_BUILD_FOR_ARM = (2, 10)  # of PyPI; file list of torch, sizes of the files
@@ -51,7 +52,7 @@ def known_build(torch: str, cuda: str, platform: str) -> KnownBuild | None:
 def install_command(build: KnownBuild) -> str:
     """The command for a new environment: `uv pip install torch==2.9.1 --torch-backend=cu128`."""
     latest = torch_releases()[build.torch].latest
-    return f"uv pip install torch=={latest} --torch-backend=cu{build.cuda.replace('.', '')}"
+    return shell_command("uv pip install torch=={} --torch-backend=cu{}", latest, build.cuda.replace(".", ""))
 
 
 class TorchLibraries(TableRow, frozen=True, kw_only=True):

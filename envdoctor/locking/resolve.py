@@ -25,6 +25,7 @@ from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine
 from envdoctor.core.reporter import ResolveAttempt
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
 from envdoctor.locking.lock import Lock, Package, Target
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv, summarize_error
@@ -64,7 +65,7 @@ def check_supported(profile: Profile, *, python: str = "", architecture: str = "
             raise BadInput(
                 f"{option} {value}",
                 expected="one of " + ", ".join(supported),
-                hint=f"envdoctor profiles show {profile.id}",
+                hint=shell_command("envdoctor profiles show {}", profile.id),
             )
 
 
@@ -131,7 +132,7 @@ def resolution_error(resolution: Resolution, sources: Sources) -> EnvdoctorError
         pythons_by_result.setdefault(f"from {attempt.source}: {attempt.outcome}{reason}", []).append(attempt.python)
     summary = "; ".join(f"Python {', '.join(pythons)} {result}" for result, pythons in pythons_by_result.items())
     unreachable = any(attempt.outcome == "unreachable" for attempt in resolution.attempts)
-    hint = f"envdoctor profiles show {resolution.profile}"
+    hint = shell_command("envdoctor profiles show {}", resolution.profile)
     if unreachable and "certificate" in summary:
         hint = "name your network's certificate authority: export PIP_CERT=/path/to/ca.pem"
     elif unreachable:

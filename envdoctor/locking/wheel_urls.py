@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.errors import EnvdoctorError, Refused
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.files import local_path
 from envdoctor.download.http_client import HttpClient
 from envdoctor.download.parallel import run_parallel
@@ -127,7 +128,7 @@ def _compile(lock: Lock, lines: str, options: Sequence[str], sources: Sources) -
     raise Refused(
         f"the sources do not have every wheel of {lock.profile}'s lock: {summarize_error(result.output)}",
         expected=f"all wheels of the lock; {configured}",
-        hint=f"envdoctor resolve {lock.profile}",
+        hint=shell_command("envdoctor resolve {}", lock.profile),
     )
 
 
@@ -139,5 +140,5 @@ def _missing_file(name: str, version: str, sha256: str, others: list[dict[str, A
     return Refused(
         f"no source has the locked file of {name} {version}; found: {'; '.join(found) or 'no wheel'}",
         expected=f"a wheel with sha256 {sha256}; the configured sources are " + ", ".join(sources.descriptions()),
-        hint=f"pip download --no-deps --only-binary :all: {name}=={version}",
+        hint=shell_command("pip download --no-deps --only-binary :all: {}=={}", name, version),
     )

@@ -8,6 +8,7 @@ from envdoctor.commands.envs import EnvironmentEntry, EnvironmentList
 from envdoctor.commands.install import InstallDryRun
 from envdoctor.commands.paths import PathList
 from envdoctor.commands.rollback import RollbackResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.install import InstallResult
 from envdoctor.install.removal import RemovalResult
 from envdoctor.output.text import Part, Text, command, indent, table
@@ -48,7 +49,7 @@ def render_install(data: InstallResult) -> list[Part]:
         parts.append(
             indent(Text(f"the previous environment is kept: envdoctor rollback --venv {shlex.quote(data.venv)}"), 2)
         )
-    return [*parts, indent(command(f"envdoctor verify --venv {shlex.quote(data.venv)}"), 2)]
+    return [*parts, indent(command(shell_command("envdoctor verify --venv {}", data.venv)), 2)]
 
 
 def render_environments(data: EnvironmentList) -> list[Part]:
@@ -75,7 +76,7 @@ def _environment(entry: EnvironmentEntry) -> list[Part]:
     status = status_lines(entry.verification, entry.benchmark, managed=bool(entry.profile))
     parts += [indent(line, 2) for line in status]
     if entry.state == "current" and entry.profile and entry.verified in ("no", "stale"):
-        parts.append(indent(command(f"envdoctor verify {shlex.quote(entry.path)}"), 2))
+        parts.append(indent(command(shell_command("envdoctor verify {}", entry.path)), 2))
     return [*parts, indent(Text(entry.note, style="warning"), 2)] if entry.note else parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from envdoctor.core.records import describe_notes
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.install.fix_records import FixResult
 from envdoctor.install.remedy_plan import FixedFinding
 from envdoctor.output.findings import MARKS, finding_lines
@@ -127,12 +128,11 @@ def _others(data: FixResult) -> list[Part]:
 
 
 def _next(data: FixResult) -> list[Part]:
-    place = shlex.quote(data.target)
     lines = [f". {shlex.quote(each.path)}" for each in data.files if each.written and each.kind == "profile"]
     if data.applied:
-        lines += [f". {place}/bin/activate"] if data.target != data.venv else []
-        lines += [f"envdoctor verify --venv {place}"]
-        lines += [f"envdoctor rollback --venv {place}"] if data.previous else []
+        lines += [shell_command(". {}/bin/activate", data.target)] if data.target != data.venv else []
+        lines += [shell_command("envdoctor verify --venv {}", data.target)]
+        lines += [shell_command("envdoctor rollback --venv {}", data.target)] if data.previous else []
     elif data.possible:
-        lines = [f"envdoctor fix {shlex.quote(data.venv)} {' '.join(data.possible)}"]
+        lines = [shell_command("envdoctor fix {} {}", data.venv, data.possible)]
     return [Text("\nnext:"), *(indent(command(line), 2) for line in lines)] if lines else []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from envdoctor.core.records import ProbeResult, Verification
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.output.console import err, out
 from envdoctor.output.text import Part, Text, command, indent
 
@@ -36,7 +35,7 @@ def render_verification(data: Verification) -> list[Part]:
     return [
         *probe_details(data),
         probe_verdict(data),
-        command(f"envdoctor check --python {shlex.quote(data.python)}"),
+        command(shell_command("envdoctor check --python {}", data.python)),
     ]
 
 

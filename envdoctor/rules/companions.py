@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import TorchPairing, bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
@@ -70,7 +71,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         f"Install torchao{wanted} for torch {torch}."
         if compatible
         else f"Install the torchao for torch {torch} (github.com/pytorch/ao/issues/2919), or remove torchao.",
-        steps(f"uv pip install 'torchao{wanted}'" if compatible else "uv pip uninstall torchao"),
+        steps(shell_command("uv pip install 'torchao{}'", wanted) if compatible else "uv pip uninstall torchao"),
     )
 
 
@@ -164,7 +165,7 @@ def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Ite
                 f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it."
                 if name == "flash-attn"
                 else f"Remove it, and install a {name} wheel built for torch {minor_of(torch)} if you need it.",
-                steps(rebuild(name, release) or f"uv pip uninstall {name}"),
+                steps(rebuild(name, release) or shell_command("uv pip uninstall {}", name)),
             )
 
 
@@ -262,8 +263,12 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     if not version or not cuda:
         return
     newest = bitsandbytes_release(machine, stack, versions_of(stack).get("torch", ""), cuda)
-    again = " --reinstall-package bitsandbytes" if newest == version else ""
-    install = f"uv pip install bitsandbytes=={newest}{again}" if newest else show_files(stack, "bitsandbytes")
+    again = ["--reinstall-package", "bitsandbytes"] if newest == version else []
+    install = (
+        shell_command("uv pip install bitsandbytes=={} {}", newest, again)
+        if newest
+        else show_files(stack, "bitsandbytes")
+    )
     if _is_for_cpus(stack):
         yield Problem(
             "error",
@@ -333,7 +338,7 @@ def bitsandbytes_has_no_library_for_windows(machine: Machine, stack: Stack) -> I
             f"bitsandbytes {version} has no native library for Windows",
             (*version_evidence(stack, "bitsandbytes"), evidence("system.os", machine.system.os)),
             f"Install bitsandbytes {wanted.lstrip('>=')} or newer.",
-            steps(f"uv pip install 'bitsandbytes{wanted}'"),
+            steps(shell_command("uv pip install 'bitsandbytes{}'", wanted)),
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part
 from envdoctor.rules.driver_remedies import (
@@ -277,7 +278,7 @@ def windows_keeps_the_gpu_from_wsl(machine: Machine, stack: Stack) -> Iterator[P
             (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
             "Switch the card to WDDM in Windows, as administrator, and restart. With a card that supports only TCC "
             "use Windows or Linux itself.",
-            steps(f"nvidia-smi -g {gpus[0].index} -dm 0  # in Windows, as administrator"),
+            steps(shell_command("nvidia-smi -g {} -dm 0  # in Windows, as administrator", gpus[0].index)),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Extension, Gpu, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import (
     PTX_OF_CUDA,
     PTX_SHARE,
@@ -65,8 +66,10 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
     fix, remedies = upgrade_driver(machine, bundled)
     compat = (
         steps(
-            f"sudo apt-get install -y {package}",
-            f"export LD_LIBRARY_PATH=/usr/local/cuda-{cuda}/compat${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+            shell_command("sudo apt-get install -y {}", package),
+            shell_command(
+                "export LD_LIBRARY_PATH=/usr/local/cuda-{}/compat${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}", cuda
+            ),
         )
         if supports_compat(machine, cuda)
         else ()

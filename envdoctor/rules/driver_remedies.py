@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import accepts_compat
 from envdoctor.knowledge.versions import dotted_numbers
@@ -30,9 +30,13 @@ DPKG = r"(?i)ubuntu|debian"
 def for_gpu(gpu: Gpu, *commands: str) -> tuple[Remedy, ...]:
     """One remedy, with the GPU's bus id or UUID in place of `{gpu}`. If both are unknown, they are listed first."""
     if name := gpu.pci_bus.value or gpu.uuid.value:
-        return steps(*(command.format(gpu=shlex.quote(name)) for command in commands))
+        return steps(*(_on_gpu(command, name) for command in commands))
     listing = f"{LIST_GPUS}  # BUS_ID: that of GPU {gpu.index}"
-    return steps(listing, *(command.format(gpu="BUS_ID") for command in commands))
+    return steps(listing, *(_on_gpu(command, "BUS_ID") for command in commands))
+
+
+def _on_gpu(command: str, name: str) -> str:
+    return shell_command(command.replace("{gpu}", "{}"), *[name] * command.count("{gpu}"))
 
 
 def container_of(machine: Machine) -> str:
@@ -88,7 +92,9 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
     server = models and all(model and model.kind == "data-centre" for model in models)
     is_open = machine.driver.module.value == "open" or max(capabilities, default=(0, 0)) >= FIRST_OPEN_ONLY
     package = f"nvidia-driver-{branch}" + ("-server" if server else "") + ("-open" if is_open else "")
-    return fix, steps("dpkg -l 'nvidia-driver-*'", f"sudo apt-get install -y {package}", "sudo reboot")
+    return fix, steps(
+        "dpkg -l 'nvidia-driver-*'", shell_command("sudo apt-get install -y {}", package), "sudo reboot"
+    )
 
 
 def supports_compat(machine: Machine, cuda: str) -> bool:
@@ -109,7 +115,9 @@ def start_fabric_manager(machine: Machine) -> tuple[str, tuple[Remedy, ...]]:
     branch = dotted_numbers(version)[0]
     if not re.search(DPKG, machine.system.os.value or "") or branch > PACKAGED_BRANCHES[-1]:
         return fix, start
-    install = f"sudo apt-get install -y --allow-downgrades 'nvidia-fabricmanager-{branch}={version}*'"
+    install = shell_command(
+        "sudo apt-get install -y --allow-downgrades 'nvidia-fabricmanager-{}={}*'", branch, version
+    )
     fix += " Install that version if it is missing or another one is installed."
     return fix, (*start, *steps(install, "sudo systemctl restart nvidia-fabricmanager"))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import NO_FILE, Evidence, Extension, Gpu, KernelCode, Machine, Stack
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.kernel_files import MAIN_FILES, is_optional
 from envdoctor.knowledge.libraries import package_of_library
@@ -18,6 +19,7 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import specifiers_for, versions_of
 from envdoctor.rules.torch_install import (
     COMPANIONS,
+    backend_of_torch,
     best_torch,
     companion_release,
     conda_command,
@@ -247,11 +249,15 @@ def _again(stack: Stack, name: str) -> tuple[Remedy, ...]:
     """Install the same release again, from where it came."""
     package = (stack.distributions.value or {}).get(name)
     if package is None:
-        return steps(f"uv pip list{python_option(stack)}")
+        return steps(shell_command("uv pip list {}", python_option(stack)))
     if package.source.startswith("conda"):
-        return steps(conda_command(stack, f"install --force-reinstall {name}={package.version}"))
+        return steps(conda_command(stack, "install --force-reinstall {}={}", name, package.version))
     if package.source in ("", "uv", "pip"):
-        return steps(reinstall(stack, name, public_part(package.version)))
+        backend = backend_of_torch(stack)
+        options = [f"--torch-backend={backend}"] if backend and name in COMPANIONS else []
+        release = public_part(package.version)
+        install = "uv pip install {}=={} {} --no-deps --reinstall-package {}"
+        return steps(shell_command(install, name, release, options, name))
     return steps(show_files(stack, name))
 
 
@@ -293,7 +299,7 @@ def _for_one_cuda(machine: Machine, stack: Stack, name: str, library: str) -> tu
     version = public_part(versions_of(stack).get(name, ""))
     if name in COMPANIONS and version:
         return fix, steps(reinstall(stack, name, version))
-    return fix, _rebuild(stack, name) if name else steps(f"uv pip list{python_option(stack)}")
+    return fix, _rebuild(stack, name) if name else steps(shell_command("uv pip list {}", python_option(stack)))
 
 
 def _by_distribution(stack: Stack) -> dict[str, list[Extension]]:

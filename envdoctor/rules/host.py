@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Machine
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.facts import is_reported, require_value
 from envdoctor.rules.host_remedies import in_container_or_host, install_packages, raise_limit
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -122,7 +123,7 @@ def python_headers_are_missing(machine: Machine) -> Iterator[Problem]:
             "Install the headers, or a Python from uv, which includes them.",
             either(
                 *install_packages(machine, f"python{version}-dev", f"python{version}-devel"),
-                f"uv python install {version}",
+                shell_command("uv python install {}", version),
             ),
         )
 
@@ -144,7 +145,7 @@ def cuda_home_has_no_nvcc(machine: Machine) -> Iterator[Problem]:
             f"CUDA_HOME is {home.value}, but nvcc is {nvcc.value or 'not installed'}",
             (evidence("cuda.cuda_home", home), evidence("cuda.nvcc", nvcc)),
             f"Set CUDA_HOME to {toolkit or 'the toolkit that contains nvcc'}, or unset it; wheels do not need it.",
-            either(*([f"export CUDA_HOME={shlex.quote(toolkit)}"] if toolkit else []), "unset CUDA_HOME"),
+            either(*([shell_command("export CUDA_HOME={}", toolkit)] if toolkit else []), "unset CUDA_HOME"),
         )
 
 

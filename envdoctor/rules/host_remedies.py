@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Container
 
 from envdoctor.core.records import Fact, Machine
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.driver_remedies import APPTAINER, DPKG, KUBERNETES, container_of
 
 DNF = r"(?i)fedora|red hat|rhel|rocky|alma|centos|oracle|amazon"
@@ -16,20 +16,23 @@ DNF = r"(?i)fedora|red hat|rhel|rocky|alma|centos|oracle|amazon"
 def set_path(name: str, value: str, removed: Container[str]) -> str:
     """The command that removes directories from a variable with a search path."""
     remaining = ":".join(part for part in value.split(":") if part and part not in removed)
-    return f"export {name}={shlex.quote(remaining)}" if remaining else f"unset {name}"
+    return shell_command("export {}={}", name, remaining) if remaining else shell_command("unset {}", name)
 
 
 def install_packages(machine: Machine, apt: str, dnf: str) -> list[str]:
     """The command that installs packages of the distribution; one for apt and one for dnf if it is unknown."""
     system = machine.system.os.value or ""
-    lines = {f"sudo apt-get install -y {apt}": DPKG, f"sudo dnf install -y {dnf}": DNF}
+    lines = {
+        shell_command("sudo apt-get install -y {}", apt.split()): DPKG,
+        shell_command("sudo dnf install -y {}", dnf.split()): DNF,
+    }
     return [line for line, pattern in lines.items() if re.search(pattern, system)] or list(lines)
 
 
 def install_toolkit(machine: Machine, cuda: str) -> tuple[Remedy, ...]:
     """Install a release of the CUDA toolkit and select it. NVIDIA's packages have the same name for apt and dnf."""
     package = f"cuda-toolkit-{cuda.replace('.', '-')}"
-    select = f"export CUDA_HOME=/usr/local/cuda-{cuda}"
+    select = shell_command("export CUDA_HOME=/usr/local/cuda-{}", cuda)
     return either(*(["ls -d /usr/local/cuda*", line, select] for line in install_packages(machine, package, package)))
 
 
@@ -48,5 +51,5 @@ def raise_limit(limit: Fact[int], letter: str, name: str, wanted: int, required:
     """The command that raises a soft limit, up to the hard limit; if that is too low, both, which needs root."""
     hard = re.search(r"hard limit (\d+)", limit.note)
     if hard and int(hard[1]) < required:
-        return f"sudo prlimit --pid $$ --{name}={wanted}"
-    return f"ulimit -{letter} {min(wanted, int(hard[1])) if hard else wanted}"
+        return shell_command("sudo prlimit --pid $$ --{}={}", name, wanted)
+    return shell_command("ulimit -{} {}", letter, min(wanted, int(hard[1])) if hard else wanted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Gpu, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.driver_remedies import LIST_PROCESSES, for_gpu, on_host
 from envdoctor.rules.facts import first_in_use, gpu_label, gpu_labels, gpus_of, model_of
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -114,8 +115,9 @@ def ecc_is_off_on_a_data_centre_gpu(machine: Machine) -> Iterator[Problem]:
             tuple(evidence(f"gpus.{gpu.index}.ecc", gpu.ecc) for gpu in off),
             f"Enable it{on_host(machine)} to detect memory errors, then stop the GPU's processes and reset it.",
             for_gpu(off[0], LIST_PROCESSES, *(
-                f"sudo nvidia-smi -i {name or '{gpu}'} {option}"
-                for option in ("-e 1", "--gpu-reset") for name in (names if all(names) else [""])
+                shell_command(command, name)
+                for command in ("sudo nvidia-smi -i {} -e 1", "sudo nvidia-smi -i {} --gpu-reset")
+                for name in (names if all(names) else ["BUS_ID"])
             )),
         )  # fmt: skip
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.facts import first_in_use, gpu_labels, gpus_of, installed_version, is_reported, parse_version
 from envdoctor.rules.registry import Problem, evidence, rule
 
@@ -51,7 +51,7 @@ def installer_is_set_to_cpu_builds(machine: Machine) -> Iterator[Problem]:
             f"{name} selects PyTorch's CPU builds, but this machine has {gpu_labels(gpus)}",
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it, so that the next installation does not replace torch with a CPU build.",
-            steps(f"unset {name}"),
+            steps(shell_command("unset {}", name)),
         )
     elif backend == "auto" and machine.gpus.state == "absent" and not is_reported(machine.gpus):
         yield Problem(
@@ -84,7 +84,7 @@ def debugging_variable_reduces_speed(machine: Machine) -> Iterator[Problem]:
                 f"{name}={variables[name]}: {effect}",
                 (Evidence(name, variables[name], machine.environment.source),),
                 "Unset it, unless you are debugging.",
-                steps(f"unset {name}"),
+                steps(shell_command("unset {}", name)),
             )
 
 
@@ -109,7 +109,7 @@ def vllm_ignores_the_variable(machine: Machine, stack: Stack) -> Iterator[Proble
                 f"{name}={variables[name]} has no effect: vLLM {vllm} does not read it, {instead}",
                 (Evidence(name, variables[name], machine.environment.source),),
                 "Unset it, and use the option if you need it.",
-                steps(f"unset {name}"),
+                steps(shell_command("unset {}", name)),
             )
 
 
@@ -142,5 +142,5 @@ def preloaded_library_replaces_torchs(machine: Machine, stack: Stack) -> Iterato
         f"{name} loads {value} instead of torch's library",
         (Evidence(name, variables[name], machine.environment.source),),
         "Remove it; torch's wheels load their own libraries.",
-        steps(f"export {name}={shlex.quote(':'.join(others))}" if others else f"unset {name}"),
+        steps(shell_command("export {}={}", name, ":".join(others)) if others else shell_command("unset {}", name)),
     )

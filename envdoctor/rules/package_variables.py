@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from packaging.version import Version
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.facts import (
     first_in_use,
     gpus_of,
@@ -72,9 +72,12 @@ def visible_devices_are_uuids(machine: Machine, stack: Stack) -> Iterator[Proble
         steps(
             "nvidia-smi -L",
             *(
-                [f"docker run --gpus '\"device={names[0]}\"' -e CUDA_VISIBLE_DEVICES=0 ..."]
+                [shell_command("docker run --gpus '\"device={}\"' -e CUDA_VISIBLE_DEVICES=0 ...", names[0])]
                 if mig and re.fullmatch(r"[\w/-]+", names[0])
-                else ["export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={','.join(numbers)}"]
+                else [
+                    "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                    shell_command("export CUDA_VISIBLE_DEVICES={}", ",".join(numbers)),
+                ]
                 if numbers
                 else []
             ),
@@ -148,8 +151,17 @@ def expandable_segments_with_sleep_mode(machine: Machine, stack: Stack) -> Itera
         "Unset it for processes that use vLLM's sleep mode"
         + (f", or set {VLLM_READS} instead, which vLLM changes around its pool." if toggles else "."),
         either(
-            f"export {name}={shlex.quote(','.join(others))}" if others else f"unset {name}",
-            *([[f"unset {name}", f"export {VLLM_READS}={_variables(machine)[name]}"]] if toggles else []),
+            shell_command("export {}={}", name, ",".join(others)) if others else shell_command("unset {}", name),
+            *(
+                [
+                    [
+                        shell_command("unset {}", name),
+                        shell_command("export {}={}", VLLM_READS, _variables(machine)[name]),
+                    ]
+                ]
+                if toggles
+                else []
+            ),
         ),
     )
 
@@ -183,7 +195,7 @@ def nccl_fast_path_is_disabled(machine: Machine) -> Iterator[Problem]:
             + (", and this machine has InfiniBand" if harms and "IB" in name else ""),
             (Evidence(name, variables[name], machine.environment.source), evidence("gpus", machine.gpus)),
             "Unset it unless this machine needs it.",
-            steps(f"unset {name}"),
+            steps(shell_command("unset {}", name)),
         )
 
 
@@ -254,7 +266,7 @@ def hub_is_offline(machine: Machine) -> Iterator[Problem]:
             + ": only cached models and datasets can be loaded",
             tuple(Evidence(name, value, machine.environment.source) for name, value in offline.items()),
             f"Unset {'them' if len(offline) > 1 else 'it'} to permit downloads.",
-            steps(*(f"unset {name}" for name in offline)),
+            steps(*(shell_command("unset {}", name) for name in offline)),
         )
 
 

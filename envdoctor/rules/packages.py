@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import optional_specifier, releases_that_accept
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_report
@@ -129,9 +129,9 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
     users = ", ".join(sorted({violation.requirer for violation in violations}))
     installed = violations[0].installed
     accepting = _release_that_accepts(violations)
-    commands = [f"uv pip install '{name}{bounded(wanted)}'"] if agree else []
+    commands = [shell_command("uv pip install '{}{}'", name, bounded(wanted))] if agree else []
     if accepting:  # a smaller change than another torch
-        commands.insert(0, f"uv pip install {accepting}")
+        commands.insert(0, shell_command("uv pip install {}", accepting))
     return Problem(
         status,
         message,
@@ -313,7 +313,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
             + ", ".join(sorted(names)[:6]),
             version_evidence(stack, requirer),
             "Install the missing packages.",
-            steps(f"uv pip install {shlex.join(sorted(map(bounded, names))[:12])}"),
+            steps(shell_command("uv pip install {}", sorted(map(bounded, names))[:12])),
         )
 
 
@@ -372,7 +372,7 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
                 version_evidence(stack, user, name),
                 f"Install {name}{minimum}" + (f", or an older {user}." if name != "accelerate" else "."),
                 either(
-                    f"uv pip install '{name}{bounded(minimum)}'",
+                    shell_command("uv pip install '{}{}'", name, bounded(minimum)),
                     *_older_release(user, versions[user], name, versions[name]),
                 ),
             )
@@ -387,4 +387,4 @@ def _older_release(user: str, installed: str, name: str, version: str) -> list[s
         return []
     releases = releases_that_accept(user, name, public_part(version))
     older = [release for release in releases if satisfies(release, f"<{public_part(installed)}")]
-    return [f"uv pip install {user}=={older[0]}"] if older else []
+    return [shell_command("uv pip install {}=={}", user, older[0])] if older else []

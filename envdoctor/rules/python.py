@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Distribution, Evidence, Machine, Stack
 from envdoctor.core.remedies import either, for_environment, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, public_part, satisfies
@@ -226,7 +226,7 @@ def python_is_not_supported_by_packages(machine: Machine, stack: Stack) -> Itera
             f"torch {newest.latest} has wheels for Python {newest.python[0]} to {newest.python[1]}, not {python}",
             shown,
             "Create an environment with a Python of that range.",
-            steps(f"uv venv --python {fitting} .venv-{fitting}"),
+            steps(shell_command("uv venv --python {} .venv-{}", fitting, fitting)),
         )
 
 
@@ -249,7 +249,10 @@ def headers_of_the_environments_python_are_missing(machine: Machine, stack: Stac
         f"Python {stack.python_version.value or ''} ({stack.python.value or 'of the environment'}) has no Python.h",
         (evidence("headers", stack.headers),),
         "Install the headers of this Python, or recreate the environment with a Python that includes them.",
-        either(f"sudo apt-get install -y python{name}-dev", _other_python(stack, name, "--managed-python")),
+        either(
+            shell_command("sudo apt-get install -y python{}-dev", name),
+            _other_python(stack, name, "--managed-python"),
+        ),
     )
 
 
@@ -329,7 +332,7 @@ def _removal(stack: Stack, winner: Distribution, loser: Distribution, *, user_si
         return "export PYTHONNOUSERSITE=1"
     if winner.location == loser.location:
         return reinstall(stack, winner.name, public_part(winner.version))
-    return f"ls -ld {shlex.quote(loser.location)}/{loser.name.replace('-', '_')}*"
+    return shell_command("ls -ld {}/{}*", loser.location, loser.name.replace("-", "_"))
 
 
 def _missing_torch(machine: Machine, stack: Stack) -> TorchInstall | None:
@@ -355,8 +358,8 @@ def _other_python(stack: Stack, version: str, *options: str) -> tuple[str, ...]:
     """The steps that install the same packages into a new environment with another Python."""
     python, backend, folder = python_option(stack), backend_of_torch(stack), f".venv-{version}"
     return (
-        f"uv pip freeze{python} > requirements-{version}.txt",
+        shell_command("uv pip freeze {} > requirements-{}.txt", python, version),
         " ".join(("uv venv", *options, f"--python {version} {folder}")),
-        f"uv pip sync --python {folder} requirements-{version}.txt"
+        shell_command("uv pip sync --python {} requirements-{}.txt", folder, version)
         + (f" --torch-backend={backend}" if backend else ""),
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import PublishedRelease, find_release, published_releases
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.releases import torch_pairings
@@ -87,7 +88,7 @@ def requested_package_has_no_wheel_for_this_python(machine: Machine, stack: Stac
             f"{lacking.label} has no wheel for Python {minor_of(stack.python_version.value or '')}",
             (evidence("python_version", stack.python_version),),
             f"Use Python {fitting}.",
-            steps(f"uv venv --python {fitting} .venv-{fitting}"),
+            steps(shell_command("uv venv --python {} .venv-{}", fitting, fitting)),
         )
 
 
@@ -152,7 +153,7 @@ def _newer(stack: Stack, name: str, platform: str) -> tuple[str, tuple[Remedy, .
     first = usable[-1].version
     return (
         f"Install {name} {first} or newer, which has a wheel, or use a container that contains it.",
-        steps(f"uv pip install{python_option(stack)} '{name}>={first}'"),
+        steps(shell_command("uv pip install {} '{}>={}'", python_option(stack), name, first)),
     )
 
 
@@ -190,7 +191,7 @@ def requested_flash_attn_has_no_wheel(machine: Machine, stack: Stack) -> Iterato
         "Use sdpa, a torch for which the release has wheels, or compile it with few jobs. On Windows use WSL2.",
         steps(
             "export MAX_JOBS=2",
-            f"uv pip install{python_option(stack)} flash-attn=={version} --no-build-isolation",
+            shell_command("uv pip install {} flash-attn=={} --no-build-isolation", python_option(stack), version),
         )
         if not on_windows
         else steps("wsl --install -d Ubuntu-24.04"),

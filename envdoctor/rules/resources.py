@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.rules.facts import first_in_use, gpus_of
 from envdoctor.rules.host_remedies import in_container_or_host, raise_limit
 from envdoctor.rules.registry import Problem, evidence, rule
@@ -91,7 +92,7 @@ def host_memory_is_small_for_a_build(machine: Machine) -> Iterator[Problem]:
                 evidence("memory.cgroup_limit", machine.memory.cgroup_limit),
             ),
             "Limit the number of jobs before a source build.",
-            steps(f"export MAX_JOBS={jobs}", "export NVCC_THREADS=1"),
+            steps(shell_command("export MAX_JOBS={}", jobs), "export NVCC_THREADS=1"),
         )
 
 

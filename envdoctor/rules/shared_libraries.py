@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.releases import numpy2_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
@@ -59,7 +60,9 @@ def module_was_built_for_numpy_1(machine: Machine, stack: Stack) -> Iterator[Pro
             f"Install numpy {numpy1}, or releases of these packages that support NumPy 2."
             if numpy1
             else "Install releases of these packages that support NumPy 2.",
-            either(*([f"uv pip install numpy=={numpy1}"] if numpy1 else []), *_for_numpy_2(stack, old)),
+            either(
+                *([shell_command("uv pip install numpy=={}", numpy1)] if numpy1 else []), *_for_numpy_2(stack, old)
+            ),
         )
 
 
@@ -78,7 +81,7 @@ def _for_numpy_2(stack: Stack, old: list[tuple[str, str]]) -> list[str]:
     for name, first in old:
         newer = [row.version for row in releases_in_range(name, f">={first}") if row.has_wheel(python=python)]
         packages.append(f"{name}=={newer[-1] if newer else first}")
-    return [] if any(name == "torch" for name, _ in old) else [f"uv pip install {' '.join(packages)}"]
+    return [] if any(name == "torch" for name, _ in old) else [shell_command("uv pip install {}", packages)]
 
 
 @rule("MKL001", kind="environment", severity=("error", "warning"), cause="mkl-too-new")
@@ -153,7 +156,7 @@ def nccl_is_installed_twice_or_too_old(machine: Machine, stack: Stack) -> Iterat
             f"torch {versions['torch']} needs {fix}",
             version_evidence(stack, "torch", *names),
             f"Remove {', '.join(wrong)} and reinstall {fix}.",
-            steps(f"uv pip uninstall {' '.join(wrong)}", install_library(stack, right, "2")),
+            steps(shell_command("uv pip uninstall {}", wrong), install_library(stack, right, "2")),
         )
     elif pin and names == [right] and _older(versions[right], pin):
         yield Problem(
@@ -256,7 +259,10 @@ def pynvml_replaces_nvidia_ml_py(machine: Machine, stack: Stack) -> Iterator[Pro
            else "is installed instead of nvidia-ml-py"),
         version_evidence(stack, "pynvml", "nvidia-ml-py", *users[:1]),
         "Remove pynvml and reinstall nvidia-ml-py.",
-        steps("uv pip uninstall pynvml", f"uv pip install nvidia-ml-py=={module} --reinstall-package nvidia-ml-py"),
+        steps(
+            "uv pip uninstall pynvml",
+            shell_command("uv pip install nvidia-ml-py=={} --reinstall-package nvidia-ml-py", module),
+        ),
     )  # fmt: skip
 
 
@@ -285,7 +291,9 @@ def libraries_of_two_cuda_versions_share_one_directory(machine: Machine, stack: 
                 version_evidence(stack, "torch", *both),
                 f"Remove {wrong} and reinstall {right}, which torch for CUDA {torch_cuda(stack)} needs.",
                 steps(
-                    f"uv pip uninstall {wrong}",
-                    f"uv pip install {right}=={versions[right]} --no-deps --reinstall-package {right}",
+                    shell_command("uv pip uninstall {}", wrong),
+                    shell_command(
+                        "uv pip install {}=={} --no-deps --reinstall-package {}", right, versions[right], right
+                    ),
                 ),
             )

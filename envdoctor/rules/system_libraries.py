@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Extension, Machine, Stack
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.images import image_tables
 from envdoctor.knowledge.kernel_files import is_optional
 from envdoctor.knowledge.versions import dotted_numbers
@@ -96,20 +96,24 @@ def _newer_libstdcxx(machine: Machine, stack: Stack, needed: str) -> tuple[str, 
         return f"Remove {folder} from LD_LIBRARY_PATH.", steps(set_path("LD_LIBRARY_PATH", path, listed))
     if stack.kind.value == "conda" and not folder.startswith(("/usr/", "/lib")):
         gcc = GCC_OF_GLIBCXX.get(needed, max(GCC_OF_GLIBCXX.values()))
-        command = f"conda install -p {shlex.quote(folder.rpartition('/')[0])} -c conda-forge 'libstdcxx-ng>={gcc}'"
+        command = shell_command(
+            "conda install -p {} -c conda-forge 'libstdcxx-ng>={}'", folder.rpartition("/")[0], gcc
+        )
         return "Install a newer libstdcxx-ng from conda-forge.", steps(command)
     return "Use a container with a newer system, or a newer distribution.", steps(_newer_system(machine, stack))
 
 
 def _newer_system(machine: Machine, stack: Stack) -> str:
     """The command that starts a container with a newer system: that of the installed vLLM, or of torch's CUDA."""
-    options = "--rm -it" + (" --gpus all" if gpus_of(machine) else "")
+    options = ["--rm", "-it", *(["--gpus", "all"] if gpus_of(machine) else [])]
     vllm = installed_version(stack, "vllm")
     if vllm and not vllm.is_prerelease:
-        return f"docker run {options} --ipc=host --entrypoint bash vllm/vllm-openai:v{vllm.base_version}"
+        return shell_command(
+            "docker run {} --ipc=host --entrypoint bash vllm/vllm-openai:v{}", options, vllm.base_version
+        )
     rows = [row for row in image_tables().cuda if row.system == NEWEST_SYSTEM]
     image = next((row for row in rows if row.build == torch_cuda(stack)), rows[0])
-    return f"docker run {options} nvidia/cuda:{image.version}-base-{image.system}"
+    return shell_command("docker run {} nvidia/cuda:{}-base-{}", options, image.version, image.system)
 
 
 def _message_of_files(files: list[Extension]) -> str:

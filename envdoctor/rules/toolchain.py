@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.cuda import first_toolkit, toolkit, toolkits_for
 from envdoctor.knowledge.versions import major_minor, satisfies
@@ -132,9 +133,9 @@ def gcc_is_too_new_for_nvcc(machine: Machine, stack: Stack) -> Iterator[Problem]
             *(
                 [
                     line,
-                    f"export CC={folder}gcc{suffix}",
-                    f"export CXX={folder}g++{suffix}",
-                    f"export NVCC_PREPEND_FLAGS='-ccbin {folder}g++{suffix}'",
+                    shell_command("export CC={}gcc{}", folder, suffix),
+                    shell_command("export CXX={}g++{}", folder, suffix),
+                    shell_command("export NVCC_PREPEND_FLAGS='-ccbin {}g++{}'", folder, suffix),
                 ]
                 for line in install_packages(machine, f"gcc-{row.gcc} g++-{row.gcc}", f"gcc-toolset-{row.gcc}")
                 for folder, suffix in [

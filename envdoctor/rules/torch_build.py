@@ -9,6 +9,7 @@ import msgspec
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import TEGRA, Capability, architecture, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver, toolkit
 from envdoctor.knowledge.images import ngc_image_of, ngc_images
@@ -305,7 +306,9 @@ def _uncovered_problem(machine: Machine, stack: Stack, gpu: Gpu, code: tuple[tup
     if len(gpus_of(machine)) > 1:
         visible = ",".join(str(other.index) for other in gpus_of(machine) if other != gpu)
         fix += " Or hide this GPU from CUDA."
-        remedies += steps("export CUDA_DEVICE_ORDER=PCI_BUS_ID", f"export CUDA_VISIBLE_DEVICES={visible}")
+        remedies += steps(
+            "export CUDA_DEVICE_ORDER=PCI_BUS_ID", shell_command("export CUDA_VISIBLE_DEVICES={}", visible)
+        )
     return Problem("error", message, shown, fix, remedies)
 
 

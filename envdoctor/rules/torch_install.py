@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 import msgspec
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Machine, Stack, known
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import driver_of_cuda, first_toolkit, oldest_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
@@ -70,9 +70,14 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
         packages |= _transformers(stack, name, moved)
     same = [name for name in packages if public_part(versions.get(name, "")) == packages[name]]
     words = [f"{name}=={version}" if version else name for name, version in packages.items()]
-    words += [f"--torch-backend={backend_of(cuda)}", *(f"--reinstall-package {name}" for name in same)]
+    words += [
+        f"--torch-backend={backend_of(cuda)}",
+        *(word for name in same for word in ("--reinstall-package", name)),
+    ]
     remove = other_cuda(stack, cuda)
-    steps = ([f"uv pip uninstall {' '.join(remove)}"] if remove else []) + [f"uv pip install {' '.join(words)}"]
+    steps = ([shell_command("uv pip uninstall {}", remove)] if remove else []) + [
+        shell_command("uv pip install {}", words)
+    ]
     return TorchInstall(release, cuda, tuple(steps))
 
 
@@ -150,8 +155,8 @@ def backend_of_torch(stack: Stack) -> str:
 def reinstall(stack: Stack, name: str, version: str) -> str:
     """The step that installs a package again, in the build of the installed torch."""
     backend = backend_of_torch(stack)
-    option = f" --torch-backend={backend}" if backend else ""
-    return f"uv pip install {name}=={version}{option} --reinstall-package {name}"
+    option = [f"--torch-backend={backend}"] if backend else []
+    return shell_command("uv pip install {}=={} {} --reinstall-package {}", name, version, option, name)
 
 
 def rebuild(name: str, version: str, capabilities: str = "") -> str:
@@ -161,22 +166,24 @@ def rebuild(name: str, version: str, capabilities: str = "") -> str:
     """
     if name not in WITH_SOURCE:
         return ""
-    variables = "UV_NO_CACHE=1 "
+    variables, value = "", [capabilities] if capabilities else []
     if name == "flash-attn" and capabilities:
-        codes = capabilities.replace(".", "")
-        variables += f"FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS={shlex.quote(codes)} "
+        variables, value = (
+            "FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS={} ",
+            [capabilities.replace(".", "")],
+        )
     elif capabilities:
-        variables += f"TORCH_CUDA_ARCH_LIST={shlex.quote(capabilities)} "
-    options = f"--no-build-isolation --no-binary {name} --reinstall-package {name}"
-    return f"{variables}uv pip install {name}=={version} {options}"
+        variables = "TORCH_CUDA_ARCH_LIST={} "
+    install = "uv pip install {}=={} --no-build-isolation --no-binary {} --reinstall-package {}"
+    return shell_command(f"UV_NO_CACHE=1 {variables}{install}", *value, name, version, name, name)
 
 
 def install_library(stack: Stack, package: str, number: str) -> str:
     """The step that installs one of NVIDIA's packages again: the version that torch requires, or by its SONAME."""
     pin = pin_of_torch(stack, package)
     major = int(number.partition(".")[0] or 0)
-    requirement = f"{package}=={pin}" if pin else f"'{package}>={major},<{major + 1}'"
-    return f"uv pip install {requirement} --no-deps --reinstall-package {package}"
+    requirement = f"{package}=={pin}" if pin else f"{package}>={major},<{major + 1}"
+    return shell_command("uv pip install {} --no-deps --reinstall-package {}", requirement, package)
 
 
 def pin_of_torch(stack: Stack, package: str) -> str:
@@ -192,21 +199,21 @@ def pin_of_torch(stack: Stack, package: str) -> str:
     return next((each.removeprefix("==") for each in specifiers if re.fullmatch(r"==[\d.]+", each)), "")
 
 
-def python_option(stack: Stack) -> str:
+def python_option(stack: Stack) -> tuple[str, ...]:
     """The option that makes a command of uv examine this environment; empty if its interpreter is unknown."""
-    return f" --python {shlex.quote(stack.python.value)}" if stack.python.value else ""
+    return ("--python", stack.python.value) if stack.python.value else ()
 
 
 def show_files(stack: Stack, name: str) -> str:
     """The command that shows the files and the origin of a package."""
-    return f"uv pip show --files {name}{python_option(stack)}"
+    return shell_command("uv pip show --files {} {}", name, python_option(stack))
 
 
-def conda_command(stack: Stack, command: str) -> str:
-    """A command of conda for the examined environment."""
+def conda_command(stack: Stack, template: str, *values: str) -> str:
+    """A command of conda for the examined environment, as shell_command makes it of a template."""
     folder = (stack.python.value or "").partition("/bin/python")[0]
-    verb, _, rest = command.partition(" ")
-    return f"conda {verb} {f'-p {shlex.quote(folder)} ' if folder else ''}{rest}"
+    verb, _, rest = template.partition(" ")
+    return shell_command(" ".join(("conda", verb, "{}", rest)), ["-p", folder] if folder else [], *values)
 
 
 def companion_release(stack: Stack, name: str, torch: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import (
     optional_specifier,
@@ -56,8 +57,12 @@ def vllm_is_outside_what_trl_supports(machine: Machine, stack: Stack) -> Iterato
     ]
     vllm_releases = [release for release in releases_of("vllm") if satisfies(release, specifier)]
     trl_fix = f", or TRL {version_range(trl_releases)} for vLLM {public_part(vllm)}" if trl_releases else ""
-    commands = [f"uv pip install 'vllm{between(vllm_releases)}' --torch-backend=auto"] if vllm_releases else []
-    commands += [f"uv pip install 'trl{between(trl_releases)}'"] if trl_releases else []
+    commands = (
+        [shell_command("uv pip install 'vllm{}' --torch-backend=auto", between(vllm_releases))]
+        if vllm_releases
+        else []
+    )
+    commands += [shell_command("uv pip install 'trl{}'", between(trl_releases))] if trl_releases else []
     yield Problem(
         "error" if fails else "warning",
         f"TRL {trl} supports vLLM {specifier}, but {vllm} is installed",
@@ -106,8 +111,8 @@ def kernels_is_unsupported_by_transformers(machine: Machine, stack: Stack) -> It
         + (f", or transformers {version_range(releases)} for kernels {kernels}" if releases else "")
         + ".",
         either(
-            f"uv pip install 'kernels{accepted}'",
-            *((f"uv pip install transformers=={releases[0]}",) if releases else ()),
+            shell_command("uv pip install 'kernels{}'", accepted),
+            *((shell_command("uv pip install transformers=={}", releases[0]),) if releases else ()),
         ),
     )
 
@@ -169,7 +174,7 @@ def vllm_is_outside_verls_range(machine: Machine, stack: Stack) -> Iterator[Prob
         f"the vllm extra of verl {verl} requires vLLM {specifier}; {vllm} is installed",
         version_evidence(stack, "verl", "vllm"),
         f"Install vLLM {specifier}, or a newer verl.",
-        steps(f"uv pip install 'verl=={verl}' 'vllm{specifier}' --torch-backend=auto"),
+        steps(shell_command("uv pip install 'verl=={}' 'vllm{}' --torch-backend=auto", verl, specifier)),
     )
 
 
@@ -195,7 +200,7 @@ def flashinfer_parts_differ(machine: Machine, stack: Stack) -> Iterator[Problem]
                 f"{name} {versions[name]} does not match flashinfer-python {base}",
                 version_evidence(stack, "flashinfer-python", name),
                 "Install both in one version.",
-                steps(f"uv pip install flashinfer-python=={base} {name}=={base}"),
+                steps(shell_command("uv pip install flashinfer-python=={} {}=={}", base, name, base)),
             )
 
 
@@ -233,5 +238,7 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
             f"Remove them and install triton{pin}, which torch {torch} requires."
             if from_pypi
             else f"Remove them and install the one that torch {torch} requires from the index of torch.",
-            steps(f"uv pip uninstall {' '.join(names)}", f"uv pip install 'triton{pin}'") if from_pypi else (),
+            steps(shell_command("uv pip uninstall {}", names), shell_command("uv pip install 'triton{}'", pin))
+            if from_pypi
+            else (),
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Machine
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.versions import major_minor
 from envdoctor.rules.driver_remedies import supports_compat
@@ -93,7 +93,7 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
     if interfaces is None:
         return
     physical = [each for each in interfaces if not each.startswith(VIRTUAL)]
-    physical = [shlex.quote(each) for each in physical] if len(physical) == 1 else []
+    physical = physical if len(physical) == 1 else []
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = _variable(machine, name)
         if not value or value.startswith("^"):
@@ -105,7 +105,10 @@ def socket_interface_does_not_exist(machine: Machine) -> Iterator[Problem]:
                 f"{name}={value}, but the interfaces are {', '.join(interfaces)}",
                 (_shown(name, value), evidence("interfaces", machine.interfaces)),
                 "Unset it, or set it to an existing interface that reaches the other nodes.",
-                either(["ip -br addr", f"unset {name}"], *(f"export {name}={each}" for each in physical)),
+                either(
+                    ["ip -br addr", shell_command("unset {}", name)],
+                    *(shell_command("export {}={}", name, each) for each in physical),
+                ),
             )
 
 
@@ -153,7 +156,7 @@ def python_variables_change_the_import_path(machine: Machine) -> Iterator[Proble
                 f"{name}={value}",
                 (_shown(name, value),),
                 "Unset it for the programs of this environment.",
-                steps(f"unset {name}"),
+                steps(shell_command("unset {}", name)),
             )
 
 

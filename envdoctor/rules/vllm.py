@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.releases import (
     releases_that_accept,
@@ -33,7 +34,7 @@ def _vllm(stack: Stack) -> str:
 
 def _backend_of(stack: Stack) -> str:
     cuda = torch_cuda(stack)
-    return f" --torch-backend=cu{cuda.replace('.', '')}" if cuda else " --torch-backend=auto"
+    return f"--torch-backend=cu{cuda.replace('.', '')}" if cuda else "--torch-backend=auto"
 
 
 @rule("VLLM001", kind="environment", severity=("error", "warning", "info"), cause="vllm-torch-mismatch")
@@ -64,9 +65,13 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     if vllm_violation:
         pin = vllm_violation.specifier
         instead = f", or for torch {public_part(torch)} vLLM {version_range(vllm_releases)}" if vllm_releases else ""
-        commands = [f"uv pip install 'torch{pin}' 'vllm=={vllm_violation.requirer_version}'{_backend_of(stack)}"]
+        commands = [
+            shell_command(
+                "uv pip install 'torch{}' 'vllm=={}' {}", pin, vllm_violation.requirer_version, _backend_of(stack)
+            )
+        ]
         if vllm_releases:
-            commands.append(f"uv pip install 'vllm{between(vllm_releases)}'{_backend_of(stack)}")
+            commands.append(shell_command("uv pip install 'vllm{}' {}", between(vllm_releases), _backend_of(stack)))
         fix = f"Install torch{pin}, which vLLM {vllm_violation.requirer_version} is compiled for{instead}."
         yield Problem(problem.status, problem.message, problem.evidence, fix, either(*commands))
         return
@@ -77,7 +82,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         problem.message + f"; vLLM {_vllm(stack)} requires torch{specifiers_for(stack, 'torch').get('vllm', '')}",
         problem.evidence,
         f"{fix}, or to a separate environment.",
-        either(*(f"uv pip install {name}=={release}" for name, release in _releases_for(found))),
+        either(*(shell_command("uv pip install {}=={}", name, release) for name, release in _releases_for(found))),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import oldest_driver
 from envdoctor.knowledge.releases import releases_of, releases_that_pin, required_specifier, version_range
 from envdoctor.knowledge.torch_builds import known_builds
@@ -170,9 +171,11 @@ def _vllm_for(stack: Stack, releases: Sequence[str], major: str, cuda: str) -> t
     if not release:
         return ()
     torch = required_specifier("vllm", release, "torch")
-    again = " --reinstall-package vllm" if release == installed else ""
+    again = ["--reinstall-package", "vllm"] if release == installed else []
     backend = f"--torch-backend=cu{cuda.replace('.', '')}"
-    return steps(f"uv pip install vllm=={release}{f' torch{torch}' if torch else ''} {backend}{again}")
+    return steps(
+        shell_command("uv pip install vllm=={} {} {} {}", release, [f"torch{torch}"] if torch else [], backend, again)
+    )
 
 
 def _is_rocm(stack: Stack) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import run
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.training.start import Run, parse_trainer_error
 
 PREFLIGHT_SECONDS = 180.0  # torch and TRL are imported, from a slow disk as well
@@ -56,5 +57,5 @@ def find_trainer_blocker(
     return Blocker(
         f"the trainer's check {done.ending}: {lines[-1].strip()[:300]}",
         "an interpreter in which the trainer starts",
-        f"envdoctor verify --python {planned.python}",
+        shell_command("envdoctor verify --python {}", planned.python),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.core.paths import exists, expand_home
 from envdoctor.core.processes import run
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.training.launchers.records import LaunchOptions
 from envdoctor.training.runs.directory import Engine
 
@@ -99,7 +99,7 @@ def _model_for_recipe(name: str, model: str) -> BadInput:
     return BadInput(
         f"{name} is a model; a recipe was expected",
         expected="a recipe, or a model as --model MODEL",
-        hint=f"envdoctor plan --model {shlex.quote(model)}",
+        hint=shell_command("envdoctor plan --model {}", model),
     )
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from envdoctor import __version__
-from envdoctor.core.command_line import CONTROL
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file
 from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import CONTROL
 from envdoctor.training.launchers import node
 from envdoctor.training.launchers.plan import plan_launch
 from envdoctor.training.launchers.records import Launch, LaunchContext, LaunchOptions, RunSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.files import LISTING_BYTES, read_file
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.managed import VERIFICATION, read_install_record
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def write_record(path: Path, record: Record) -> None:
         raise EnvdoctorError(
             f"cannot write {path}: {error.strerror}",
             expected="a writable directory",
-            hint=f"ls -ld {shlex.quote(str(path.parent))}",
+            hint=shell_command("ls -ld {}", path.parent),
         ) from error
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
@@ -109,8 +110,8 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
             steps(
-                f"uv pip install '{_BUILD_PINS['setuptools']}' wheel packaging psutil ninja",
-                f"uv pip install {shlex.quote(requirement.text)} --no-build-isolation",
+                shell_command("uv pip install '{}' wheel packaging psutil ninja", _BUILD_PINS["setuptools"]),
+                shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
         )
@@ -236,7 +237,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 f"{requirement.name} is compiled from source, but {reason}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Use a -devel image, or install the toolkit of torch's CUDA version and set CUDA_HOME.",
-                steps(f"export CUDA_HOME=/usr/local/cuda-{cuda}") if cuda else (),
+                steps(shell_command("export CUDA_HOME=/usr/local/cuda-{}", cuda)) if cuda else (),
                 line=line,
             )
 
@@ -311,6 +312,6 @@ def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Pro
                 f"{requirement.name} is compiled with CUDA {toolkit}, but torch is built for CUDA {torch.cuda}",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 f"Use a toolkit of CUDA {torch.cuda}.",
-                steps(f"export CUDA_HOME=/usr/local/cuda-{torch.cuda}"),
+                steps(shell_command("export CUDA_HOME=/usr/local/cuda-{}", torch.cuda)),
                 line=line,
             )

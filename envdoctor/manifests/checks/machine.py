@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
@@ -108,7 +109,7 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         f"Use {action.name}:{replacement}-py3 or newer."
         if replacement
         else "Use the tag whose release notes name this CUDA version.",
-        either(*((f"docker pull {action.name}:{replacement}-py3",) if replacement else ())),
+        either(*((shell_command("docker pull {}:{}-py3", action.name, replacement),) if replacement else ())),
         line=line,
     )
 
@@ -246,7 +247,7 @@ def distribution_toolkit_has_a_different_cuda_version(context: GuideContext) -> 
                     table_evidence("nvidia-cuda-toolkit", versions, "packages.ubuntu.com", "2026-11-21"),
                 ),
                 f"Wheels need no toolkit. To compile, install cuda-toolkit-{cuda.replace('.', '-')} of NVIDIA.",
-                steps(f"sudo apt-get install -y cuda-toolkit-{cuda.replace('.', '-')}"),
+                steps(shell_command("sudo apt-get install -y cuda-toolkit-{}", cuda.replace(".", "-"))),
                 line=line,
             )
 
@@ -273,7 +274,13 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
                     table_evidence(f"torch {version}", available, TORCH_MATRIX, "2026-11-21"),
                 ),
                 f"Use --torch-backend={backends[-1]}." if backends else "Use a torch release that has a build.",
-                either(*((f"uv pip install 'torch=={version}' --torch-backend={backends[-1]}",) if backends else ())),
+                either(
+                    *(
+                        (shell_command("uv pip install 'torch=={}' --torch-backend={}", version, backends[-1]),)
+                        if backends
+                        else ()
+                    )
+                ),
                 line=line,
             )
 

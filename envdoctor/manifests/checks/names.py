@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import ModulePresence, guide_tables
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.versions import public_part, satisfies
@@ -223,7 +224,10 @@ def module_does_not_exist_in_this_release(context: GuideContext) -> Iterator[Pro
                 ),
                 "Clone the repository at the tag of the installed release.",
                 steps(
-                    f"git clone --branch v{context.version('verl') or 'X.Y.Z'} --depth 1 https://github.com/volcengine/verl"
+                    shell_command(
+                        "git clone --branch v{} --depth 1 https://github.com/volcengine/verl",
+                        context.version("verl") or "X.Y.Z",
+                    )
                 ),
                 line=line,
             )

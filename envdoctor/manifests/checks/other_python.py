@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Download, Install, InstallSystemPackages, SelectEnvironment, SetVariables
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
@@ -53,7 +54,9 @@ def _other_library_path(context: GuideContext, action: SetVariables, python: str
             f"{name} names the packages of Python {found[1]}; the environment has Python {python}",
             (guide_evidence(context, name, value[:120], line),),
             f"Use the directory of Python {python} in this environment.",
-            guide_command(f"export {name}={corrected}") if not re.search(r"[\s'\"]", corrected) else (),
+            guide_command(shell_command("export {}={}", name, corrected))
+            if not re.search(r"[\s'\"]", corrected)
+            else (),
             line=line,
         )
 
@@ -70,7 +73,7 @@ def _get_pip(context: GuideContext, action: Download, python: str) -> Iterator[P
             table_evidence("newest pip for Python 3.9", "26.0.1", "Requires-Python on PyPI", "2026-11-26"),
         ),
         f"Use the script for Python {python}.",
-        steps(f"curl -O https://bootstrap.pypa.io/pip/{python}/get-pip.py"),
+        steps(shell_command("curl -O https://bootstrap.pypa.io/pip/{}/get-pip.py", python)),
         line=line,
     )
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.age import is_too_old
 from envdoctor.knowledge.published import (
     PublishedRelease,
@@ -351,7 +352,7 @@ def _no_wheel_for_python(
             table_evidence(package.name, pythons, PYPI, date_read(package.name)),
         ),
         f"Use Python {suggested}.",
-        steps(f"uv venv --python {suggested}"),
+        steps(shell_command("uv venv --python {}", suggested)),
         line=line,
         cause="python-unsupported",
     )
@@ -387,7 +388,7 @@ def _no_wheel_for_glibc(
             table_evidence(package.name, f"glibc {required}", PYPI, date_read(package.name)),
         ),
         f"Use a system with glibc {required} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
-        guide_command(f"uv pip install --only-binary :all: '{package.name}=={package.version}'"),
+        guide_command(shell_command("uv pip install --only-binary :all: '{}=={}'", package.name, package.version)),
         line=line_of(context, package.line, package.reason),
         cause="glibc-too-old",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import ReplacedArgument, guide_tables, inherited_arguments
 from envdoctor.knowledge.names import compared_wheels, find_member, single_period
 from envdoctor.knowledge.releases import releases_that_pin
@@ -106,7 +107,7 @@ def loss_type_does_not_exist_in_this_release(context: GuideContext) -> Iterator[
                 f"{name}={value} was added in TRL {span.first}; the guide installs {trl}",
                 (guide_evidence(context, name, value, line), _table(f"{name}={value}", f"TRL {span.first}..", "trl")),
                 f'Use "grpo" or "dr_grpo", or TRL {span.first}.',
-                steps(f"uv pip install 'trl{bounded(f'>={span.first}')}'"),
+                steps(shell_command("uv pip install 'trl{}'", bounded(f">={span.first}"))),
                 line=line,
             )
 

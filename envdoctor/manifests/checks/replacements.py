@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from envdoctor.core.remedies import Remedy, either, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
@@ -245,7 +246,9 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
             f"Use a release: torch {release} has a build for CUDA {cuda} on {context.platform}."
             if cuda
             else "Use a release.",
-            either(*((f"uv pip install torch=={release} --torch-backend={backend}",) if cuda else ())),
+            either(
+                *((shell_command("uv pip install torch=={} --torch-backend={}", release, backend),) if cuda else ())
+            ),
             line=line,
         )
 

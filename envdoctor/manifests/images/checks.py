@@ -9,6 +9,7 @@ import msgspec
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import Capability, capability_of
 from envdoctor.knowledge.cuda import OLDEST_DRIVER, driver_of_cuda, oldest_driver, toolkit
 from envdoctor.knowledge.image_starts import start_condition
@@ -61,7 +62,7 @@ def image_is_for_another_architecture(context: ImageContext) -> Iterator[Problem
     Fix: use a tag for this architecture, or a multi-platform one.
     """
     image, machine = context.image, context.machine.system.architecture.value
-    listing = f"docker buildx imagetools inspect {image.reference}"
+    listing = shell_command("docker buildx imagetools inspect {}", image.reference)
     if machine and image.architectures and machine not in image.architectures:
         yield Problem(
             "error",
@@ -270,7 +271,7 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
             "Judge the image that you build it from, or give the ARG a default: envdoctor check --image IMAGE",
         )
         return
-    inspect = f"docker buildx imagetools inspect {image.reference} --format '{{{{json .Image}}}}'"
+    inspect = shell_command("docker buildx imagetools inspect {} --format '{{json .Image}}'", image.reference)
     check = command_line("envdoctor", "check", "--image", "-", *context.options)
     reason = "its name and tag are in no table"
     if image.repository and not image.tag:
@@ -291,7 +292,11 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
 def _look_inside(image: Image) -> tuple[Remedy, ...]:
     if image.source.startswith("configuration"):
         return ()
-    return steps(f"docker run --rm --entrypoint cat {image.reference} /etc/os-release /usr/local/cuda/version.json")
+    return steps(
+        shell_command(
+            "docker run --rm --entrypoint cat {} /etc/os-release /usr/local/cuda/version.json", image.reference
+        )
+    )
 
 
 def _oldest(cuda: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.inputs.records import Document
 
@@ -58,7 +59,7 @@ _LOCKS = {
     ),
     "pylock.toml": _Lock(
         ("requirements.in", "requirements.txt"),
-        lambda _, m, lock: f"uv pip compile {shlex.quote(m)} --output-file {shlex.quote(lock)}",
+        lambda _, m, lock: shell_command("uv pip compile {} --output-file {}", m, lock),
     ),
 }
 

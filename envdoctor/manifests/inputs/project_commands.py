@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, Remedy, Step, Uninstall, UserCommand, remedy_of
+from envdoctor.core.shell_commands import shell_command
 
 TORCH_INDEX = "--index pytorch-{0}=https://download.pytorch.org/whl/{0}"
 _SECTION = re.compile(r"\s*\[+([^\]]+)\]+")
@@ -146,6 +147,6 @@ def _edits(finding: Finding, text: str, name: str) -> tuple[Remedy, ...]:
         if old and not re.search(r"[|&\\]", old[1] + new):
             pattern = re.sub(r"([.\[\]*^$])", r"\\\1", old[1])  # a basic regular expression
             edit = f"sed -i {shlex.quote(f'{finding.line}s|{pattern}|{new}|')} {shlex.quote(name)}"
-            update = f"conda env update --file {shlex.quote(name)}"
+            update = shell_command("conda env update --file {}", name)
             found.append(remedy_of([UserCommand(command=edit), UserCommand(command=update)]))
     return tuple(found)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from typing import Any
 
 from envdoctor.core.decoding import parse_toml
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
 from envdoctor.manifests.files import Files
@@ -77,7 +77,7 @@ def _starts_as(is_format: Callable[[Block], bool]) -> Callable[[str], bool]:
 
 
 def _reject_error_text(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
-    hint = f"envdoctor explain {'-' if name == STANDARD_INPUT else shlex.quote(name)}"
+    hint = shell_command("envdoctor explain {}", "-" if name == STANDARD_INPUT else name)
     raise BadInput(f"{name} is an error text or a log", expected=EXPECTED, hint=hint)
 
 

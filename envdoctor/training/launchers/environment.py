@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envdoctor.core.command_line import quoted
+from envdoctor.core.shell_commands import quote
 from envdoctor.training.launchers.node import network_variables
 from envdoctor.training.launchers.records import Disk, LaunchContext, RunSpec, Variable
 
@@ -80,7 +80,7 @@ def suggest_home(spec: RunSpec, context: LaunchContext) -> list[str]:
     home, largest = context.home, max(context.disks, key=lambda disk: disk.free, default=None)
     if home is None or largest is None or home.free >= SMALL_HOME or largest.free < 2 * home.free:
         return []
-    command = f"export HF_HOME={quoted(largest.path + '/huggingface')} ({_free_space(largest)})"
+    command = f"export HF_HOME={quote(largest.path + '/huggingface')} ({_free_space(largest)})"
     return [f"HF_HOME is not set and {_free_space(home)}: before a large download, {command}"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import run
 from envdoctor.core.record import Record
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.training.launchers.slurm import JOB_FILE, NUMBER_FILE
 
 QUERY_SECONDS = 10.0  # a controller under load responds late
@@ -157,7 +158,7 @@ def describe_job(job: Job) -> str:
 def pending_job_command(job: Job) -> str:
     """Return the command to run for a pending job."""
     if job.reason == "JobHeldUser":
-        return f"scontrol release {job.number}"
+        return shell_command("scontrol release {}", job.number)
     return f"squeue --start --jobs {job.number}"
 
 

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from envdoctor.core.command_line import CONTROL, quoted
 from envdoctor.core.errors import BadInput
+from envdoctor.core.shell_commands import CONTROL, quote
 from envdoctor.training.launchers import commands
 from envdoctor.training.launchers.environment import SAVE_SECONDS, SHUTDOWN, plan_reporters
 from envdoctor.training.launchers.records import JobOptions, Partition, RunSpec, Variable
@@ -54,7 +54,7 @@ def header_rows(spec: RunSpec, job: JobOptions, *, nodes: int, gpus: int, partit
     """Return the #SBATCH lines; an option of the user replaces the generated one."""
     cpus = _cpus(gpus, partition)
     rows = [
-        ("job-name", quoted(spec.directory.rstrip("/").rpartition("/")[2]), "the run's directory, for squeue"),
+        ("job-name", quote(spec.directory.rstrip("/").rpartition("/")[2]), "the run's directory, for squeue"),
         ("partition", job.partition, "as requested"),
         ("account", job.account, "as requested"),
         ("time", job.time, "as requested; the job is killed after it"),

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, write_error
 from envdoctor.core.files import open_file, read_file, read_file_text
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.training.runs.events import EVENTS_FILE, EventReader
 from envdoctor.training.runs.lock import LOCK_FILE, is_local, read_trainer_status
 from envdoctor.training.runs.state import printable_line
@@ -60,7 +61,9 @@ def find_newest_run(recipe: str, base: Path) -> Path:
     if not matching:
         others = sorted({name for name, _, _ in runs if name})
         listed = f" (there are runs of {', '.join(others)})" if others else ""
-        hint = f"envdoctor train {shlex.quote((others or [recipe])[0])}{' --resume latest' if others else ''}"
+        hint = shell_command(
+            "envdoctor train {} {}", (others or [recipe])[0], ["--resume", "latest"] if others else []
+        )
         raise BadInput(f"there is no run of {recipe} below {base}{listed}", expected="a run to resume", hint=hint)
     return matching[-1][1]
 
@@ -86,7 +89,7 @@ def find_run(run: str, *, needs_steps: bool = True) -> Path:
     raise BadInput(
         f"no run below {base} has steps ({len(runs)} without)",
         expected="a run that was trained",
-        hint=f"envdoctor watch {shlex.quote(str(runs[0]))}",
+        hint=shell_command("envdoctor watch {}", runs[0]),
     )
 
 
