@@ -1,7 +1,7 @@
 """Redaction of the files of a training run that are packed into a zip.
 
-Secrets are removed from logs, tables and settings. The files of a model are never changed: a secret in one of them is
-an error.
+Secrets are removed from logs, tables and settings, in subdirectories as well. The other files there belong to a model
+and are never changed: a secret in one of them is an error. training_args.bin can have the Hub's token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CHUNK = 1 << 20
 LINE = 8 << 20  # longest part of a line that is read at once
 OVERLAP = 4096  # longer than any token, which may extend over two chunks
 PLACEHOLDER = "<secret>"
-TEXT = (".json", ".jsonl", ".txt", ".md", ".py", ".jinja", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".model", ".sh")
+LOGS = (".log", ".csv", ".tsv", ".out", ".err")
+LARGE_BINARY = 4 << 20  # bytes; weights above it are not searched
 BINARY = (".safetensors", ".bin", ".pt", ".pth", ".png", ".gz", ".zip", ".parquet")
 
 
@@ -34,11 +35,11 @@ class RunFileRedactor:
     def redact_file(self, name: str, source: IO[bytes]) -> Iterator[bytes]:
         """The redacted content of a file of the run, in chunks."""
         path = PurePosixPath(name)
-        if len(path.parts) > 1:
-            yield from self._check_model_file(name, source) if path.suffix in TEXT else _chunks(source)
-        elif path.suffix in BINARY:
+        if path.suffix in BINARY and _size(source) > LARGE_BINARY:
             yield from _chunks(source)
-        elif path.suffix == ".csv":
+        elif (len(path.parts) > 1 and path.suffix not in LOGS) or path.suffix in BINARY:
+            yield from self._check_model_file(name, source)
+        elif path.suffix in (".csv", ".tsv"):
             yield from self._table(source)
         elif path.suffix == ".jsonl":
             yield from (self._redact_bytes(line, self._json_text) for line in _lines(source))
@@ -121,6 +122,12 @@ class RunFileRedactor:
                 )
             tail = text[-OVERLAP:]
             yield piece
+
+
+def _size(source: IO[bytes]) -> int:
+    size = source.seek(0, 2)
+    source.seek(0)
+    return size
 
 
 def _chunks(source: IO[bytes]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.shell_commands import CONTROL, quote
+from envdoctor.redact.output import without_secrets
 from envdoctor.training.launchers import commands
 from envdoctor.training.launchers.environment import SAVE_SECONDS, SHUTDOWN, plan_reporters
 from envdoctor.training.launchers.records import JobOptions, Partition, RunSpec, Variable
@@ -248,6 +249,12 @@ def validate_job(job: JobOptions) -> None:
             raise BadInput(f"{text!a} has control characters", expected="options of one line", hint="man sbatch")
     for option in job.options:
         parse_option(option)
+    if any(without_secrets(text) != text for text in (*job.options, job.account, job.container)):
+        raise BadInput(
+            f"an option of the job contains a secret, which other users could read in {JOB_FILE} and squeue",
+            expected="options without secrets",
+            hint="export HF_TOKEN in the shell that submits; the job gets its variables",
+        )
     if job.time and not TIME.fullmatch(job.time):
         raise BadInput(
             f"--time {job.time}",

@@ -36,6 +36,7 @@ from envdoctor.training.launchers.slurm import parse_partitions
 from envdoctor.training.recipes import launch_size_assignments
 
 GPU_NODES = (Partition("gpu", 8, 128), Partition("cpu", 0, 48))
+TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,17 @@ def test_default_launcher_and_processes(options: LaunchOptions, launcher: str, p
             "--gpus 8 --nodes N",
         ),
         (job(options=("a b",)), SPEC, CONTEXT, "--slurm-option a b", "man sbatch"),
+        (job(options=(f"comment={TOKEN}",)), SPEC, CONTEXT, "contains a secret", "export HF_TOKEN"),
+        (job(options=(f"job-name=x-{TOKEN}",)), SPEC, CONTEXT, "contains a secret", "export HF_TOKEN"),
+        (job(options=("comment=password=hunter2hunter2",)), SPEC, CONTEXT, "contains a secret", "export HF_TOKEN"),
+        (job(account=TOKEN), SPEC, CONTEXT, "contains a secret", "export HF_TOKEN"),
+        (
+            job(container=f"https://me:{TOKEN}@registry.example/x"),
+            SPEC,
+            CONTEXT,
+            "contains a secret",
+            "export HF_TOKEN",
+        ),
         (job(options=("export=HF_TOKEN=hf_x",)), SPEC, CONTEXT, "contains a value", "export HF_TOKEN"),
         (LaunchOptions("ray"), SFT, CONTEXT, "which torchrun starts, not Ray", "--launcher slurm"),
         (LaunchOptions(nodes=2), SFT, CONTEXT, "--launcher local --nodes 2", "--launcher slurm --nodes 2"),

@@ -213,6 +213,27 @@ def test_colours_stay_in_a_log_without_a_secret(run: Path) -> None:
         assert archive.read("train.log") == b"\x1b[32mstep 50\x1b[0m\n"
 
 
+@pytest.mark.parametrize("name", ["model/train.log", "model/logs/table.csv", "eval/x.tsv", "model/job.out"])
+def test_logs_of_subdirectories_are_redacted(run: Path, name: str) -> None:
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).write_text(f"a,{TOKEN},b\n")
+    envdoctor("pack", run, home=run.parent)
+    with zipfile.ZipFile(run.with_name("sort-1.zip")) as archive:
+        assert archive.read(name) == b"a,<secret>,b\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["training_args.bin", "model/training_args.bin", "model/events.tfevents.1", "model/LICENSE", "model/x.yaml"],
+)
+def test_other_files_with_a_secret_are_rejected(run: Path, name: str) -> None:
+    (run / name).write_bytes(b"\x80\x04\x95\0hub_token\0" + TOKEN.encode() + b"\0\xff")
+    done = envdoctor("pack", run, home=run.parent)
+    assert (done.returncode, f"{name} contains text in the format of a secret" in done.stderr) == (1, True), (
+        done.stderr
+    )
+
+
 def test_model_with_a_secret_is_rejected(run: Path) -> None:
     path = run / "model" / "chat_template.jinja"
     path.write_text("x" * ((1 << 20) - 10) + f" {TOKEN}")  # across the border of two chunks
