@@ -26,6 +26,7 @@ class Requirements(Record, frozen=True, kw_only=True):
 
     file: str = ""  # a requirements file or pyproject.toml
     roots: tuple[str, ...] = ()  # instead of a file: names of packages
+    index: tuple[str, ...] = ()  # lines of the file that name an index or a folder of wheels
     python: str  # interpreter of the trials
     build: bool = False  # whether uv may build source archives
     backend: str = ""  # of the PyTorch index
@@ -81,7 +82,7 @@ class Solver:
         needs = self.requirements
         with tempfile.TemporaryDirectory(prefix="envdoctor-bisect-") as folder:
             wanted, limits, solved = (Path(folder, name) for name in ("wanted.in", "limits.txt", "solved.txt"))
-            wanted.write_text("".join(f"{line}\n" for line in lines))
+            wanted.write_text("".join(f"{line}\n" for line in (*(() if needs.file else needs.index), *lines)))
             limits.write_text("".join(f"{line}\n" for line in constraints))
             solved.write_text("".join(f"{line}\n" for line in lines_of(preferred)))
             command: list[str | Path] = [

@@ -179,7 +179,7 @@ class Laboratory:
         """Install a set; the reason why it cannot be installed. Raises EnvdoctorError if a source is unreachable."""
         solver = self.solver
         file = venv.with_name("packages.txt")
-        file.write_text("".join(f"{line}\n" for line in lines_of(packages)))
+        file.write_text("".join(f"{line}\n" for line in (*solver.requirements.index, *lines_of(packages))))
         done = run_uv(
             ["pip", "sync", file, "--python", venv / "bin/python", *solver.options, *uv_arguments(solver.sources)],
             environment=uv_environment(solver.sources), timeout=INSTALL_SECONDS,

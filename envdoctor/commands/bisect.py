@@ -44,6 +44,7 @@ UV_FILES = re.compile(r"(?:.*[._-])?(?:requirements|constraints)(?:[._-].*)?\.(?
 BACKEND = re.compile(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z)?")
 LOCAL = re.compile(r"\s*(?:-e|--editable)[ =](?!file:)|\s*\.{0,2}/")  # uv runs in another directory
+INDEX = re.compile(r"\s*(?:-i|-f|--(?:extra-)?index-url|--find-links|--no-index)\b")
 UV_SECONDS = 60.0
 
 
@@ -180,6 +181,8 @@ def _read_requirements(path: Path, text: str, empty: Requirements, sources: Sour
     """Requirements, or a lock in their format: then every line is a pin."""
     import msgspec
 
+    options = [line.strip() for line in text.splitlines() if INDEX.match(line)]
+    empty = msgspec.structs.replace(empty, index=tuple(options))
     requirements = msgspec.structs.replace(empty, file=str(path.absolute()))
     lines = [requirement_text(line) for _, line in logical_lines(numbered(text)) if line and not line.startswith("-")]
     parsed = [parse_install_requirement(line, 0) for line in lines] if path.suffix != ".toml" else [None]
