@@ -64,8 +64,18 @@ class Space(NamedTuple):
         return [event.version for event in self.events[: state - 1] if event.name == name]
 
 
-def make_space(good: PackageSet, bad: PackageSet, releases: Releases, start: str = "") -> Space:
-    """Order the releases between two sets. `start`: the date of the good state; default: its newest release."""
+def make_space(good: PackageSet, bad: PackageSet, releases: Releases, start: str = "", python: str = "") -> Space:
+    """Order the releases between two sets that this Python can install.
+
+    `start`: the date of the good state; default: that of its newest release.
+    """
+    if python:
+        releases = {
+            name: [
+                each for each in listed if each.fits_python(python) or each.version in (good.get(name), bad.get(name))
+            ]
+            for name, listed in releases.items()
+        }
     times = {name: _date_of(releases, name, version) for name, version in good.items()}
     start = start or max((time for time in times.values() if time != UNDATED), default="")
     events = [event for name in bad for event in _events(name, good, bad, releases.get(name, ()), start)]

@@ -66,7 +66,7 @@ def bisect(
     good = request.good if request.good is not None else _solve_good(solver, request, bad, reporter)
     names = [change.name for change in changes_of(good, bad) if change.after]
     releases, notes = _read_all(sources, names, reporter)
-    space = make_space(good, bad, releases, request.since)
+    space = make_space(good, bad, releases, request.since, request.requirements.python_version)
     reporter.phase(f"{len(names)} packages differ, with {len(space.events)} releases in between")
     ends = _Ends(request, space, laboratory, [*request.notes, *notes, *_driver_notes(request, store, driver)])
     if early := ends.check():
@@ -154,6 +154,7 @@ def _driver_notes(request: Request, store: Store, driver: str) -> list[str]:
 def _search(space: Space, solver: Solver, laboratory: Laboratory, until: str, releases: Releases) -> list[Found]:
     """Find the break; if the bad state still fails with the constraint on it, find the next one as well."""
     rounds: list[Found] = []
+    python = solver.requirements.python_version
     while True:
         constraints = [each.constraint for each in rounds]
         found = Bisection(space, solver, laboratory, until=until, constraints=constraints).search()
@@ -161,7 +162,7 @@ def _search(space: Space, solver: Solver, laboratory: Laboratory, until: str, re
         if found.is_cured or not found.packages or len(rounds) == MAX_BREAKS:
             return rounds
         laboratory.reporter.phase(f"The bad state fails with {found.constraint} as well: finding the next break")
-        space = make_space(space.good, found.packages, releases, space.start)
+        space = make_space(space.good, found.packages, releases, space.start, python)
 
 
 def _break_of(found: Found, solver: Solver) -> Break:

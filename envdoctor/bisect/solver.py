@@ -28,6 +28,7 @@ class Requirements(Record, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()  # instead of a file: names of packages
     index: tuple[str, ...] = ()  # lines of the file that name an index or a folder of wheels
     python: str  # interpreter of the trials
+    python_version: str = ""
     build: bool = False  # whether uv may build source archives
     backend: str = ""  # of the PyTorch index
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from envdoctor.bisect.records import PackageSet, has_version
@@ -159,9 +160,9 @@ def _read_bad(request: BisectRequest, sources: Sources) -> _Bad:
     if not request.source or path.is_dir():
         return _read_environment(request)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    python = _find_python(request.python or getattr(sys, "_base_executable", sys.executable))
+    empty = _requirements(request.python or getattr(sys, "_base_executable", sys.executable), request.build)
     if UV_FILES.fullmatch(path.name) and not text.startswith("# profile:"):
-        return _read_requirements(path, text, Requirements(python=python, build=request.build), sources)
+        return _read_requirements(path, text, empty, sources)
     source = read_source(request.source)
     versions = {name: version for name, version in source.versions.items() if version}
     if len(versions) < len(source.versions):
@@ -171,16 +172,12 @@ def _read_bad(request: BisectRequest, sources: Sources) -> _Bad:
             expected=EXPECTED, hint=HINT,
         )  # fmt: skip
     notes = tuple(f"{each.name} is in no trial: {each.why}" for each in source.lost)
-    return _Bad(
-        Requirements(roots=tuple(versions), python=python, build=request.build, backend=_backend(versions)), versions,
-        notes=notes,
-    )  # fmt: skip
+    needs = msgspec.structs.replace(empty, roots=tuple(versions), backend=_backend(versions))
+    return _Bad(needs, versions, notes=notes)
 
 
 def _read_requirements(path: Path, text: str, empty: Requirements, sources: Sources) -> _Bad:
     """Requirements, or a lock in their format: then every line is a pin."""
-    import msgspec
-
     options = [line.strip() for line in text.splitlines() if INDEX.match(line)]
     empty = msgspec.structs.replace(empty, index=tuple(options))
     requirements = msgspec.structs.replace(empty, file=str(path.absolute()))
@@ -232,9 +229,8 @@ def _read_environment(request: BisectRequest) -> _Bad:
         raise BadInput(f"the packages of {venv} cannot be listed: {reason}", expected=EXPECTED, hint=HINT)
     stack = select_stack(str(venv), "")
     roots = _roots(packages, (stack.distributions.value if stack else None) or {})
-    needs = Requirements(
-        roots=roots, python=_find_python(str(interpreter)), build=request.build, backend=_backend(packages)
-    )
+    empty = _requirements(str(interpreter), request.build)
+    needs = msgspec.structs.replace(empty, roots=roots, backend=_backend(packages))
     return _Bad(needs, packages, venv=str(venv))
 
 
@@ -251,11 +247,18 @@ def _backend(packages: PackageSet) -> str:
     return local if BACKEND.fullmatch(local) else ""
 
 
-def _find_python(name: str) -> str:
-    """The path of an interpreter."""
+def _requirements(python: str, build: bool) -> Requirements:
+    """Requirements without a package, for an interpreter."""
+    path = _find_python(python)
+    return Requirements(python=path, python_version=_find_python(path, "--show-version"), build=build)
+
+
+def _find_python(name: str, *options: str) -> str:
+    """The path of an interpreter, or with `--show-version` its version."""
     done = run_uv(
-        ["python", "find", "--no-project", name], environment={"UV_PYTHON_DOWNLOADS": "never"}, timeout=UV_SECONDS
-    )
+        ["python", "find", "--no-project", *options, name],
+        environment={"UV_PYTHON_DOWNLOADS": "never"}, timeout=UV_SECONDS,
+    )  # fmt: skip
     if not done.ok:
         raise BadInput(
             f"--python {name}: {summarize_error(done.output)}",

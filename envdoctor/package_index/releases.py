@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.download.http_client import HttpClient
-from envdoctor.knowledge.versions import Key, is_prerelease, version_key
+from envdoctor.knowledge.versions import Key, is_prerelease, satisfies, version_key
 from envdoctor.package_index.simple_index import File, Project, read_project
 from envdoctor.package_index.wheel_names import parse_wheel_name
 
@@ -29,6 +29,12 @@ class Release(NamedTuple):
     def is_yanked(self) -> bool:
         """Whether all files were withdrawn."""
         return all(file.yanked for file in self.files)
+
+    def fits_python(self, version: str) -> bool:
+        """Whether a file permits this version of Python."""
+        return not self.files or any(
+            not file.requires_python or satisfies(version, file.requires_python) is not False for file in self.files
+        )
 
     @property
     def key(self) -> Key:

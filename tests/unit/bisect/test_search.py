@@ -99,6 +99,16 @@ def test_a_downgrade_limits_the_version_only_afterwards() -> None:
     assert [space.limits(number)["a"] for number in (0, 1)] == ["3.0", "1.0"]
 
 
+def test_releases_for_another_python_do_not_count() -> None:
+    files = {"1.1": ">=3.8", "1.2": ">=3.13", "1.3": ""}
+    listed_files = [
+        Release("a", version, (File("a.whl", "", version, None, python),), f"2026-0{number}-01")
+        for number, (version, python) in enumerate(files.items(), start=1)
+    ]
+    space = make_space({"a": "1.0"}, {"a": "1.3"}, {"a": listed_files}, python="3.11.7")
+    assert [event.version for event in space.events] == ["1.1", "1.3"]
+
+
 @pytest.mark.parametrize("releases", [1, 2, 3, 64, 65])
 def test_the_limit_is_that_of_the_logarithm(releases: int) -> None:
     assert trial_limit(releases) == 2 + {1: 0, 2: 1, 3: 2, 64: 6, 65: 7}[releases]
