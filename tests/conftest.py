@@ -32,6 +32,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PATH"] = without_shims(os.environ["PATH"])
+    os.environ.setdefault("ENVDOCTOR_RESOLVE", "never")  # commands of tests query no package index
     # Hypothesis limits an example to 200 ms, which a busy machine exceeds. The examples are the same in each run.
     settings.register_profile(
         "tests", max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,

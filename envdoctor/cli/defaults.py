@@ -23,6 +23,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "format": ("output_format", ()),
     "color": ("color", ()),
     "quiet": ("quiet", ()),
+    "resolve": ("resolve", ("audit",)),
     "verbose": ("verbose", ()),
 }
 # Commands that remove an environment act only on one that the command line names.

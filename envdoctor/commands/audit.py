@@ -18,15 +18,20 @@ from envdoctor.commands.audit_file import (
     reject_fix,
 )
 from envdoctor.commands.audit_fix import Corrections
-from envdoctor.core.errors import EXIT_BAD_INPUT, exit_code
+from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.results import CommandResult
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.download.sources import read_sources
+from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.machine.select import select_machine
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.resolution.step import NoSolver, StepSolver
+
+_WHEN = ("auto", "always", "never")
 
 
 class AuditsResult(Record, frozen=True, kw_only=True):
@@ -53,6 +58,9 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     uv, Poetry, PDM, Pipenv, pixi and conda-lock, Dockerfiles, Apptainer definitions, scripts, workflows, notebooks,
     setup guides, environments, and directories of these.
 
+    Each step is resolved with uv, as an installer would do it today. uv queries the configured package sources for
+    the names of the packages; it installs nothing. In a directory this needs --resolve always.
+
     Example: envdoctor audit requirements.txt Dockerfile
 
     Example: envdoctor audit .
@@ -70,6 +78,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     facts: FactOption = ()
     fix: Annotated[str, Option("--fix", "Solve and write corrected files here.", "DIR")] = ""
     force: ReplaceOption = False
+    resolve: Annotated[str, Option("--resolve", "Resolve with uv: auto, always or never.", "WHEN")] = "auto"
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
 
 
@@ -78,15 +87,17 @@ def run(request: AuditRequest) -> CommandResult:
     fix = Corrections(Path(request.fix), replace=request.force) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
+    solver = _select_solver(request.resolve)
     audits: list[AuditResult] = []
     skipped: list[str] = []
     directories: list[DirectoryAudit] = []
     for target in dict.fromkeys(request.targets):
         try:
             if is_folder(target) and not is_environment(Path(target)):
-                directories.append(audit_directory(target, machine, fix))
+                in_folder = solver if request.resolve == "always" else NoSolver()
+                directories.append(audit_directory(target, machine, in_folder, fix))
             else:
-                audits.append(_audit(target, machine, fix, is_single=len(set(request.targets)) == 1))
+                audits.append(_audit(target, machine, solver, fix, is_single=len(set(request.targets)) == 1))
         except NothingToAudit:
             if not request.skip_empty:
                 raise
@@ -107,15 +118,24 @@ def run(request: AuditRequest) -> CommandResult:
     return CommandResult(audits[0] if is_single else result, code)
 
 
-def _audit(target: str, machine: Machine | None, fix: Corrections | None, *, is_single: bool) -> AuditResult:
+def _select_solver(when: str) -> StepSolver:
+    """The solver for the open versions of files."""
+    if when not in _WHEN:
+        raise BadInput(f"--resolve {when}", expected=f"one of {', '.join(_WHEN)}", hint="envdoctor audit SETUP.md")
+    return UvStepSolver(read_sources()) if when != "never" else NoSolver()
+
+
+def _audit(
+    target: str, machine: Machine | None, solver: StepSolver, fix: Corrections | None, *, is_single: bool
+) -> AuditResult:
     if target == "-":
         if fix:
             raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
-        return audit_standard_input(machine)
+        return audit_standard_input(machine, solver)
     if is_folder(target):
         if fix:
             raise reject_fix("an environment", shell_command("envdoctor fix {}", target))
         return audit_environment(target, machine)
     root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
     below = fix.below(root) if fix else None
-    return audit_file(target, machine, below, fix_only_problems=not is_single).result
+    return audit_file(target, machine, solver, below, fix_only_problems=not is_single).result

@@ -14,6 +14,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding, Machine
 from envdoctor.manifests.inputs.comparison import NamedDocument, compare_documents
 from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.resolution.step import StepSolver
 
 _MANIFEST = re.compile(
     r"(?:.*[._ -])?(?:requirements|constraints)(?:[._-].*)?\.(?:txt|in)|pyproject\.toml|setup\.cfg|"
@@ -43,7 +44,9 @@ class DirectoryAudit(NamedTuple):
     omitted: tuple[str, ...]
 
 
-def audit_directory(target: str, machine: Machine | None, fix: Corrections | None = None) -> DirectoryAudit:
+def audit_directory(
+    target: str, machine: Machine | None, solver: StepSolver | None = None, fix: Corrections | None = None
+) -> DirectoryAudit:
     """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged.
 
     With `fix`, a lock is corrected after its manifest.
@@ -57,7 +60,7 @@ def audit_directory(target: str, machine: Machine | None, fix: Corrections | Non
     unreadable: list[UnreadableFile] = []
     for path in paths:
         try:
-            audits.append(audit_file(path, machine, below, fix_only_problems=True))
+            audits.append(audit_file(path, machine, solver, below, fix_only_problems=True))
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:

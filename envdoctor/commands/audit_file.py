@@ -29,6 +29,7 @@ from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, STANDARD_INPUT, read_input
 from envdoctor.manifests.inputs.records import Document, NothingToAudit
+from envdoctor.resolution.step import StepSolver
 from envdoctor.rules import evaluate
 
 MAX_BYTES = 32 << 20  # a lock of 500 packages for several platforms has 2 MB
@@ -41,6 +42,7 @@ class AuditResult(Record, frozen=True, kw_only=True):
     kind: str  # format: "guide", "requirements", "uv.lock", "environment" ...
     coverage: Coverage
     findings: tuple[Finding, ...]
+    resolution: str = ""  # what the open versions were resolved for, or why they were not
     steps: tuple[Step, ...] = ()  # of a guide
     requirements: tuple[str, ...] = ()  # proposed pins, if there are findings; --fix solves them
     sets: tuple[FixedSet, ...] = ()  # with --fix: the pins of each environment as uv solved them
@@ -82,7 +84,12 @@ def audit_environment(target: str, machine: Machine | None) -> AuditResult:
 
 
 def audit_file(
-    target: str, machine: Machine | None, fix: Corrections | None = None, *, fix_only_problems: bool = False
+    target: str,
+    machine: Machine | None,
+    solver: StepSolver | None = None,
+    fix: Corrections | None = None,
+    *,
+    fix_only_problems: bool = False,
 ) -> FileAudit:
     """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
 
@@ -90,38 +97,41 @@ def audit_file(
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    audited = audit_text(text, target, machine)
+    audited = audit_text(text, target, machine, solver)
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
     if result.kind == "lock":
         raise reject_fix("a lock of a profile", "envdoctor lock NAME")
-    outcome = _fixed(path, text, audited, machine, fix)
+    outcome = _fixed(path, text, audited, machine, solver, fix)
     fixed = msgspec.structs.replace(
         result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands
     )
     return audited._replace(result=fixed)
 
 
-def audit_standard_input(machine: Machine | None) -> AuditResult:
+def audit_standard_input(machine: Machine | None, solver: StepSolver | None) -> AuditResult:
     """Audit what is piped to the command. Its content alone determines the format."""
     text, unread = read_pasted_text("-")
     if unread:
         raise BadInput(f"{STANDARD_INPUT} is too large: {unread}", expected=EXPECTED, hint=HINT)
-    return audit_text(text, STANDARD_INPUT, machine).result
+    return audit_text(text, STANDARD_INPUT, machine, solver).result
 
 
-def audit_text(text: str, target: str, machine: Machine | None) -> FileAudit:
+def audit_text(text: str, target: str, machine: Machine | None, solver: StepSolver | None) -> FileAudit:
     """Audit the text of a file."""
     if text.startswith("# profile:"):
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
     document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
-    read = _audit_commands if document.paths else _audit_sets
-    return read(text, target, machine, document)
+    if document.paths:
+        return _audit_commands(text, target, machine, solver, document)
+    return _audit_sets(text, target, machine, document)
 
 
-def _fixed(path: Path, text: str, audited: FileAudit, machine: Machine | None, fix: Corrections) -> Outcome:
+def _fixed(  # noqa: PLR0917
+    path: Path, text: str, audited: FileAudit, machine: Machine | None, solver: StepSolver | None, fix: Corrections
+) -> Outcome:
     """Correct a file in the directory of `--fix`."""
     document = audited.document
     if audited.audit is None or is_list(document, text):
@@ -129,7 +139,7 @@ def _fixed(path: Path, text: str, audited: FileAudit, machine: Machine | None, f
 
     def audit_again(corrected: str) -> GuideAudit:
         files = Files(path.parent, *_platforms(machine))
-        return _audit_document(read_input(corrected, path.name, files), machine)
+        return _audit_document(read_input(corrected, path.name, files), machine, solver)
 
     return fix_commands(audited.audit, path, text=text, kind=document.kind, audit_again=audit_again, fix=fix)
 
@@ -178,10 +188,12 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
     return msgspec.structs.replace(finding, line=number)
 
 
-def _audit_commands(text: str, target: str, machine: Machine | None, document: Document) -> FileAudit:
+def _audit_commands(
+    text: str, target: str, machine: Machine | None, solver: StepSolver | None, document: Document
+) -> FileAudit:
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
-    audit = _audit_document(document, machine)
+    audit = _audit_document(document, machine, solver)
     if not coverage.judged and not audit.findings:
         raise _undecided(target, text, coverage)
     result = AuditResult(
@@ -189,10 +201,18 @@ def _audit_commands(text: str, target: str, machine: Machine | None, document: D
         kind=document.kind,
         coverage=coverage,
         findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
+        resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
         requirements=_proposed(audit, document, text),
     )
     return FileAudit(result, document, audit.environment, audit)
+
+
+def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
+    """How the open versions of an input were determined, for the verdict."""
+    if audit.unresolved and solver:
+        return f"not resolved ({solver.reason}): problems of open versions are only noted"
+    return f"resolved with uv for {'; '.join(audit.targets)}" if audit.targets else ""
 
 
 def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ...]:
@@ -203,8 +223,8 @@ def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ..
     return tuple(requirement for requirement in audit.requirements if requirement not in listed)
 
 
-def _audit_document(document: Document, machine: Machine | None) -> GuideAudit:
-    return audit_paths(document.guide or document.paths[0], document.paths, machine)
+def _audit_document(document: Document, machine: Machine | None, solver: StepSolver | None) -> GuideAudit:
+    return audit_paths(document.guide or document.paths[0], document.paths, machine, solver=solver)
 
 
 def _undecided(target: str, text: str, coverage: Coverage) -> NothingToAudit:

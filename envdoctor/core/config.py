@@ -47,6 +47,7 @@ KEYS = {
     "ignore": Key("Rules that check does not report, by id or prefix.", "list"),
     "format": Key("Output format.", ("human", "json", "github", "sarif")),
     "color": Key("When to use colours.", ("auto", "always", "never")),
+    "resolve": Key("When audit resolves with uv.", ("auto", "always", "never")),
     "quiet": Key("Print no progress.", "flag"),
     "verbose": Key("Print all details.", "flag"),
 }

@@ -72,6 +72,11 @@ def _parse_wheels(text: str) -> tuple[str, tuple[str, ...], dict[str, str]]:
     return "wheels", tuple(pythons.split(",")), glibc
 
 
+def published_packages() -> tuple[str, ...]:
+    """The packages of the table."""
+    return tuple(_rows())
+
+
 def date_read(package: str) -> str:
     """The day on which a package's releases were read; empty for packages that are not in the table."""
     return _rows().get(package, {}).get("date", "")

@@ -120,9 +120,16 @@ def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
 
 
 def optional_specifier(package: str, version: str, dependency: str) -> str:
-    """The versions that the extras of a release require: ">=0.22.0,<=0.31.0"; empty if they do not name it."""
-    row = releases_of(package).get(public_part(version))
-    return _specifier(row.optional if row else (), dependency)
+    """The versions that the extras of a release require: ">=0.22.0,<=0.31.0"; empty if they do not name it.
+
+    A release that is newer than the table has at least the lower bounds of the newest one in it.
+    """
+    releases = releases_of(package)
+    row = releases.get(public_part(version))
+    if row or not releases or not satisfies(public_part(version), f">{next(iter(releases))}"):
+        return _specifier(row.optional if row else (), dependency)
+    specifier = _specifier(next(iter(releases.values())).optional, dependency)
+    return ",".join(part for part in specifier.split(",") if part.startswith(">"))
 
 
 def required_specifier(package: str, version: str, dependency: str) -> str:

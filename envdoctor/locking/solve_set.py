@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels
 from envdoctor.locking.lock import Target
+from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
 from envdoctor.manifests import CorrectedSet, DroppedPackage, broken_rules
@@ -230,7 +230,7 @@ class _Solver:
             "pip", "compile", source, "--output-file", output, "--python-version", self.target.pythons[0],
             "--python-platform", self.target.platform, "--only-binary", ":all:", "--no-header", "--no-annotate",
             *options, *uv_arguments(self.sources), *(["--exclude-newer", day] if day else []),
-            *(part for link in links for part in ("--find-links", link)),
+            *(part for link in (*links, *self.sources.find_links) for part in ("--find-links", link)),
         ]  # fmt: skip
         result = run_uv(
             command, environment=lookup_environment() | uv_environment(self.sources), timeout=SOLVE_SECONDS
@@ -243,14 +243,7 @@ class _Solver:
 
 def _write_wheel(folder: Path, name: str, version: str) -> None:
     """An empty wheel for every platform, with the requirements that the tables have for the release."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    requires = "".join(f"Requires-Dist: {text}\n" for text in requirements_of_release(name, version))
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
-        archive.writestr(
-            f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
-        )
-        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    write_wheel(folder, name, version, requirements_of_release(name, version))
 
 
 def _target(corrected: CorrectedSet) -> Target:

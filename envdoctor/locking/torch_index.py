@@ -7,7 +7,6 @@ the same dependencies, and names the real wheels by their hashes.
 from __future__ import annotations
 
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import msgspec
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.torch_builds import TorchWheel, published_requires, published_wheels
 from envdoctor.locking.lock import Lock, Package, Target
+from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.resolve import TORCH_FAMILY, resolve
 from envdoctor.profiles import Profile, Source
 
@@ -69,15 +69,4 @@ def write_placeholder(folder: Path, wheel: TorchWheel) -> Path:
     """Write an empty wheel with the name, version, tags and requirements of a published wheel."""
     tag = f"cp{wheel.python.replace('.', '')}"
     tags = f"{tag}-{tag}-{MANYLINUX}_{wheel.architecture}"
-    info = f"{wheel.name}-{wheel.version}.dist-info"
-    requires = "".join(f"Requires-Dist: {line}\n" for line in published_requires(wheel.name, wheel.version))
-    files = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {wheel.name}\nVersion: {wheel.version}\n{requires}",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: envdoctor\nRoot-Is-Purelib: false\nTag: {tags}\n",
-        f"{info}/RECORD": "",
-    }
-    path = folder / f"{wheel.name}-{wheel.version}-{tags}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return path
+    return write_wheel(folder, wheel.name, wheel.version, published_requires(wheel.name, wheel.version), tags)

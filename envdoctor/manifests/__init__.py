@@ -39,6 +39,7 @@ from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
+from envdoctor.resolution.step import StepSolver
 
 __all__ = [
     "GUIDE_RULES",
@@ -68,6 +69,8 @@ class GuideAudit(Record, frozen=True, kw_only=True):
     checked: int  # number of requirements, other steps, and Python blocks
     findings: tuple[Finding, ...]  # in the order of the lines
     sets: tuple[CorrectedSet, ...]  # one for each alternative that installs other packages; the main one first
+    targets: tuple[str, ...] = ()  # what the steps were solved for; empty without a solver
+    unresolved: tuple[int, ...] = ()  # lines of the steps for which no package index was available to the solver
     environment: Stack  # the environment of the main set, as the guide creates it today
 
     @property
@@ -106,11 +109,18 @@ def audit_guide(text: str, *, name: str, machine: Machine | None = None, today: 
 
 
 def audit_paths(
-    guide: Guide, paths: Sequence[Guide], machine: Machine | None = None, today: date | None = None
+    guide: Guide,
+    paths: Sequence[Guide],
+    machine: Machine | None = None,
+    today: date | None = None,
+    solver: StepSolver | None = None,
 ) -> GuideAudit:
-    """Audit each path through a guide, or what a reader of another format returns, as an environment of its own."""
+    """Audit each path through a guide, or what a reader of another format returns, as an environment of its own.
+
+    With a solver, each step is resolved as an installer would do it; without one, from the built-in tables.
+    """
     day = (today or date.today()).isoformat()
-    contexts = [build_context(path, machine, day) for path in paths]
+    contexts = [build_context(path, machine, day, solver) for path in paths]
     findings = join_findings([(context.guide, _findings(context, machine, day)) for context in contexts])
     best_first = sorted(contexts, key=lambda context: environment_rank(main_environment(context)), reverse=True)
     environment = main_environment(best_first[0])
@@ -123,8 +133,15 @@ def audit_paths(
         + len(guide.python_blocks),
         findings=tuple(findings),
         sets=corrected_sets(best_first),
+        targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
+        unresolved=_unresolved_lines(contexts),
         environment=build_stack(environment.state if environment else EnvironmentState()),
     )
+
+
+def _unresolved_lines(contexts: Sequence[GuideContext]) -> tuple[int, ...]:
+    installs = [install for context in contexts for install in context.trace.installs]
+    return tuple(sorted({each.action.line for each in installs if each.resolution.state == "unresolved"}))
 
 
 def _findings(context: GuideContext, machine: Machine | None, day: str) -> list[Finding]:

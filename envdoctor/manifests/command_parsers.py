@@ -136,7 +136,8 @@ def _install(
     for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
         listed, listed_options = parse_requirement_lines(files.lines(path, command.line), files.within(path))
         requirements, file_options = requirements + listed, file_options + listed_options
-    requirements += _parse_names(options.all("-e", "--editable"), command.line)
+    editable = [path if re.search(r"[/:\\.]", path) else f"./{path}" for path in options.all("-e", "--editable")]
+    requirements += _parse_names(editable, command.line)
     constraints: list[InstallRequirement] = []
     in_file = parse_options(tuple(file_options))
     names_of_constraints = ("-c", "--constraint", "--constraints", "--override", "--overrides")

@@ -11,6 +11,7 @@ from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
 from envdoctor.manifests.records import build_machine
 from envdoctor.manifests.target_build import BuildTarget, target_of
 from envdoctor.resolution.resolver import ResolverTarget
+from envdoctor.resolution.step import StepSolver
 
 A = TypeVar("A")
 
@@ -39,9 +40,11 @@ class GuideContext(NamedTuple):
         return next((state.packages[name].version for state in states if name in state.packages), "")
 
 
-def build_context(guide: Guide, machine: Machine | None, today: str) -> GuideContext:
+def build_context(
+    guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None
+) -> GuideContext:
     """Interpret the guide and correct the environments that it creates."""
-    trace = interpret_guide(guide, machine, today)
+    trace = interpret_guide(guide, machine, today, solver)
     target_machine = machine or build_machine(trace)
     build = target_of(guide, machine, trace.platform, trace.driver)
     environments = [

@@ -27,7 +27,8 @@ from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
 # Rule families on package versions. Other checks cover files, GPUs and the driver.
 _FAMILIES = ("PKG", "HF", "TRL", "VLLM001", "VLLM003", "FA", "BNB", "VERL", "DS", "RAY", "CUDNN", "KERN", "NPY")
 # Wheels have a check of their own that reads the file name, and the package list of a guide is never complete.
-_EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014"})
+# CUDNN003 is about libraries of a replaced torch, which RUN010 reports.
+_EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014", "CUDNN003"})
 _MAX_CANDIDATES = 60
 _MAX_TRIALS = 6
 _MAX_RESOLUTIONS = 60
@@ -120,8 +121,8 @@ def correct_environment(
     packages, contemporary = search.substitute_contemporary(packages)
     packages = search.with_fitting_torch(packages, build)
     today = {violation.problem.message for violation in search.violations(state.packages)}
-    # A corrected torch can be older than NumPy 2, unlike the one that is installed today.
-    found = [s for s in substitutions if s.violation.rule.id != "NPY001" or s.violation.problem.message in today]
+    # A correction can have problems that the environment of today does not have.
+    found = [s for s in substitutions if s.violation.problem.message in today]
     return CorrectedEnvironment(state, packages, found, [*substitutions, *contemporary])
 
 
@@ -135,7 +136,10 @@ class _ReleaseSearch:
         self.pins: dict[str, str] = {}
         self.resolutions = 0
         self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
-        self.resolve(state.packages, {})
+        self.known: dict[str, str] = {}  # versions from the tables, where a solver resolved the environment
+        resolved = self.resolve(state.packages, {})
+        if state.resolution in ("solved", "partial"):
+            self.known = {name: package.version for name, package in resolved.items()}
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
         found = evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
@@ -186,7 +190,13 @@ class _ReleaseSearch:
             resolved["torch"] = _at_version(
                 current.get("torch", resolved["torch"]), versions["torch"], self.target.platform
             )
-        return resolved
+        # What a pin changes in the tables, it changes in the solution.
+        unchanged = {name for name, version in self.known.items() if versions.get(name) == version}
+        return (
+            self.state.packages | {n: p for n, p in resolved.items() if n not in unchanged}
+            if self.known
+            else resolved
+        )
 
     def substitute_contemporary(self, packages: Packages) -> tuple[Packages, list[Substitution]]:
         """Resolve the guide with releases of its own time only. Used for the pins that the audit recommends."""

@@ -12,7 +12,7 @@ from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import UseImage
 from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.resolver import ResolutionState, ResolvedPackage, Resolver, ResolverTarget
 
 IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
 
@@ -34,6 +34,7 @@ class EnvironmentState(NamedTuple):
     image_cuda: str = ""  # CUDA version in the name of the image
     packages: dict[str, ResolvedPackage] = {}
     requested: dict[str, ResolvedPackage] = {}  # packages that the guide names, also if a later step removed them
+    resolution: ResolutionState = "solved"  # of all its steps: the least certain one
     is_superseded: bool = False  # a later step replaces packages after a program has used them
 
 

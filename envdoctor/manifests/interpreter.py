@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.published import releases_in_range
+from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import (
     Action,
@@ -27,16 +27,17 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.local_wheels import LOCAL_FOLDER, folder_of, from_local_folder
+from envdoctor.manifests.local_wheels import folder_of, from_local_folder
+from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
-from envdoctor.resolution.resolver import Resolution, ResolvedPackage, Resolver, ResolverTarget
-from envdoctor.resolution.torch_sources import cuda_name, torch_cuda
+from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
+from envdoctor.resolution.step import StepSolver
+from envdoctor.resolution.torch_sources import torch_cuda
 
-_CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
-_COMPANIONS = ("torchvision", "torchaudio")
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
+_USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", "3.9", "3.8")
+_MAX_PYTHONS = 3
 _MAX_SUPERSEDED = 4
-_CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 
 
 class InstallStep(NamedTuple):
@@ -61,14 +62,26 @@ class GuideTrace(NamedTuple):
     today: str
     installs: tuple[InstallStep, ...]
     final_states: tuple[EnvironmentState, ...]
+    python: str = ""  # of environments for which the guide names none
+
+    @property
+    def targets(self) -> list[str]:
+        """What the steps were solved for: `x86_64, Python 3.12`."""
+        solved = [each for each in self.installs if each.resolution.state in ("solved", "partial", "conflict")]
+        pythons = [each.before.python or self.python for each in solved]
+        return list(dict.fromkeys(f"{self.platform}, Python {python}" for python in pythons))
 
 
 class GuideInterpreter:
     """Applies the actions of a guide. The facts of `machine` take precedence over those in the guide."""
 
-    def __init__(self, guide: Guide, machine: Machine | None, today: str) -> None:
+    def __init__(
+        self, guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None, python: str = ""
+    ) -> None:
         self.guide = guide
         self.today = today
+        self.solver = solver
+        self.python = python or USUAL_PYTHON  # of environments for which the guide names none
         stated = guide.stated_machine
         architecture = machine.system.architecture.value if machine else ""
         self.platform = {"arm64": "aarch64"}.get(architecture or "", architecture or stated.architecture)
@@ -114,7 +127,9 @@ class GuideInterpreter:
             state for key, state in self.states.items() if state.packages and key not in self.base_stages
         )
         used = tuple(self._superseded_states())
-        return GuideTrace(self.platform, self.driver, self.today, tuple(self.installs), used + final_states)
+        return GuideTrace(
+            self.platform, self.driver, self.today, tuple(self.installs), used + final_states, self.python
+        )
 
     def _superseded_states(self) -> Iterator[EnvironmentState]:
         """The environments in which programs run, and of which a later step replaces or removes packages."""
@@ -226,14 +241,14 @@ class GuideInterpreter:
             exclude_newer=action.exclude_newer or variables.get("UV_EXCLUDE_NEWER", "")[:10],
         )
         action = from_local_folder(action, self.wheels, before.packages, self.platform)
-        resolution = self._resolve(action, before)
+        resolution = resolve_step(action, before, self._target(action, before), self.solver)
         resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
         for requirement in action.requirements:
             if requirement.url and requirement.name:
-                resolved[requirement.name] = _package_at_url(requirement)
+                resolved[requirement.name] = package_at_url(requirement)
         for requirement in action.unknown:
             if requirement.name:
-                resolved[requirement.name] = _package_at_url(requirement)
+                resolved[requirement.name] = package_at_url(requirement)
         resolved |= _newly_named(action, resolved, before.packages)
         packages = before.packages | resolved
         toolkit = before.toolkit
@@ -241,7 +256,8 @@ class GuideInterpreter:
             toolkit = toolkit or "?"
         names = [requirement.name for requirement in action.requirements]
         requested = _merge_requested(before.requested, {name: packages[name] for name in names if name in packages})
-        self._update(packages=packages, requested=requested, toolkit=toolkit)
+        state = less_certain(before.resolution, resolution.state)
+        self._update(packages=packages, requested=requested, toolkit=toolkit, resolution=state)
         self.installs.append(
             InstallStep(
                 action,
@@ -259,28 +275,25 @@ class GuideInterpreter:
         """The requirements whose markers hold on the machine, for the usual Python if the guide names none."""
         if not any(requirement.marker for requirement in requirements):
             return requirements
-        markers = Markers(python or USUAL_PYTHON, self.platform)
+        markers = Markers(python or self.python, self.platform)
         return tuple(each for each in requirements if not each.marker or markers.holds(each.marker))
 
-    def _resolve(self, action: Install, before: EnvironmentState) -> Resolution:
-        exclude_newer = min(self.today, action.exclude_newer or "9")
-        if action.tool == "conda":
-            return Resolution(_resolve_conda(action, exclude_newer), ())
-        target = ResolverTarget(
-            self.platform, before.python, before.glibc, exclude_newer, source=torch_source(action)
+    def _target(self, action: Install, before: EnvironmentState) -> ResolverTarget:
+        python = re.match(r"3\.\d+", before.python)
+        return ResolverTarget(
+            self.platform,
+            python[0] if python else self.python,
+            before.glibc,
+            min(self.today, action.exclude_newer or "9"),
+            source=torch_source(action),
         )
-        upgrade = action.upgrade or action.reinstall
-        resolver = Resolver(
-            target, before.packages, upgrade=upgrade, with_dependencies=not action.no_deps, keeps_installed=True
-        )
-        return resolver.resolve(action.requirements, action.constraints)
 
     def _with_cuda(self, package: ResolvedPackage, action: Install) -> ResolvedPackage:
         """torch, torchvision and torchaudio with the CUDA version of their build."""
         source = torch_source(action)
         if package is self._state.packages.get(package.name) or action.tool == "conda":
             return package
-        if package.name in _COMPANIONS:
+        if package.name in COMPANIONS:
             return package._replace(cuda=source.cuda, origin=str(source))
         if package.name != "torch":
             return package
@@ -325,59 +338,46 @@ def _newly_named(
     return packages
 
 
-def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:
-    packages: dict[str, ResolvedPackage] = {}
-    names = {requirement.name for requirement in action.requirements}
-    toolkits = (
-        requirement.specifier
-        for requirement in {requirement.name: requirement for requirement in action.requirements}.values()
-        if requirement.name in ("pytorch-cuda", "cudatoolkit")
-    )
-    toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
-    torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
-    for requirement in action.requirements:
-        name = _CONDA_NAMES.get(requirement.name, requirement.name)
-        if name in _COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
-            continue  # conda selects the release for its torch
-        limit = _last_conda_torch(names) if name == "torch" and "pytorch" in action.channels else ""
-        specifier = ",".join(part for part in (requirement.specifier, limit) if part)
-        releases = releases_in_range(name, specifier, exclude_newer)
-        version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
-        if version:
-            packages[name] = ResolvedPackage(
-                name,
-                version,
-                requirement.line,
-                requirement.text,
-                pinned=bool(requirement.specifier),
-                cuda=torch_build if name == "torch" else "",
-                origin="conda",
-                specifier=requirement.specifier,
-            )
-    return packages
+def interpret_guide(
+    guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None
+) -> GuideTrace:
+    """Interpret a guide for a machine; without one, for the machine that the guide names.
+
+    If the guide names no Python, it is one for which all steps have a solution, if there is one.
+    """
+    first: GuideTrace | None = None
+    for python in _usual_pythons(guide):
+        trace = GuideInterpreter(guide, machine, today, solver, python).run()
+        first = first or trace
+        unsolved = [install for install in trace.installs if install.resolution.conflict]
+        if not unsolved:
+            return trace
+        if all(install.before.python for install in unsolved):
+            return first
+    assert first
+    return first
 
 
-def _last_conda_torch(names: set[str]) -> str:
-    """The last torch in the channel pytorch. Those from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit."""
-    return "<1.13" if "cudatoolkit" in names else "<=2.5.1"
-
-
-def _package_at_url(requirement: InstallRequirement) -> ResolvedPackage:
-    wheel = parse_wheel_name(requirement.wheel) if requirement.wheel else None
-    version = wheel.version if wheel else ""
-    build = re.search(r"\+(cu\d{2,3}|cpu)", version)
-    return ResolvedPackage(
-        wheel.name if wheel else requirement.name,
-        version,
-        requirement.line,
-        requirement.text,
-        pinned=bool(wheel),
-        cuda=cuda_name(build[1]) if build and public_part(version) else "",
-        origin="a direct URL" if "://" in requirement.url else LOCAL_FOLDER,
-        wheel=requirement.wheel,
-    )
-
-
-def interpret_guide(guide: Guide, machine: Machine | None, today: str) -> GuideTrace:
-    """Interpret a guide for a machine; without one, for the machine that the guide names."""
-    return GuideInterpreter(guide, machine, today).run()
+def _usual_pythons(guide: Guide) -> list[str]:
+    """The usual Pythons, those first for which the wheels of the guide and its pinned releases are."""
+    pins = [
+        (requirement.name, public_part(requirement.pin))
+        for action in guide.actions
+        if isinstance(action, Install) and action.tool != "conda"
+        for requirement in action.requirements
+        if requirement.pin
+    ]
+    compiled = [release for pin in pins if (release := find_release(*pin)) and release.kind == "wheels"]
+    tags = [
+        wheel.python_tag
+        for action in guide.actions
+        if isinstance(action, Install)
+        for requirement in action.requirements
+        if requirement.wheel and (wheel := parse_wheel_name(requirement.wheel)) and wheel.abi_tag == wheel.python_tag
+    ]
+    missing = {
+        python: sum(not release.has_wheel("", python) for release in compiled)
+        + sum(tag != f"cp{python.replace('.', '')}" for tag in tags)
+        for python in _USUAL_PYTHONS
+    }
+    return sorted(_USUAL_PYTHONS, key=lambda python: missing[python])[:_MAX_PYTHONS]

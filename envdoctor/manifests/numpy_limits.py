@@ -6,7 +6,7 @@ from envdoctor.knowledge.published import published_releases
 from envdoctor.manifests.environment_state import EnvironmentState
 
 # Packages that do not require numpy, or whose releases permit NumPy 2: resolved with uv and numpy>=2, 2026-11-26.
-_WITHOUT_LIMIT = frozenset({
+WITHOUT_LIMIT = frozenset({
     "sentencepiece", "protobuf", "einops", "tqdm", "requests", "pyyaml", "psutil", "packaging", "ninja", "wandb",
     "tensorboardx", "safetensors", "regex", "filelock", "fire", "rich", "tiktoken", "evaluate", "ipython", "jupyter",
     "termcolor", "setuptools", "wheel", "pip", "openai", "anthropic", "python-dotenv", "hf-transfer", "jinja2",
@@ -21,9 +21,8 @@ def can_limit_numpy(state: EnvironmentState) -> bool:
     if state.image or (torch and torch.origin == "conda"):
         return True
     packages = {**state.packages, **state.requested}.values()
-    return any(
-        not package.version
-        or bool(package.wheel)
-        or not (package.name in _WITHOUT_LIMIT or published_releases(package.name))
-        for package in packages
-    )
+    if any(not package.version or package.wheel for package in packages):
+        return True
+    if state.resolution == "solved":
+        return False
+    return not all(package.name in WITHOUT_LIMIT or published_releases(package.name) for package in packages)

@@ -11,6 +11,7 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
+_MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
 _LINUX = re.compile(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
 _MAX_DEPTH = 8  # of groups that include groups
 
@@ -212,11 +213,12 @@ def _convert_clause(clause: str) -> str:
 
 
 def _holds_on_linux(marker: str) -> bool:
-    """Whether a marker does not exclude Linux."""
+    """Whether a marker does not exclude Linux on x86_64."""
+    machines = _MACHINE.findall(marker)
     return (
-        all((system.lower() == "linux") is (operator == "==") for operator, system in _LINUX.findall(marker))
-        or " or " in marker
-    )
+        all((machine.lower() in ("x86_64", "amd64")) is (operator == "==") for operator, machine in machines)
+        and all((system.lower() == "linux") is (operator == "==") for operator, system in _LINUX.findall(marker))
+    ) or " or " in marker
 
 
 def table(data: object, name: str) -> dict[str, Any]:

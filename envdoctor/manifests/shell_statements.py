@@ -76,6 +76,7 @@ class StatementReader:
         self.words = WordReader(state)
         self.commands: list[Command] = []
         self.depth = 0
+        self.loops = 0  # around the current statement
         self.statements = 0
 
     def read(self, node: Node) -> None:
@@ -235,14 +236,18 @@ class StatementReader:
         name = node_text(variable)
         values = [field for child in node.children_by_field_name("value") for field in self.words.fields(child)]
         is_literal = values and all(is_known(value) and not re.search(r"[*?\[]", value) for value in values)
+        self.loops += 1
         for value in values[:_MAX_ITERATIONS] if is_literal else ["$" + name]:
             self.state.variables[name] = value
             self.read(body)
+        self.loops -= 1
         self.state.variables.pop(name, None)
 
     def _while(self, node: Node) -> None:
         """Read the condition and the body once. `read NAME` makes the variable unknown."""
+        self.loops += 1
         self._children(node)
+        self.loops -= 1
 
     def _list(self, node: Node) -> None:
         """`A && B` runs both. Of `A || B` the second is an alternative, unless the first is only a test."""
@@ -323,6 +328,12 @@ class StatementReader:
         items = [child for child in node.named_children if child.type == "case_item"]
         if is_known(value):
             items = [item for item in items if self._matches(value, item)][:1]
+        elif self.loops and any(map(_is_option, items)):
+            for item in filter(_is_option, items):  # options of a script combine
+                self._children(item)
+            return
+        elif sum(map(_is_version, items)) > 1:
+            return  # a table of versions, of which one applies on the machine
         branches, names = [], []
         for item in items:
             patterns = item.children_by_field_name("value")
@@ -343,12 +354,24 @@ class StatementReader:
         "unset_command": _unset,
         "function_definition": _function,
         "for_statement": _for,
+        "while_statement": _while,
         "list": _list,
         "if_statement": _if,
         "case_statement": _case,
         "test_command": lambda _reader, _node: None,
         "comment": lambda _reader, _node: None,
     }
+
+
+def _is_option(item: Node) -> bool:
+    """Whether an item of `case` handles an option such as `--train`, except that for help."""
+    patterns = [node_text(pattern).strip("'\"") for pattern in item.children_by_field_name("value")]
+    return any(pattern.startswith("--") for pattern in patterns) and not {"-h", "--help"} & set(patterns)
+
+
+def _is_version(item: Node) -> bool:
+    """Whether an item of `case` is for a version."""
+    return any(re.match(r"['\"]?\d+\.\d", node_text(pattern)) for pattern in item.children_by_field_name("value"))
 
 
 def _first_word(node: Node) -> str:

@@ -17,6 +17,7 @@ def render_audit(result: AuditResult) -> list[Part]:
     if not result.findings:
         parts.append(Text.assemble(_mark(result, "  "), f"no problems found{' in what was read' if unread else ''}"))
     parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
+    parts += [indent(Text(result.resolution))] if result.resolution else []
     for finding in result.findings:
         parts += finding_lines(finding)
     for solved in result.sets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table, published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
@@ -71,11 +71,19 @@ class ResolverTarget(NamedTuple):
     source: TorchSource = TorchSource()
 
 
+# How the versions of a step were determined, the most certain way first. "partial": the guide does not show all
+# requirements. "unresolved": no package index was available. "conflict": there is no solution.
+ResolutionState = Literal["solved", "tables", "partial", "unresolved", "conflict"]
+
+
 class Resolution(NamedTuple):
     """The result of one install step."""
 
     packages: dict[str, ResolvedPackage]
     conflicts: tuple[Conflict, ...]
+    state: ResolutionState = "tables"
+    conflict: str = ""  # as the solver states it
+    built: frozenset[str] = frozenset()  # packages of a solution that have no wheel for the target
 
 
 class _Reason(NamedTuple):
@@ -198,15 +206,8 @@ class Resolver:
             for dependency in dependencies
             if (dependency.specifier or dependency.name not in extras)
             and published_releases(dependency.name)
-            and not self._is_for_x86_only(dependency)
+            and not is_for_x86_only(dependency, self.target.platform)
         ]
-
-    def _is_for_x86_only(self, dependency: Requirement) -> bool:
-        """The tables contain the requirements of x86_64. On Arm, dependencies without a wheel are not required."""
-        if self.target.platform != "aarch64" or dependency.name in _NEEDS_CUDA_BUILD:
-            return False
-        releases = releases_in_range(dependency.name, dependency.specifier)
-        return not any(row.has_wheel("aarch64") or row.kind == "source" for row in releases)
 
     def _select_release(
         self, name: str, bounds: list[Bound], reason: _Reason, *, upgrade: bool
@@ -243,7 +244,7 @@ class Resolver:
             return True
         if source.cuda == "cpu":
             return True
-        torch = row.version if name == "torch" else _torch_of_companion(name, row.version)
+        torch = row.version if name == "torch" else torch_of_companion(name, row.version)
         return not torch or torch_has_build(torch, source.cuda, self.target.platform) is not False
 
     def _backtrack(
@@ -289,7 +290,15 @@ class Resolver:
         return reason.package(name, releases[0].version) if releases else None
 
 
-def _torch_of_companion(name: str, version: str) -> str:
+def is_for_x86_only(dependency: Requirement, platform: str) -> bool:
+    """The tables contain the requirements of x86_64. On Arm, dependencies without a wheel are not required."""
+    if platform != "aarch64" or dependency.name in _NEEDS_CUDA_BUILD:
+        return False
+    releases = releases_in_range(dependency.name, dependency.specifier)
+    return bool(releases) and not any(row.has_wheel("aarch64") or row.kind == "source" for row in releases)
+
+
+def torch_of_companion(name: str, version: str) -> str:
     """The torch that a release of torchvision or torchaudio is built with; empty if it states none.
 
     torchaudio has the version of its torch, and from 2.11 on it states no requirement. torchvision requires exactly

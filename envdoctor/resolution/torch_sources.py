@@ -36,17 +36,22 @@ class TorchSource(NamedTuple):
         return f"the PyTorch {'nightly ' if self.nightly else ''}index {self.backend}"
 
     @property
+    def is_rocm(self) -> bool:
+        """Whether its builds are for GPUs of AMD."""
+        return self.backend.startswith("rocm")
+
+    @property
     def cuda(self) -> str:
-        """CUDA version of its builds: "12.8", "cpu"; empty for PyPI and for `auto`."""
+        """CUDA version of its builds: "12.8", "cpu"; empty for PyPI, ROCm and `auto`."""
         return cuda_name(self.backend)
 
 
 def cuda_name(backend: str) -> str:
-    """`cu128` -> `12.8`; CPU and ROCm backends -> `cpu`; empty for anything else."""
+    """`cu128` -> `12.8`, `cpu` -> `cpu`; empty for anything else, such as a ROCm backend."""
     match = re.fullmatch(r"cu(\d{1,2})(\d)", backend)
     if match:
         return f"{match[1]}.{match[2]}"
-    return "cpu" if backend.startswith(("cpu", "rocm")) else ""
+    return "cpu" if backend == "cpu" else ""
 
 
 def torch_has_build(version: str, cuda: str, platform: str) -> bool | None:
@@ -66,6 +71,8 @@ def torch_cuda(version: str, source: TorchSource, platform: str, driver: str = "
     """CUDA version of the torch build that a source provides: "12.8", "cpu"; empty if it is not known."""
     if from_version := cuda_of_local(version):
         return from_version
+    if source.is_rocm:
+        return ""
     if source.backend == "auto":
         return _newest_cuda_build(version, platform, driver)
     if source.backend and (source.has_priority or torch_has_build(version, source.cuda, platform)):

@@ -161,11 +161,11 @@ def test_format_and_display_apply_to_every_command(home: Path, project: Path) ->
 
 def test_config_lists_every_key_with_its_source(home: Path, project: Path) -> None:
     write_project(project, 'profile = "cpu"')
-    data = envelope(envdoctor("config", "--format", "json", home=home, cwd=project))["data"]
+    data = envelope(envdoctor("config", "--format", "json", home=home, cwd=project, ENVDOCTOR_RESOLVE=""))["data"]
     assert [entry["key"] for entry in data["keys"]] == list(KEYS)
     assert {entry["key"]: entry["source"] for entry in data["keys"] if entry["value"] is not None} == {
         "profile": f"{project}/pyproject.toml, line 5"
     }
-    shown = envdoctor("config", home=home, cwd=project).stdout
+    shown = envdoctor("config", home=home, cwd=project, ENVDOCTOR_RESOLVE="").stdout
     assert "not set" in shown
     assert "config.toml (does not exist)" in shown

@@ -11,7 +11,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.manifests.interpreter import InstallStep
@@ -77,6 +77,8 @@ def _flash_attn_version(install: InstallStep, requirement: InstallRequirement) -
 
 def _is_compiled(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
     """Whether the step compiles: a repository, a directory, or flash-attn without a release wheel for this torch."""
+    if install.before.resolution == "partial" and not requirement.url:
+        return False  # a project or a file that the guide does not show can install another torch
     has_wheel = _has_wheel(context, install, requirement)
     return has_wheel is False or (bool(requirement.url) and has_wheel is None)
 
@@ -193,6 +195,8 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
         torch = _torch(install)
         if requirement.name != "flash-attn" or requirement.url or satisfies(requirement.pin or "2", ">=3"):
             continue
+        if _fails_isolated(install):
+            continue
         if not torch or not _is_compiled(context, install, requirement):
             continue
         yield Problem(
@@ -226,6 +230,8 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
         state = install.before
         torch = install.after.packages.get("torch")
         cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
+        if _fails_isolated(install):
+            continue
         if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in _BUILT_WITH_TORCH | {"vllm"}:
             continue
         if not state.image and _text_names_cuda(context):
@@ -253,7 +259,7 @@ def _text_names_cuda(context: GuideContext) -> bool:
 def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
     """A source build of flash-attn needs about 5 GB of memory for each job. MAX_JOBS limits the jobs."""
     for install, requirement, line in _possible_builds(context):
-        if "MAX_JOBS" in install.variables or _skips_cuda_build(install):
+        if "MAX_JOBS" in install.variables or _skips_cuda_build(install) or _fails_isolated(install):
             continue
         if requirement.name in _BUILT_WITH_TORCH and _is_compiled(context, install, requirement):
             yield Problem(
@@ -261,9 +267,14 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
                 f"{requirement.name} is compiled without MAX_JOBS: one job for each CPU, about 5 GB each",
                 (guide_evidence(context, requirement.name, install.action.command, line),),
                 "Set MAX_JOBS to the memory in GB divided by 5.",
-                guide_command(f"MAX_JOBS=4 {install.action.command}"),
+                steps("export MAX_JOBS=4"),
                 line=line,
             )
+
+
+def _fails_isolated(install: InstallStep) -> bool:
+    """Whether the build stops without torch, before it compiles anything (RUN040)."""
+    return not install.action.no_build_isolation and install.action.tool != "conda"
 
 
 def _skips_cuda_build(install: InstallStep) -> bool:

@@ -8,9 +8,14 @@ from envdoctor.manifests.context import GuideContext
 
 
 def line_of(context: GuideContext, start: int, text: str) -> int:
-    """The line of a word in a command that spans several lines; `start` if it is not found."""
+    """The line of a word in a command that spans several lines; `start` if it is not found.
+
+    A dependency, `required by NAME VERSION`, has the line of the package that requires it.
+    """
     lines = context.guide.lines
     word = text.strip()
+    if word.startswith("required by "):
+        word = word.split()[2]
     for number in range(max(start, 1), min(start + 40, len(lines) + 1)):
         if word and word in lines[number - 1]:
             return number

@@ -310,6 +310,10 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
             and not other_indexes
         ):
             line = line_of(context, install.action.line, not_on_index[0])
+            if not install.action.command.startswith(("pip", "uv", "python")):  # a key of a manifest
+                line = next(
+                    (n for n, text in enumerate(context.guide.lines, 1) if install.action.index_url in text), line
+                )
             yield Problem(
                 "error",
                 f"--index-url replaces PyPI by {source}, which does not have {', '.join(not_on_index[:5])}",

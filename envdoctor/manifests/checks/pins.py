@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
-from envdoctor.core.remedies import steps
-from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.age import is_too_old
 from envdoctor.knowledge.published import (
     PublishedRelease,
@@ -26,7 +22,7 @@ from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
-from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Bound, ResolvedPackage
@@ -37,7 +33,7 @@ from envdoctor.rules.requirements import COMPANIONS
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 PYPI = "release list of PyPI"
 _LOCAL_VERSION = re.compile(r"\+[\w.-]+")
-_CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
+CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
 
 
 def iter_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, InstallRequirement, int]]:
@@ -55,7 +51,7 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """A step requires a version that was never released or was yanked, or a range without a release."""
     for install, requirement, line in iter_requirements(context):
         releases = published_releases(requirement.name)
-        if not releases or not requirement.specifier or requirement.name in _CHECKED_BY_NAME:
+        if not releases or not requirement.specifier or requirement.name in CHECKED_BY_NAME:
             continue
         allows_prereleases = torch_source(install.action).nightly or install.action.pre
         if install.action.tool == "conda" or (allows_prereleases and requirement.name in TORCH_FAMILY):
@@ -130,13 +126,19 @@ def _unlisted_release(
 def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
     """No release satisfies all requirements of a step and the requirements of its pinned releases."""
     for install in context.trace.installs:
-        for conflict in install.resolution.conflicts:
-            bounds = [bound for bound in conflict.bounds if bound.specifier]
-            # A range without any release is a problem of RUN001.
-            # A local version (+cu128) is one of another index, and its release is that of its public version.
-            ranges = [_LOCAL_VERSION.sub("", bound.specifier) for bound in bounds]
-            if len(bounds) > 1 and all(releases_in_range(conflict.name, each) for each in ranges):
-                yield _conflict(context, install, conflict.name, bounds)
+        for name, bounds in contradicting_bounds(install):
+            yield _conflict(context, install, name, bounds)
+
+
+def contradicting_bounds(install: InstallStep) -> Iterator[tuple[str, list[Bound]]]:
+    """The packages of which no release of the tables is in all ranges of a step, though each range has one."""
+    for conflict in install.resolution.conflicts:
+        bounds = [bound for bound in conflict.bounds if bound.specifier]
+        # A range without any release is a problem of RUN001.
+        # A local version (+cu128) is one of another index, and its release is that of its public version.
+        ranges = [_LOCAL_VERSION.sub("", bound.specifier) for bound in bounds]
+        if len(bounds) > 1 and all(releases_in_range(conflict.name, each) for each in ranges):
+            yield conflict.name, bounds
 
 
 def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: list[Bound]) -> Problem:
@@ -168,7 +170,11 @@ def _cause_of_conflict(name: str, required_by: set[str]) -> str:
 
 
 @rule(
-    "RUN003", kind="guide", severity=("error", "warning", "unknown"), cause="dependency-pin-violated", url=SPECIFIERS
+    "RUN003",
+    kind="guide",
+    severity=("error", "warning", "info", "unknown"),
+    cause="dependency-pin-violated",
+    url=SPECIFIERS,
 )
 def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Iterator[Problem]:
     """A missing or open bound resolves today to a release that is incompatible with the other pins of the guide.
@@ -177,13 +183,17 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
     today, and the pin that restores the original behaviour.
     """
     for environment in context.environments:
+        if environment.state.resolution == "conflict":
+            continue  # a step fails, so that there is no such environment
         by_package: dict[str, list[Substitution]] = {}
         for substitution in environment.substitutions:
             # What replaces the packages of an image has its own finding.
             in_image = substitution.package.origin == IMAGE_ORIGIN or _is_companion_of_image(
                 environment, substitution
             )
-            if not substitution.pinned and not in_image and not _is_cpu_build(substitution):
+            # What the guide does not show can limit the dependencies of its packages.
+            is_known = environment.state.resolution != "partial" or not substitution.package.is_dependency
+            if is_known and not substitution.pinned and not in_image and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
@@ -219,6 +229,10 @@ def _incompatible_release(
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
     status: Status = "error" if is_error else "warning"
+    is_resolved = environment.state.resolution != "unresolved"
+    if not is_resolved:
+        status = "info"
+        resolved += " if nothing else limits it (not resolved)"
     return Problem(
         "unknown" if is_too_old(context.trace.today) else status,  # a newer release may be compatible
         f"{requirement} resolves today to {resolved}{unless}: {messages}",
@@ -276,6 +290,8 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]
+            if environment.state.resolution == "conflict" and not all(package.pinned for package in involved):
+                continue  # a step fails, so that the versions of other packages are not known
             last = max(involved, key=lambda package: package.line, default=package)
             pin = f"{package.name}=={substitution.version}" if substitution.version else ""
             yield Problem(
@@ -291,104 +307,3 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 cause=violation.rule.cause,
                 url=violation.rule.url,
             )
-
-
-@rule(
-    "RUN005",
-    kind="guide",
-    severity=("error", "warning"),
-    cause="platform-no-wheel",
-    url="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
-)
-def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
-    """A release has no wheel for the Python, CPU architecture or glibc of the guide.
-
-    The installer stops, or builds from source. A source build of vLLM or flash-attn needs CUDA_HOME and takes hours.
-    """
-    for install in context.trace.installs:
-        if install.action.tool == "conda":
-            continue
-        packages = install.resolution.packages.values()
-        problems = [problem for package in packages if (problem := _check_wheel(context, install, package))]
-        for_python = [problem for problem in problems if problem.cause == "python-unsupported"]
-        yield from (problem for problem in problems if problem not in for_python)
-        if for_python:
-            worst = min(for_python, key=lambda problem: problem.status != "error")
-            count = len(for_python) - 1
-            suffix = f"; {count} other packages of this step have none either" if count else ""
-            yield replace(worst, message=worst.message + suffix)
-
-
-def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
-    release = find_release(package.name, public_part(package.version))
-    if release is None or package.wheel or package.name in _CHECKED_BY_NAME or release.kind == "source":
-        return None
-    python, glibc, platform = install.before.python, install.before.glibc, context.platform
-    has_python = not python or release.has_wheel("", python)
-    from_torch_index = package.name in TORCH_FAMILY and bool(torch_source(install.action).backend)
-    if from_torch_index and has_python:
-        return None
-    if release.kind == "wheels" and not has_python:
-        return _no_wheel_for_python(context, install.before, package, release)
-    if release.has_wheel(platform) and (not glibc or release.has_wheel(platform, "", glibc)):
-        return None
-    if release.kind == "other" or platform not in release.glibc:
-        return _no_wheel_for_platform(context, package, release)
-    return _no_wheel_for_glibc(context, install.before, package, release.glibc[platform])
-
-
-def _no_wheel_for_python(
-    context: GuideContext, state: EnvironmentState, package: ResolvedPackage, release: PublishedRelease
-) -> Problem:
-    line = state.python_line or line_of(context, package.line, package.reason)
-    exact = [python for python in release.pythons if not python.endswith("+")]
-    suggested = "3.12" if "3.12" in exact or not exact else exact[-1]
-    pythons = ", ".join(release.pythons)
-    return Problem(
-        "error" if package.pinned else "warning",
-        f"{package.name} {package.version} has no wheel for Python {state.python}, only for {pythons}",
-        (
-            guide_evidence(context, "Python", state.python, line),
-            table_evidence(package.name, pythons, PYPI, date_read(package.name)),
-        ),
-        f"Use Python {suggested}.",
-        steps(shell_command("uv venv --python {}", suggested)),
-        line=line,
-        cause="python-unsupported",
-    )
-
-
-def _no_wheel_for_platform(context: GuideContext, package: ResolvedPackage, release: PublishedRelease) -> Problem:
-    line, platform = line_of(context, package.line, package.reason), context.platform
-    only_on = f", only on {', '.join(release.glibc)}" if release.glibc else ""
-    text = f"has no wheel for Linux on {platform}{only_on}"
-    with_wheel = (other for other in reversed(published_releases(package.name)) if other.has_wheel(platform))
-    first = next(with_wheel, None)
-    return Problem(
-        "error" if package.pinned else "warning",
-        f"{package.name} {package.version} {text}",
-        (
-            guide_evidence(context, package.name, package.reason, line),
-            table_evidence(package.name, text, PYPI, date_read(package.name)),
-        ),
-        f"The first release with a wheel is {first.version}." if first else f"Omit it on {platform}.",
-        line=line,
-    )
-
-
-def _no_wheel_for_glibc(
-    context: GuideContext, state: EnvironmentState, package: ResolvedPackage, required: str
-) -> Problem:
-    return Problem(
-        "error",
-        f"{package.name} {package.version} has wheels for glibc {required} and newer, but "
-        f"{state.image or 'this machine'} has {state.glibc}: the installer compiles the source archive",
-        (
-            guide_evidence(context, "image", state.image, state.image_line),
-            table_evidence(package.name, f"glibc {required}", PYPI, date_read(package.name)),
-        ),
-        f"Use a system with glibc {required} or newer (Ubuntu 22.04 has 2.35), and add --only-binary :all:.",
-        guide_command(shell_command("uv pip install --only-binary :all: '{}=={}'", package.name, package.version)),
-        line=line_of(context, package.line, package.reason),
-        cause="glibc-too-old",
-    )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+from envdoctor.core.records import Status
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_row, guide_tables
@@ -30,6 +31,7 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
+_COMPILED = frozenset({"flash-attn", "apex", "causal-conv1d", "mamba-ssm", "transformer-engine", "deepspeed-kernels"})
 _REPLACES = re.compile(
     r"\b(?:replac\w+|upgrad\w+|overrid\w+|overwrit\w+|reinstall\w*|rebuil[dt]\w*|resolver\S*|on purpose|deliberate\w*"
     r"|intention\w*|intended|expected|its (?:own|exact))\b(?!.{0,30}\b(?:not|never)\b)",
@@ -37,20 +39,38 @@ _REPLACES = re.compile(
 )
 
 
-@rule("RUN010", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=UV_TORCH)
+@rule("RUN010", kind="guide", severity=("error", "warning", "info"), cause="dependency-pin-violated", url=UV_TORCH)
 def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[Problem]:
     """A later step replaces torch, triton or another pinned package without a warning.
 
     Extensions compiled for the earlier torch then miss symbols. The new build may be for another CUDA version or CPU.
     """
     for install in context.trace.installs:
+        if install.resolution.state == "conflict" or torch_source(install.action).is_rocm:
+            continue  # the step fails, or the guide chooses another GPU
         replaced = [pair for name in (*_TORCH_PACKAGES, *_LIBRARIES) if (pair := _replaced(install, name))]
         torch_is_replaced = any(old.name == "torch" for old, _ in replaced)
         for old, new in replaced:
             # The packages that belong to torch follow it: its own replacement is the reason.
             follows_torch = old.name != "torch" and old.name in _TORCH_PACKAGES and torch_is_replaced
+            if old.name == "torch" and old.is_dependency and new.cuda != "cpu" and not _is_built_for(install):
+                continue  # the guide did not choose this torch, and nothing depends on it
+            if install.before.resolution == "partial" and not _is_certain(install, new):
+                continue
             if not follows_torch and not (old.origin == IMAGE_ORIGIN and _is_announced(context, install, old, new)):
                 yield _replacement(context, install, old, new)
+
+
+def _is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
+    """Whether a pin of the step determines the new release, whatever the environment contains."""
+    requiring = new.reason.removeprefix("required by ").partition(" ")[0]
+    pins = {requirement.name for requirement in install.action.requirements if requirement.pin}
+    return new.pinned or (new.is_dependency and requiring in pins)
+
+
+def _is_built_for(install: InstallStep) -> bool:
+    """Whether the environment has packages that were compiled for its torch."""
+    return bool(_COMPILED & install.before.packages.keys())
 
 
 def _replaced(install: InstallStep, name: str) -> tuple[ResolvedPackage, ResolvedPackage] | None:
@@ -96,8 +116,11 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     replaced_by = f"a dependency ({new.reason})" if new.is_dependency else f"`{new.reason}`"
     breaks_vllm = old.name == "torch" and "vllm" in install.after.packages
     fix, remedies = _keep_or_choose(context, install, old, new)
+    status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
+    if install.resolution.state == "unresolved" and not new.pinned:
+        status = "info"
     return Problem(
-        "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error",
+        status,
         f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}",
         (
             guide_evidence(context, old.name, f"{old.reason} ({old.origin})", old.line),

@@ -341,6 +341,10 @@ def package_pairs() -> Iterator[Case]:
         ("TRL004", "info", "trl 0.23.1, liger-kernel 0.6.3", "liger-kernel 0.6.4"),
         ("TRL005", "info", "trl 0.22.2, peft 0.17.1, bitsandbytes 0.48.1", "trl 0.23.0"),
         ("TRL006", "info", "peft 0.16.0, transformers 4.55.0, kernels 0.9.0", "peft 0.17.0"),
+        ("HF023", "error", "accelerate 1.0.0, transformers 4.37.2", "accelerate 0.34.2"),
+        ("HF024", "error", "gradio 4.44.1, huggingface-hub 1.0.0", "huggingface-hub 0.36.2"),
+        ("PKG020", "error", "openai 1.55.2, httpx 0.28.0", "openai 1.55.3"),
+        ("PKG021", "error", "librosa 0.10.1, setuptools 82.0.0", "librosa 0.10.2"),
     ):  # fmt: skip
         yield Case(rule, status, (machine, pinned_stack(sees)), (machine, pinned_stack(f"{sees}, {misses}")))
     ray = {"ray": "2.52.1", "click": "8.4.1"}

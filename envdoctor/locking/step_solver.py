@@ -1,0 +1,326 @@
+"""Solves the install steps of a guide with uv, one after the other, as an installer would do it today.
+
+uv builds nothing and installs nothing. Packages that no reachable index has are placeholders: empty wheels with the
+requirements of the built-in tables. They take the place of the packages in an image or from a channel of conda, of
+wheels at a URL, of the wheels of the PyTorch index, and of releases that an installer would compile.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.version import InvalidVersion, Version
+
+from envdoctor.download.sources import Sources, uv_arguments, uv_environment
+from envdoctor.knowledge.published import find_release, published_packages, published_releases, releases_in_range
+from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
+from envdoctor.knowledge.versions import is_prerelease, public_part
+from envdoctor.locking.lock import Target
+from envdoctor.locking.placeholders import write_wheel
+from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
+from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
+from envdoctor.resolution.step import StepProblem, StepSolution
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, torch_has_build
+
+STEP_SECONDS = 60.0  # limit of one run of uv
+TOTAL_SECONDS = 240.0  # of all steps of a command
+_MAX_ATTEMPTS = 8
+_GLIBC = "2.35"  # of Ubuntu 22.04
+_INSTALLED = "installed"  # local version of a placeholder: uv tells it from the release of an index
+_FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
+_NO_WHEEL = re.compile(
+    r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?((?:[=<>!~]=?[\w.*+!-]+,?)*) ha(?:s|ve) no usable wheels"
+)
+_DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
+_VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
+_NOT_CACHED = re.compile(r"network was disabled|network connectivity is disabled|--offline", re.IGNORECASE)
+
+
+class _Question(NamedTuple):
+    """The input of uv for one step. Equal ones have equal solutions."""
+
+    requirements: tuple[str, ...]
+    constraints: tuple[str, ...]
+    preferences: tuple[str, ...]
+    placeholders: tuple[tuple[str, str], ...]
+    python: str
+    platform: str
+    day: str
+    with_dependencies: bool
+
+
+class _Attempt(NamedTuple):
+    """The result of one run: the lines of the solution, or uv's output."""
+
+    lines: tuple[str, ...] = ()
+    output: str = ""
+    timed_out: bool = False
+
+
+class UvStepSolver:
+    """Solves steps with the configured package sources. `reason` states why a step was not solved."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.reason = ""
+        self.solved: dict[_Question, StepSolution | None] = {}
+        self.current: set[str] = set()  # pins that this command resolved with the network
+        self.built: set[tuple[str, str]] = set()  # releases without a wheel
+        self.end = time.monotonic() + TOTAL_SECONDS
+
+    def __call__(self, problem: StepProblem) -> StepSolution | None:
+        """Solve one step; None if a source is unreachable, or has other packages than those of PyPI."""
+        if self.reason:
+            return None
+        question = _question(problem)
+        if not question.requirements:
+            return StepSolution()
+        if question not in self.solved:
+            self.solved[question] = self._solve(question)
+        solution = self.solved[question]
+        return None if solution and solution.conflict and problem.has_other_index else solution
+
+    def _solve(self, question: _Question) -> StepSolution | None:
+        for _ in range(_MAX_ATTEMPTS):
+            attempt = self._run(question)
+            if attempt.timed_out or is_unreachable(attempt.output):
+                self.reason = "no response in time" if attempt.timed_out else describe_unreachable(attempt.output)
+                return None
+            if attempt.lines or not attempt.output:
+                return self._solution(attempt.lines)
+            if "No solution found" not in attempt.output:
+                return None
+            found = self._releases_to_build(question, attempt.output)
+            if not found:
+                return StepSolution(conflict=describe_conflict(attempt.output))
+            self.built |= found
+        return None
+
+    def _solution(self, lines: Iterable[str]) -> StepSolution:
+        versions: dict[str, str] = {}
+        required_by: dict[str, tuple[str, ...]] = {}
+        for line in lines:
+            if match := _LINE.match(line):
+                name = normalize_name(match[1])
+                versions[name] = match[2]
+                via = (part.strip() for part in (match[3] or "").split(","))
+                required_by[name] = tuple(normalize_name(part) for part in via if part and not part.startswith("-"))
+        built = frozenset(name for name, version in versions.items() if (name, version) in self.built)
+        return StepSolution(versions, required_by, built)
+
+    def _run(self, question: _Question) -> _Attempt:
+        """Run uv, without the network where that gives releases that this command has resolved already.
+
+        Without the network, uv takes older releases in place of those whose metadata it has not read.
+        """
+        named = {_name(text) for text in question.requirements}
+        if named <= {_name(pin) for pin in self.current}:
+            attempt = self._compile(question, "--offline")
+            if attempt.lines and {_pin(line) for line in attempt.lines} <= self.current:
+                return attempt
+        attempt = self._compile(question)
+        self.current |= {_pin(line) for line in attempt.lines}
+        return attempt
+
+    def _compile(self, question: _Question, *options: str) -> _Attempt:
+        with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
+            folder = Path(name)
+            for package, version in sorted({*question.placeholders, *self.built}):
+                write_wheel(folder, package, version, _requires(package, version, question))
+            source, limits, output = folder / "step.in", folder / "limits.txt", folder / "solved.txt"
+            source.write_text("".join(f"{line}\n" for line in question.requirements))
+            limits.write_text("".join(f"{line}\n" for line in question.constraints))
+            output.write_text("".join(f"{line}\n" for line in question.preferences))
+            # An argument replaces UV_FIND_LINKS.
+            links = [f"--find-links={link}" for link in (folder, *self.sources.find_links)]
+            return self._call(
+                source, output, "--constraints", limits, "--output-file", output, "--python-version", question.python,
+                "--python-platform", question.platform, "--only-binary", ":all:", "--no-header",
+                "--annotation-style", "line", *links, *uv_arguments(self.sources), *options,
+                *(["--exclude-newer", question.day] if question.day else []),
+                *([] if question.with_dependencies else ["--no-deps"]),
+            )  # fmt: skip
+
+    def _call(self, source: Path, output: Path, *options: str | Path) -> _Attempt:
+        limit = min(STEP_SECONDS, self.end - time.monotonic())
+        if limit <= 0:
+            return _Attempt(timed_out=True)
+        environment = lookup_environment() | uv_environment(self.sources)
+        result = run_uv(["pip", "compile", source, *options], environment=environment, timeout=limit)
+        if not result.ok:
+            return _Attempt(output=result.output, timed_out=result.timed_out)
+        return _Attempt(tuple(output.read_text().splitlines()))
+
+    def _releases_to_build(self, question: _Question, output: str) -> set[tuple[str, str]]:
+        """The releases that uv rejected because they have no wheel, though an installer can build them."""
+        found: set[tuple[str, str]] = set()
+        open_names: dict[str, str] = {}
+        plain = " ".join(output.split())
+        stated = {_name(text): text for text in question.requirements}
+        for match in _NO_WHEEL.finditer(plain):
+            name, specifier = normalize_name(match[1]), match[2]
+            exact = re.fullmatch(r"==([\w.+!-]+)|>=([\w.+!-]+),<=\2", specifier)
+            if exact:
+                found.add((name, exact[1] or exact[2]))
+                continue
+            bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
+            own = re.match(r"[^=<>!~\[]+(?:\[[^\]]*\])?([^;]*)", stated.get(name, ""))
+            open_names[name] = (own[1] if own else "") or (bounds[1] if bounds else "")
+        if open_names:
+            found |= self._newest_releases(question, open_names)
+        return found - self.built
+
+    def _newest_releases(self, question: _Question, names: dict[str, str]) -> set[tuple[str, str]]:
+        """The newest releases in these ranges, with or without a wheel."""
+        with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
+            source, output = Path(name, "step.in"), Path(name, "solved.txt")
+            source.write_text("".join(f"{package}{specifier}\n" for package, specifier in names.items()))
+            attempt = self._call(
+                source, output, "--output-file", output, "--python-version", question.python, "--python-platform",
+                question.platform, "--no-deps", "--no-header", "--no-annotate", *uv_arguments(self.sources),
+                *(["--exclude-newer", question.day] if question.day else []),
+            )  # fmt: skip
+        found = (_LINE.match(line) for line in attempt.lines)
+        return {(normalize_name(match[1]), match[2]) for match in found if match}
+
+
+def _question(problem: StepProblem) -> _Question:
+    """The input of uv for a step."""
+    target = problem.target
+    placeholders: dict[tuple[str, str], None] = {}
+    lines: list[str] = []
+    limits = [f"{each.name}{each.specifier}" for each in problem.constraints if each.specifier and not each.url]
+    for requirement in problem.requirements:
+        version = _version_of_placeholder(requirement)
+        if version:
+            placeholders[requirement.name, version] = None
+            lines.append(f"{requirement.name}=={version}")
+        elif requirement.name and not requirement.url:
+            extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+            lines.append(f"{requirement.name}{extras}{requirement.specifier or _yanked_pin(requirement, problem)}")
+    preferences: list[str] = []
+    for package in problem.installed.values():
+        if not (version := _version_of_installed(package)) or not _VALID_NAME.fullmatch(package.name):
+            continue
+        if "+" in version:
+            placeholders[package.name, version] = None
+        if package.name not in problem.upgraded:
+            preferences.append(f"{package.name}=={version}")
+    placeholders |= dict.fromkeys(_source_releases(target.exclude_newer))
+    wheels, newest = _wheels_of_torch_index(problem)
+    placeholders |= dict.fromkeys(wheels)
+    limits += [f"{name}<={version}" for name, version in newest.items()]
+    platform = Target(target.platform, target.glibc if re.fullmatch(r"2\.\d+", target.glibc) else _GLIBC, ()).platform
+    return _Question(
+        tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), tuple(sorted(preferences)), tuple(placeholders),
+        target.python, platform, "" if target.exclude_newer.startswith("9") else target.exclude_newer,
+        problem.with_dependencies,
+    )  # fmt: skip
+
+
+def _yanked_pin(requirement: InstallRequirement, problem: StepProblem) -> str:
+    """The pin of an installed release that was yanked: installers keep it, but uv prefers others to it."""
+    installed = problem.installed.get(requirement.name)
+    release = find_release(requirement.name, installed.version) if installed else None
+    return f"=={release.version}" if release and release.yanked and requirement.name not in problem.upgraded else ""
+
+
+def _version_of_placeholder(requirement: InstallRequirement) -> str:
+    """The version of a requirement that PyPI does not have: a wheel, a tag of a repository, a local version."""
+    if requirement.wheel:
+        wheel = parse_wheel_name(requirement.wheel)
+        return _valid(wheel.version) if wheel else ""
+    if requirement.url:
+        tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
+        release = find_release(requirement.name, tag[1]) if tag else None
+        return release.version if release else _newest(requirement.name)
+    is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)
+    return _valid(requirement.pin) if is_unpublished else ""
+
+
+def _version_of_installed(package: ResolvedPackage) -> str:
+    """The version that uv keeps; with a local part if the package does not come from an index."""
+    version = _valid(package.version) or _newest(package.name)
+    is_of_index = package.origin == "PyPI" and not package.wheel and package.version
+    return version if is_of_index or not version or "+" in version else f"{version}+{_INSTALLED}"
+
+
+def _valid(version: str) -> str:
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return ""
+
+
+def _newest(name: str) -> str:
+    """The newest release of the tables, for a package from a repository."""
+    return next((row.version for row in published_releases(name) if not is_prerelease(row.version)), "")
+
+
+@cache
+def _source_releases(last_day: str) -> tuple[tuple[str, str], ...]:
+    """The newest release of each package of the tables that has only a source archive.
+
+    Without a placeholder, uv prefers an old release that has a wheel.
+    """
+    newest = {name: next(iter(releases_in_range(name, "", last_day)), None) for name in published_packages()}
+    return tuple((name, row.version) for name, row in newest.items() if row and row.kind == "source")
+
+
+def _wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """The releases of torch on the PyTorch index of the step, and the newest ones if PyPI is not used for them."""
+    target = problem.target
+    source = target.source
+    if not source.backend or source.backend == "auto" or source.nightly:
+        return [], {}
+    wheels: list[tuple[str, str]] = []
+    newest: dict[str, str] = {}
+    is_cuda = source.cuda not in ("", "cpu")
+    for name in _FROM_TORCH_INDEX:
+        for row in published_releases(name):
+            torch = row.version if name == "torch" else torch_of_companion(name, row.version)
+            has_build = not is_cuda or not torch or torch_has_build(torch, source.cuda, target.platform) is not False
+            if is_prerelease(row.version) or not has_build or not row.has_wheel("", target.python):
+                continue
+            wheels.append((name, f"{row.version}+{source.backend}"))
+            if source.has_priority:
+                newest.setdefault(name, row.version)
+    return wheels, newest
+
+
+def _requires(name: str, version: str, question: _Question) -> list[str]:
+    """The requirements of a release in the tables, as far as they apply on the platform."""
+    platform = question.platform.partition("-")[0]
+    texts = requirements_of_release(name, public_part(version))
+    parsed = [(text, parse_requirement(text)) for text in texts]
+    return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
+
+
+def _name(text: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", text)
+    return normalize_name(match[0]) if match else ""
+
+
+def _pin(line: str) -> str:
+    return line.partition("#")[0].strip()
+
+
+def describe_conflict(output: str) -> str:
+    """uv's explanation: the requirements that exclude each other, without its conclusions."""
+    messages = parse_messages(output)
+    text = " ".join([*messages["cause"], *(each for each in messages["error"] if not each.startswith("No solution"))])
+    text = re.sub(r"\{[^}]*\}", "", text)  # markers
+    text = re.sub(r", we can conclude that .*?(?=And because|$)", ". ", text)
+    facts = re.split(
+        r"\bBecause\b|\bAnd because\b|\. | and (?=\S+ depends|you require|only|there|all versions)", text
+    )
+    kept = dict.fromkeys(fact.strip(" .,").replace("you require", "the step requires") for fact in facts)
+    return "; ".join(fact for fact in kept if fact and not fact.startswith("only ")) or text[:500]

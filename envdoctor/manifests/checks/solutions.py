@@ -1,0 +1,94 @@
+"""Checks on steps for which no set of releases exists, as the solver found it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.remedies import Remedy, steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.published import find_release, published_releases
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import public_part
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of
+from envdoctor.manifests.checks.pins import SPECIFIERS, contradicting_bounds
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.rules.registry import Problem, rule
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_REQUIRED = re.compile(rf"the step requires ({_NAME})")
+_MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
+_UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
+_DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~]\S+)")
+_NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
+
+
+@rule("RUN015", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
+    """No set of releases satisfies the requirements of a step and of their dependencies: the installer stops.
+
+    A release that was never published or that was deleted, two exact versions that exclude each other, or a
+    dependency that needs another Python. uv resolves the step for the Python and the platform of the guide.
+    """
+    for install in context.trace.installs:
+        conflict = install.resolution.conflict
+        if conflict and not _is_reported(install, conflict):
+            yield _problem(context, install, conflict)
+
+
+def _is_reported(install: InstallStep, conflict: str) -> bool:
+    """Whether RUN001, RUN002 or RUN005 report it from the tables."""
+    if any(contradicting_bounds(install)):
+        return True
+    named = {requirement.name for requirement in install.action.requirements}
+    missing = {normalize_name(match[1]) for match in _MISSING.finditer(conflict)} & named
+    without_wheel = [find_release(normalize_name(match[1]), match[2]) for match in _NO_WHEEL.finditer(conflict)]
+    return any(published_releases(name) for name in missing) or any(without_wheel)
+
+
+def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Problem:
+    requirement = _blamed(install, conflict)
+    line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
+    name, fix, remedies = _fix(install, conflict)
+    return Problem(
+        "warning" if _UNKNOWN.search(conflict) else "error",
+        f"this step cannot be installed: {conflict}",
+        (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
+        fix,
+        remedies,
+        line=line,
+        cause="python-unsupported" if "Python" in conflict else "",
+    )
+
+
+def _blamed(install: InstallStep, conflict: str) -> InstallRequirement | None:
+    """The requirement of the guide that the conflict names last, an exact one if there is one."""
+    named = [normalize_name(name) for name in _REQUIRED.findall(conflict)]
+    named += [normalize_name(match[1]) for match in _DEPENDS.finditer(conflict)]
+    found = [each for name in reversed(named) for each in install.action.requirements if each.name == name]
+    return next((each for each in found if each.pin), next(iter(found), None))
+
+
+def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, ...]]:
+    """The package of the conflict, and what to change."""
+    if missing := _MISSING.search(conflict):
+        name = normalize_name(missing[1])
+        return (
+            name,
+            f"Name a release of {name} that the index has.",
+            steps(shell_command("pip index versions {}", name)),
+        )
+    if unknown := _UNKNOWN.search(conflict):
+        name = normalize_name(unknown[1])
+        return name, f"The configured index has no package {name}: name the index or the repository that has it.", ()
+    requirements = {requirement.name: requirement for requirement in install.action.requirements}
+    for requiring, name, specifier in _DEPENDS.findall(conflict):
+        own = requirements.get(normalize_name(name))
+        if own and own.specifier:
+            fix = f"{requiring} requires {name}{specifier}: omit the version of {name}, or take one in this range."
+            return own.name, fix, install_step(f"{own.name}{specifier}")
+    first = next(iter(_DEPENDS.findall(conflict)), None)
+    name = public_part(first[1]) if first else "requirements"
+    return name, "Change one of these requirements.", ()

@@ -1,0 +1,216 @@
+"""The packages that an install step brings into an environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
+from urllib.parse import urlsplit
+
+from envdoctor.knowledge.published import published_releases, releases_in_range
+from envdoctor.knowledge.releases import required_specifier
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.actions import Install, torch_source
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.local_wheels import LOCAL_FOLDER
+from envdoctor.manifests.numpy_limits import WITHOUT_LIMIT
+from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.resolution.resolver import Resolution, ResolutionState, ResolvedPackage, Resolver, ResolverTarget
+from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
+
+COMPANIONS = ("torchvision", "torchaudio")
+_CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
+_CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
+
+
+def resolve_step(
+    action: Install, before: EnvironmentState, target: ResolverTarget, solver: StepSolver | None
+) -> Resolution:
+    """Resolve a step: with the solver if there is one, else from the built-in tables.
+
+    After a step without a solution there is no environment that later steps could change.
+    """
+    if action.tool == "conda":
+        return Resolution(_resolve_conda(action, target.exclude_newer), ())
+    resolver = Resolver(
+        target._replace(python=before.python),
+        before.packages,
+        upgrade=action.upgrade or action.reinstall,
+        with_dependencies=not action.no_deps,
+        keeps_installed=True,
+    )
+    known = resolver.resolve(action.requirements, action.constraints)
+    if solver is None or action.no_index:
+        return known
+    if before.resolution == "conflict":
+        return known._replace(state="conflict")
+    solution = solver(_problem(action, before, target, known))
+    if solution is None:
+        return known if _are_limits_known(action, before) else known._replace(state="unresolved")
+    if solution.conflict:
+        return known._replace(state="conflict", conflict=solution.conflict)
+    state: ResolutionState = "partial" if _has_unknown_requirements(action) else "solved"
+    return Resolution(dict(_packages(action, before.packages, solution)), (), state, built=solution.built)
+
+
+def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, known: Resolution) -> StepProblem:
+    """The step as a problem for the solver. Nightly builds of torch have the release that the tables name."""
+    requirements = [
+        requirement._replace(specifier=f"=={known.packages[requirement.name].version}.dev0")
+        if target.source.nightly and not requirement.url and not requirement.pin
+        and requirement.name in TORCH_FAMILY and requirement.name in known.packages
+        else requirement
+        for requirement in action.requirements
+    ]  # fmt: skip
+    named = frozenset(requirement.name for requirement in action.requirements)
+    upgraded: frozenset[str] = frozenset()
+    if action.upgrade or action.reinstall:
+        upgraded = frozenset(before.packages) if action.tool == "uv" and action.upgrade else named
+    return StepProblem(
+        tuple(requirements), action.constraints, before.packages, target, upgraded, not action.no_deps,
+        has_other_index(action),
+    )  # fmt: skip
+
+
+def _has_unknown_requirements(action: Install) -> bool:
+    """Whether a step installs the project of the guide, or a file of requirements, that is not available."""
+    is_file = not action.requirements and re.search(r" -r\b| --requirement", action.command)
+    is_project = any(re.match(r"\.{1,2}/?(?:\[|$)", each.url) for each in action.requirements)
+    return bool(action.unknown or is_file or is_project)
+
+
+def _are_limits_known(action: Install, before: EnvironmentState) -> bool:
+    """Whether the tables contain the requirements of all packages, so that nothing else limits an open version."""
+    named = [*action.requirements, *action.unknown]
+    packages = [*before.packages.values(), *before.requested.values()]
+    names = {each.name for each in named} | {package.name for package in packages}
+    is_complete = all(name in WITHOUT_LIMIT or published_releases(name) for name in names)
+    return is_complete and not any(each.url for each in named) and all(package.version for package in packages)
+
+
+def less_certain(first: ResolutionState, second: ResolutionState) -> ResolutionState:
+    """The less certain of two states."""
+    order = get_args(ResolutionState)
+    return max(first, second, key=order.index)
+
+
+def has_other_index(action: Install) -> bool:
+    """Whether a step takes packages from an index that is neither PyPI, a mirror of it, nor that of PyTorch."""
+    urls = (action.index_url, *action.extra_indexes, *action.find_links)
+    return any(
+        url
+        and not _is_pypi(url)
+        and torch_source(action._replace(index_url=url, extra_indexes=(), find_links=(), torch_backend="")).backend
+        == ""
+        for url in urls
+    )
+
+
+def _is_pypi(url: str) -> bool:
+    """Whether an index is PyPI or a mirror: mirrors keep its path, /simple."""
+    return urlsplit(url).path.rstrip("/").endswith("/simple") and "nvidia" not in url
+
+
+def _packages(
+    action: Install, installed: Mapping[str, ResolvedPackage], solution: StepSolution
+) -> Iterator[tuple[str, ResolvedPackage]]:
+    """The packages of a solution, each with the requirement of the guide that it comes from."""
+    requirements = {requirement.name: requirement for requirement in reversed(action.requirements)}
+    for name, full in solution.versions.items():
+        version = public_part(full) if name in TORCH_FAMILY or full.endswith("+installed") else full
+        before = installed.get(name)
+        if before and public_part(before.version) == public_part(version):
+            yield name, before
+        elif requirement := requirements.get(name):
+            yield name, ResolvedPackage(
+                name, version, requirement.line, requirement.text, bool(requirement.pin),
+                specifier=requirement.specifier,
+            )  # fmt: skip
+        else:
+            requiring = _requiring(name, solution, requirements)
+            line = requirements[requiring[-1]].line if requiring[-1] in requirements else action.line
+            preferred = [each for each in solution.required_by.get(name, ()) if each in requirements]
+            first = _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
+            reason = f"required by {first} {public_part(solution.versions.get(first, ''))}".rstrip()
+            yield name, ResolvedPackage(name, version, line, reason)
+
+
+def _limiting(name: str, version: str, solution: StepSolution, preferred: Sequence[str]) -> str:
+    """The package because of whose range a dependency is not the newest release; empty if the tables name none."""
+    newest = next((row.version for row in releases_in_range(name, "")), "")
+    if not newest or public_part(version) == newest:
+        return ""
+    for each in (*preferred, *solution.required_by.get(name, ())):
+        specifier = required_specifier(each, solution.versions.get(each, ""), name)
+        if specifier and satisfies(newest, specifier) is False:
+            return each
+    return ""
+
+
+def _requiring(name: str, solution: StepSolution, requirements: Mapping[str, InstallRequirement]) -> list[str]:
+    """The packages that lead from a dependency to a requirement of the step, the shortest way."""
+    ways, seen = [[name]], {name}
+    while ways:
+        way = ways.pop(0)
+        if way[-1] in requirements and len(way) > 1:
+            return way[1:]
+        for each in solution.required_by.get(way[-1], ()):
+            if each not in seen:
+                seen.add(each)
+                ways.append([*way, each])
+    return [next(iter(solution.required_by.get(name, ())), name)]
+
+
+def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:
+    packages: dict[str, ResolvedPackage] = {}
+    names = {requirement.name for requirement in action.requirements}
+    toolkits = (
+        requirement.specifier
+        for requirement in {requirement.name: requirement for requirement in action.requirements}.values()
+        if requirement.name in ("pytorch-cuda", "cudatoolkit")
+    )
+    toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
+    torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
+    for requirement in action.requirements:
+        name = _CONDA_NAMES.get(requirement.name, requirement.name)
+        if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
+            continue  # conda selects the release for its torch
+        limit = _last_conda_torch(names) if name == "torch" and "pytorch" in action.channels else ""
+        specifier = ",".join(part for part in (requirement.specifier, limit) if part)
+        releases = releases_in_range(name, specifier, exclude_newer)
+        version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
+        if version:
+            packages[name] = ResolvedPackage(
+                name,
+                version,
+                requirement.line,
+                requirement.text,
+                pinned=bool(requirement.specifier),
+                cuda=torch_build if name == "torch" else "",
+                origin="conda",
+                specifier=requirement.specifier,
+            )
+    return packages
+
+
+def _last_conda_torch(names: set[str]) -> str:
+    """The last torch in the channel pytorch. Those from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit."""
+    return "<1.13" if "cudatoolkit" in names else "<=2.5.1"
+
+
+def package_at_url(requirement: InstallRequirement) -> ResolvedPackage:
+    """A package from a URL or a folder, with the version in the name of its wheel."""
+    wheel = parse_wheel_name(requirement.wheel) if requirement.wheel else None
+    version = wheel.version if wheel else ""
+    build = re.search(r"\+(cu\d{2,3}|cpu)", version)
+    return ResolvedPackage(
+        wheel.name if wheel else requirement.name,
+        version,
+        requirement.line,
+        requirement.text,
+        pinned=bool(wheel),
+        cuda=cuda_name(build[1]) if build and public_part(version) else "",
+        origin="a direct URL" if "://" in requirement.url else LOCAL_FOLDER,
+        wheel=requirement.wheel,
+    )

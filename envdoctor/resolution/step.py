@@ -1,0 +1,49 @@
+"""An install step as a problem for an installer, and its solution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget
+
+
+class StepProblem(NamedTuple):
+    """The requirements of a step, and the environment that it changes."""
+
+    requirements: tuple[InstallRequirement, ...]
+    constraints: tuple[InstallRequirement, ...]
+    installed: Mapping[str, ResolvedPackage]
+    target: ResolverTarget  # with the Python to solve for
+    upgraded: frozenset[str] = frozenset()  # installed packages of which the installer prefers a newer release
+    with_dependencies: bool = True
+    has_other_index: bool = False  # takes packages from an index that is neither PyPI nor that of PyTorch
+
+
+class StepSolution(NamedTuple):
+    """The packages of a step and of those that they require, or the conflict because of which there are none."""
+
+    versions: Mapping[str, str] = {}
+    required_by: Mapping[str, tuple[str, ...]] = {}  # dependencies, with the packages that require them
+    built: frozenset[str] = frozenset()  # without a wheel for the target: the installer builds them
+    conflict: str = ""
+
+
+class StepSolver(Protocol):
+    """Solves steps as an installer does. `reason` states why no more steps are solved."""
+
+    reason: str
+
+    def __call__(self, problem: StepProblem) -> StepSolution | None:
+        """Solve one step; None if that is not possible."""
+        ...
+
+
+class NoSolver:
+    """A solver without a package index: all open versions are unknown."""
+
+    reason = "--resolve always queries the package index"
+
+    def __call__(self, problem: StepProblem) -> None:
+        """Solve nothing."""

@@ -1,0 +1,112 @@
+"""Guides whose steps real uv solves, with an index of generated wheels and of the built-in tables on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.guide_cases import INDEX, sh
+from support.local_packages import write_wheel
+from support.release_index import ReleaseIndex, serve
+
+from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.core.records import Finding
+from envdoctor.download.sources import Sources
+from envdoctor.locking.step_solver import UvStepSolver
+from envdoctor.resolution.step import NoSolver
+
+TODAY = date(2026, 11, 21)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+@pytest.fixture
+def solver(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> UvStepSolver:
+    """A solver for the index, with the wheels of a folder that the tables do not have."""
+    variables = index.variables("pypi")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "holds-transformers", "1.0", requires=["transformers<5"])
+    write_wheel(wheels, "needs-old", "2.0", requires=["nvidia-cuda-runtime-cu12<12.5"])
+    return UvStepSolver(Sources(index=variables["UV_DEFAULT_INDEX"], find_links=(str(wheels),)))
+
+
+def audit(folder: Path, text: str, solver: UvStepSolver | NoSolver) -> AuditResult:
+    path = folder / "SETUP.md"
+    path.write_text(text)
+    return audit_file(str(path), None, solver).result
+
+
+def found(result: AuditResult, *identifiers: str) -> list[Finding]:
+    return [each for each in result.findings if each.id in identifiers]
+
+
+def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolver, tmp_path: Path) -> None:
+    limited = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), solver)
+    assert found(limited, "RUN003") == []
+    assert limited.resolution == "resolved with uv for x86_64, Python 3.12"
+    (finding,) = found(audit(tmp_path, sh("pip install vllm==0.10.2 transformers"), solver), "RUN003")
+    assert finding.status == "error"
+    assert "vLLM 0.10.2 does not work with transformers 5" in finding.message
+
+
+def test_without_an_index_an_open_version_is_only_noted(tmp_path: Path) -> None:
+    result = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), NoSolver())
+    assert [each.status for each in found(result, "RUN003")] == ["info"]
+    assert result.resolution.startswith("not resolved (")
+
+
+def test_an_installed_release_stays_where_a_later_step_accepts_it(solver: UvStepSolver, tmp_path: Path) -> None:
+    kept = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install transformers")
+    assert found(audit(tmp_path, kept, solver), "RUN003") == []
+    upgraded = sh("pip install transformers==4.57.1 vllm==0.10.2", "pip install -U transformers")
+    assert [each.line for each in found(audit(tmp_path, upgraded, solver), "RUN003")] == [4]
+
+
+CONFLICTS = {
+    "a release that does not exist": (
+        "nvidia-cuda-runtime-cu12==1.2.3",
+        "there is no version of nvidia-cuda-runtime-cu12==1.2.3",
+    ),
+    "two requirements": (
+        "needs-old nvidia-cuda-runtime-cu12==12.8.90",
+        "all versions of needs-old depend on nvidia-cuda-runtime-cu12<12.5; the step requires needs-old",
+    ),
+}
+
+
+@each_case("name", [*CONFLICTS])
+def test_a_step_without_a_solution_is_an_error(name: str, solver: UvStepSolver, tmp_path: Path) -> None:
+    requirements, explanation = CONFLICTS[name]
+    result = audit(tmp_path, sh(f"pip install vllm==0.10.2 transformers {requirements}"), solver)
+
+    (finding,) = found(result, "RUN015")
+    assert (finding.status, finding.line) == ("error", 3)
+    assert explanation in finding.message
+    assert found(result, "RUN003") == []  # there is no environment
+
+
+def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path) -> None:
+    steps = (
+        f"pip install torch==2.4.0 --index-url {INDEX}cu121",
+        "pip install transformers==4.44.2 numpy accelerate",
+    )
+    result = audit(tmp_path, sh(*steps), solver)
+    assert found(result, "RUN010") == []
+    replaced = audit(tmp_path, sh(steps[0], "pip install vllm==0.10.2"), solver)
+    assert [each.line for each in found(replaced, "RUN010")] == [4]
+
+
+def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
+    solver = UvStepSolver(Sources(index="http://127.0.0.1:9/simple"))
+    result = audit(tmp_path, sh("pip install holds-transformers transformers vllm==0.10.2"), solver)
+    assert result.resolution.startswith("not resolved (http://127.0.0.1:9/simple/")
+    assert {each.status for each in found(result, "RUN003")} == {"info"}
