@@ -10,11 +10,12 @@ from envdoctor.knowledge.versions import Key, is_prerelease, public_part, versio
 from envdoctor.package_index.releases import Release, find_release
 
 UNDATED = "9"  # sorts after every date
+REMOVED = "99"  # sorts after UNDATED: the removal of a package that no other one requires
 Releases = Mapping[str, Sequence[Release]]  # of an index, oldest version first
 
 
 class Event(NamedTuple):
-    """A release that became available."""
+    """A release that became available, or a package that was removed: its version is empty."""
 
     uploaded: str  # time; UNDATED if the index states none
     key: Key  # of the version: the order without dates
@@ -41,6 +42,8 @@ class Space(NamedTuple):
         """The newest version of each package in a state."""
         newest = dict(self.good)
         for event in self.events[:state]:
+            if event.uploaded == REMOVED:
+                continue
             known = newest.get(event.name)
             if known is None or self._is_downgrade(event.name) or key_of(event.version) > key_of(known):
                 newest[event.name] = event.version
@@ -52,22 +55,39 @@ class Space(NamedTuple):
 
     def time_of(self, state: int) -> str:
         """The time up to which releases of packages without a limit exist in a state; empty without dates."""
-        dates = [event.uploaded for event in self.events[:state] if event.uploaded != UNDATED]
+        dates = [event.uploaded for event in self.events[:state] if event.uploaded not in (UNDATED, REMOVED)]
         return max([self.start, *dates])
 
     def arrived(self, state: int) -> set[str]:
         """Packages of the bad state that are not in the good one and have a release in this state."""
         return {event.name for event in self.events[:state]} - self.good.keys()
 
+    def missing(self, state: int) -> set[str]:
+        """Packages of the bad state that are not in the good one and have no release in this state."""
+        return self.bad.keys() - self.good.keys() - self.arrived(state)
+
+    def kept(self, state: int) -> set[str]:
+        """Packages of the good state that are removed after this state."""
+        return {event.name for event in self.events[state:] if event.uploaded == REMOVED}
+
     def versions_before(self, state: int, name: str) -> list[str]:
         """The versions of a package that arrived before a state, in the order of their upload."""
         return [event.version for event in self.events[: state - 1] if event.name == name]
 
 
-def make_space(good: PackageSet, bad: PackageSet, releases: Releases, start: str = "", python: str = "") -> Space:
+def make_space(
+    good: PackageSet,
+    bad: PackageSet,
+    releases: Releases,
+    start: str = "",
+    *,
+    python: str = "",
+    removed: Sequence[str] = (),
+) -> Space:
     """Order the releases between two sets that this Python can install.
 
-    `start`: the date of the good state; default: that of its newest release.
+    `start`: the date of the good state; default: that of its newest release. `removed`: packages of the good state
+    that no other package requires.
     """
     if python:
         releases = {
@@ -79,6 +99,7 @@ def make_space(good: PackageSet, bad: PackageSet, releases: Releases, start: str
     times = {name: _date_of(releases, name, version) for name, version in good.items()}
     start = start or max((time for time in times.values() if time != UNDATED), default="")
     events = [event for name in bad for event in _events(name, good, bad, releases.get(name, ()), start)]
+    events += [Event(REMOVED, key_of(""), name, "") for name in removed if name not in bad]
     return Space(good, bad, tuple(sorted(events)), start, times)
 
 

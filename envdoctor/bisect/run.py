@@ -66,7 +66,10 @@ def bisect(
     good = request.good if request.good is not None else _solve_good(solver, request, bad, reporter)
     names = [change.name for change in changes_of(good, bad) if change.after]
     releases, notes = _read_all(sources, names, reporter)
-    space = make_space(good, bad, releases, request.since, request.requirements.python_version)
+    python = request.requirements.python_version
+    space = make_space(good, bad, releases, request.since, python=python)
+    if removed := _removed(solver, space) if request.good is not None else ():
+        space = make_space(good, bad, releases, request.since, python=python, removed=removed)
     reporter.phase(f"{len(names)} packages differ, with {len(space.events)} releases in between")
     ends = _Ends(request, space, laboratory, [*request.notes, *notes, *_driver_notes(request, store, driver)])
     if early := ends.check():
@@ -78,6 +81,15 @@ def bisect(
         result = ends.finish(breaks, rounds[-1], [each.constraint for each in rounds])
     store.remove()
     return result
+
+
+def _removed(solver: Solver, space: Space) -> list[str]:
+    """The packages of the good state that the bad one lacks, and that no package of the good state requires."""
+    if not space.good.keys() - space.bad.keys():
+        return []
+    limits = [f"{name}<={version}" for name, version in space.limits(0).items()]
+    packages = solver.solve(constraints=limits, preferred=space.good, without=sorted(space.missing(0)))
+    return [] if packages is None else sorted(space.good.keys() - space.bad.keys() - packages.keys())
 
 
 def _driver() -> str:
@@ -111,7 +123,7 @@ def _solve_good(solver: Solver, request: Request, bad: PackageSet, reporter: Rep
         raise Refused(
             f"{request.bad_name} has no solution with the releases before {request.since[:10]}: {solver.reason}",
             expected="a date at which the requirements have a solution, or a lock that worked",
-            hint="envdoctor bisect --good-lock FILE",
+            hint="envdoctor bisect requirements.txt --good-lock old.txt -- python train.py",
         )
     return packages
 
@@ -162,7 +174,8 @@ def _search(space: Space, solver: Solver, laboratory: Laboratory, until: str, re
         if found.is_cured or not found.packages or len(rounds) == MAX_BREAKS:
             return rounds
         laboratory.reporter.phase(f"The bad state fails with {found.constraint} as well: finding the next break")
-        space = make_space(space.good, found.packages, releases, space.start, python)
+        removed = sorted(space.kept(0))
+        space = make_space(space.good, found.packages, releases, space.start, python=python, removed=removed)
 
 
 def _break_of(found: Found, solver: Solver) -> Break:
@@ -268,8 +281,10 @@ class _Ends:
         """The command that installs the state of the last trial."""
         requirements, original = self.request.requirements, self.request.probe.original
         if original:
-            pins = [f"{each.name}=={each.after}" for each in changes if each.after]
-            return command_line("uv", "pip", "install", "--python", f"{original}/bin/python", *pins)
+            python = ["--python", f"{original}/bin/python"]
+            if pins := [f"{each.name}=={each.after}" for each in changes if each.after]:
+                return command_line("uv", "pip", "install", *python, *pins)
+            return command_line("uv", "pip", "uninstall", *python, *(each.name for each in changes))
         if requirements.file:
             return command_line("uv", "pip", "install", "-r", self.request.bad_name, *constraints)
         return ""
@@ -290,7 +305,9 @@ class _Ends:
 
 
 def _sentence(found: Break) -> str:
-    releases = " with ".join(f"{each.package} {each.bad}" for each in found.culprits)
+    releases = " with ".join(
+        f"{each.package} {each.bad}" if each.bad else f"the removal of {each.package}" for each in found.culprits
+    )
     if found.is_range:
         return f"a release of {' or '.join(each.package for each in found.culprits)} up to {releases} breaks it"
     return f"{releases} {'break' if len(found.culprits) > 1 else 'breaks'} it"

@@ -171,7 +171,7 @@ class Laboratory:
                 raise EnvdoctorError(
                     f"uv cannot create an environment with {requirements.python}: {summarize_error(created.output)}",
                     expected="a Python interpreter",
-                    hint="envdoctor bisect --python python3 ...",
+                    hint="uv python list --only-installed",
                 )
             yield venv, self._install(venv, packages)
 

@@ -33,7 +33,8 @@ def _culprit(culprit: Culprit) -> list[Part]:
     good = culprit.good or "not installed"
     good_day = f" ({culprit.good_uploaded})" if culprit.good_uploaded else ""
     bad_day = f" ({culprit.bad_uploaded})" if culprit.bad_uploaded else ""
-    lines: list[Part] = [Text(f"  {culprit.package}: last good {good}{good_day}, first bad {culprit.bad}{bad_day}")]
+    bad = culprit.bad or "removed"
+    lines: list[Part] = [Text(f"  {culprit.package}: last good {good}{good_day}, first bad {bad}{bad_day}")]
     if culprit.skipped:
         lines.append(Text(f"    in between, not tried: {', '.join(culprit.skipped)}"))
     lines += [Text(f"    first permitted by {release}") for release in culprit.permitted_by]

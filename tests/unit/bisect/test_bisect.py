@@ -194,6 +194,22 @@ def test_releases_without_dates_are_in_the_order_of_their_versions(project: Path
 
 
 @pytest.mark.long
+def test_a_removed_and_an_added_package_are_found(project: Path) -> None:
+    (project / "good.txt").write_text("alpha==1.0\ngamma==1.0\n")
+    data = bisect(project, "import gamma", "alpha==1.2\nnoise==2.0\n", since="", good_lock="good.txt")
+    assert releases(data) == [("gamma", "1.0", "")]
+    assert data.summary == "the removal of gamma breaks it"
+    assert data.cure is not None
+    assert data.cure.constraints == ("gamma==1.0",)
+    (project / "good.txt").write_text("alpha==1.0\n")
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec('noise') is not None)"
+    data = bisect(project, code, "alpha==1.2\nnoise==2.0\n", since="", good_lock="good.txt")
+    assert [(each.package, each.good) for each in culprits(data)] == [("noise", "")]
+    assert data.cure is not None
+    assert data.cure.constraints == ("without noise",)
+
+
+@pytest.mark.long
 def test_a_hang_is_bad_or_skipped(project: Path) -> None:
     code = "import alpha, time\ntry: alpha.load('x', encoding='')\nexcept TypeError: time.sleep(60)"
     data = bisect(project, code, "alpha<1.4\n", timeout=1)
