@@ -171,11 +171,19 @@ def _check_requirements(stack: Stack) -> Requirements:
 
 
 def _is_undecidable(violation: Violation) -> bool:
-    """Whether compiled code and its torch, or torch and triton, are local builds, which may fit each other."""
+    """Whether one of two packages that are compiled for each other is no release, so that they may fit.
+
+    A local build, a nightly or a release candidate of torch, triton, torchvision, xformers and others.
+    """
     linked = violation.name == "torch" and violation.requirer in LINKED
     with_triton = violation.name in ("triton", "pytorch-triton") and violation.requirer == "torch"
-    local = is_local_build(violation.installed) or is_local_build(violation.requirer_version)
-    return (linked or with_triton) and local
+    compiled = violation.name in COMPANIONS | COMPILED
+    versions = (violation.installed, violation.requirer_version)
+    return (linked or with_triton or compiled) and any(map(_is_no_release, versions))
+
+
+def _is_no_release(version: str) -> bool:
+    return is_local_build(version) or is_prerelease(version)
 
 
 def _requirement_lines(distribution: Distribution) -> Iterable[str]:
