@@ -8,61 +8,100 @@ Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from envdoctor.core.record import Record
 
+# `[rank5]` is the number of the process, `[Rank 1]` that in its process group. Older releases print only the second.
 TIMED_OUT = re.compile(
-    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), "
+    r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?\[(?:PG [^\]\n]{0,60})?Rank (?P<rank>\d+)\] "
+    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), "
     r"OpType=(?P<operation>\w+)(?:, NumelIn=(?P<elements>\d+))?[^)]*?Timeout\(ms\)=(?P<milliseconds>\d+)"
 )
-PROGRESS = re.compile(r"Rank (?P<rank>\d+)\][^\n]*?last enqueued(?: NCCL)? work: (?P<enqueued>-?\d+)")
+PROGRESS = re.compile(
+    r"(?:\[rank(?P<process>\d+)\]:[^\n]{0,120}?)?Rank (?P<rank>\d+)\][^\n]*?last enqueued(?: NCCL)? work: "
+    r"(?P<enqueued>-?\d+)(?:, last completed(?: NCCL)? work: (?P<completed>-?\d+))?"
+)
 RANKS_SHOWN = 8
 
 
 class Waiting(Record, frozen=True):
-    """A rank that waits in a collective. `number` counts the collectives of its process group, from 1."""
+    """A process that waits in a collective. `number` counts the collectives of its process group, from 1."""
 
-    rank: int
+    rank: int  # of the process
+    group_rank: int
     number: int
     operation: str
     elements: int | None  # of the input; a barrier has one
     seconds: int  # the timeout
 
 
+class Progress(Record, frozen=True):
+    """How far a process got: the numbers of its last enqueued and its last completed collective."""
+
+    rank: int
+    enqueued: int
+    completed: int | None
+
+
 def collective_summary(lines: Iterable[str]) -> str:
     """What the watchdog's reports of all ranks say together; empty without a report."""
     text = "\n".join(lines)
-    waiting = {int(match["rank"]): _waiting(match) for match in TIMED_OUT.finditer(text)}
+    waiting = {each.rank: each for each in map(_waiting, TIMED_OUT.finditer(text))}
     if not waiting:
         return ""
     first = next(iter(waiting.values()))
-    groups: dict[tuple[int, str], list[int]] = {}
-    for each in waiting.values():
-        groups.setdefault((each.number, each.operation), []).append(each.rank)
-    positions = " and ".join(  # a semicolon could end a command, so that a fix does not contain it
-        f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {operation} number {number}"
-        for (number, operation), ranks in sorted(groups.items())
-    )
-    parts = [f"{positions} (timeout {first.seconds} s)."]
-    if len(groups) > 1:
+    parts = [f"{_positions(waiting)} (timeout {first.seconds} s)."]
+    if any(each.rank != each.group_rank for each in waiting.values()):
+        parts.append(
+            "Their process groups have other members, so that the numbers of different groups do not compare."
+        )
+        return " ".join(parts)
+    same = len({(each.number, each.operation) for each in waiting.values()}) == 1
+    if not same:
         parts.append(
             "The ranks run different collectives: a branch, a batch or a save depends on the rank, or one is behind."
         )
     missing = sorted(set(range(max(_known_ranks(text)) + 1)) - set(waiting))
     if missing:
         parts.append(f"{_ranks(missing)} did not report: read the log there first, the others wait for it.")
-    ahead = [int(match["rank"]) for match in PROGRESS.finditer(text) if _is_ahead(match, waiting)]
-    if ahead and len(groups) == 1 and not missing:
-        parts.append("All ranks had enqueued it: a GPU or a link hangs, or their sizes differ.")
+    progress = {each.rank: each for each in map(_progress, PROGRESS.finditer(text)) if each.rank in waiting}
+    parts += _sentences_about_progress(waiting, progress, comparable=same and not missing)
     if all(each.operation == "ALLREDUCE" and each.elements == 1 for each in waiting.values()) and missing:
         parts.append("It is a barrier: the missing rank probably still works (tokenization, evaluation, saving).")
     return " ".join(parts)
 
 
+def _positions(waiting: Mapping[int, Waiting]) -> str:
+    groups: dict[tuple[int, str], list[int]] = {}
+    for each in waiting.values():
+        groups.setdefault((each.number, each.operation), []).append(each.rank)
+    return " and ".join(  # a semicolon could end a command, so that a fix does not contain it
+        f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {operation} number {number}"
+        for (number, operation), ranks in sorted(groups.items())
+    )
+
+
+def _sentences_about_progress(
+    waiting: Mapping[int, Waiting], progress: Mapping[int, Progress], *, comparable: bool
+) -> list[str]:
+    """Which rank is behind, or that none is. `comparable`: all ranks reported the same collective."""
+    completed = {each.rank: each.completed for each in progress.values() if each.completed is not None}
+    behind = [rank for rank, number in completed.items() if number < max(completed.values())]
+    if behind:
+        first, last = min(completed.values()), max(completed.values())
+        return [
+            f"{_ranks(behind)} completed number {first} last, the others number {last}: read the log there first."
+        ]
+    if comparable and any(each.enqueued > waiting[each.rank].number for each in progress.values()):
+        return ["All ranks had enqueued it: a GPU or a link hangs, or their sizes differ."]
+    return []
+
+
 def _waiting(match: re.Match[str]) -> Waiting:
     elements = match["elements"]
     return Waiting(
+        int(match["process"] or match["rank"]),
         int(match["rank"]),
         int(match["number"]),
         match["operation"],
@@ -71,14 +110,16 @@ def _waiting(match: re.Match[str]) -> Waiting:
     )
 
 
+def _progress(match: re.Match[str]) -> Progress:
+    completed = match["completed"]
+    return Progress(
+        int(match["process"] or match["rank"]), int(match["enqueued"]), int(completed) if completed else None
+    )
+
+
 def _known_ranks(text: str) -> list[int]:
     """Ranks that any report names; the highest one shows how many there are at least."""
     return [int(number) for number in re.findall(r"[Rr]ank ?(\d{1,5})\]", text)]
-
-
-def _is_ahead(match: re.Match[str], waiting: dict[int, Waiting]) -> bool:
-    rank = int(match["rank"])
-    return rank in waiting and int(match["enqueued"]) > waiting[rank].number
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -22,11 +22,64 @@ def report(rank: int, number: int, operation: str = "ALLREDUCE", elements: int =
     )
 
 
-def progress(rank: int, number: int, enqueued: int) -> str:
+def progress(rank: int, number: int, enqueued: int, completed: int = 0) -> str:
     return (
         f"[PG ID 0 PG GUID 0 Rank {rank}] Timeout at NCCL work: {number}, last enqueued NCCL work: {enqueued}, "
+        f"last completed NCCL work: {completed or number - 1}."
+    )
+
+
+def in_group(process: int, rank: int, number: int, group: int) -> str:
+    """The report of a process in a process group, in which it has another number."""
+    timeout = report(rank, number, "_ALLGATHER_BASE", 4096).replace(f"[rank{rank}]", f"[rank{process}]")
+    place = f"[rank{process}]:[E419 10:42:28.9 ProcessGroupNCCL.cpp:1895] [PG ID {group} PG GUID {group} Rank {rank}]"
+    return (
+        f"{timeout}\n{place} Timeout at NCCL work: {number}, last enqueued NCCL work: {number + 2}, "
         f"last completed NCCL work: {number - 1}."
     )
+
+
+BEHIND = "The ranks run different collectives: a branch, a batch or a save depends on the rank, or one is behind."
+
+
+MISSING = (
+    "ranks 0, 1, 3 wait in ALLREDUCE number 7 (timeout 600 s). rank 2 did not report: read the log there first, "
+    "the others wait for it. It is a barrier: the missing rank probably still works (tokenization, evaluation, "
+    "saving)."
+)
+OTHER_OPERATION = (
+    f"rank 1 waits in ALLREDUCE number 7 and rank 0 waits in BROADCAST number 8 (timeout 600 s). {BEHIND}"
+)
+ENQUEUED = (
+    "ranks 0, 1 wait in ALLREDUCE number 7 (timeout 600 s). All ranks had enqueued it: a GPU or a link hangs, or "
+    "their sizes differ."
+)
+GROUPS = (
+    "ranks 4, 5 wait in _ALLGATHER_BASE number 7 and rank 0 waits in _ALLGATHER_BASE number 9 (timeout 600 s). Their "
+    "process groups have other members, so that the numbers of different groups do not compare."
+)
+LAST_COMPLETED = (
+    f"rank 1 waits in ALLREDUCE number 6 and rank 0 waits in ALLREDUCE number 7 (timeout 600 s). {BEHIND} rank 1 "
+    "completed number 5 last, the others number 6: read the log there first."
+)
+
+
+@each_case(
+    ("lines", "summary"),
+    [
+        ([report(0, 7), report(1, 7), report(3, 7)], MISSING),
+        ([report(0, 8, "BROADCAST", 9), report(1, 7, elements=9)], OTHER_OPERATION),
+        ([report(0, 7, elements=9), report(1, 7, elements=9), progress(0, 7, 9), progress(1, 7, 8)], ENQUEUED),
+        ([in_group(4, 0, 7, 1), in_group(5, 1, 7, 1), in_group(0, 0, 9, 2)], GROUPS),
+        (
+            [report(0, 7, elements=9), report(1, 6, elements=9), progress(0, 7, 9, 6), progress(1, 6, 6, 5)],
+            LAST_COMPLETED,
+        ),
+        ([report(0, 7, elements=9)], "rank 0 waits in ALLREDUCE number 7 (timeout 600 s)."),
+    ],
+)
+def test_each_sentence_of_a_summary(lines: list[str], summary: str) -> None:
+    assert collective_summary(lines) == summary
 
 
 @each_case(
