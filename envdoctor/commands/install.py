@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,7 @@ from envdoctor.install.lock_check import check_findings
 from envdoctor.install.lock_choice import choose_offline_plan, choose_plan
 from envdoctor.install.plan import Plan, shell_lines
 from envdoctor.install.preflight import Availability, download_size
+from envdoctor.knowledge.notebook_services import current_service
 from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
@@ -91,6 +93,12 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     if request.wheels:
         ignored = {"--upgrade": request.upgrade}
         reject_combination("--from", ignored, reason="it uses the folder's lock", hint="envdoctor install -h")
+    if (service := current_service(os.environ)) and not request.venv:
+        raise Refused(
+            f"{service.title}: the notebook would not use the environment of a profile",
+            expected="packages for the Python of the notebook; --venv PATH for programs apart from it",
+            hint="envdoctor add trl peft bitsandbytes",
+        )
     machine = select_machine("", ())
     named = request.profile
     choice = None if named else choose(machine, read_candidates())

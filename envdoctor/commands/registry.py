@@ -101,6 +101,7 @@ COMMANDS = (
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",
     }, has_findings=True),
+    Command("add", "Add packages and keep the installed torch", {"add.AddResult": "add.render_add"}),
     Command("fetch", "Download a profile's wheels for offline use", {
         "fetch.FetchResult": "fetch.render_fetch",
     }, has_findings=True),
@@ -168,6 +169,7 @@ HELP_SECTIONS = {
     "Diagnose": ("check", "fix", "explain", "bisect", "audit", "report", "archs", "abi", "rules", "gpus"),
     "Provision": (
         "install",
+        "add",
         "rollback",
         "envs",
         "profiles",

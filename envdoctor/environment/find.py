@@ -13,6 +13,7 @@ from envdoctor.core.files import read_file_head
 from envdoctor.core.paths import exists, expand_home, is_folder, is_link
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.notebook_services import current_service
 
 HINT_VENV = "envdoctor check --venv PATH"
 HINT_PYTHON = "envdoctor check --python PATH"
@@ -38,9 +39,9 @@ def find_environment(
 ) -> EnvironmentSelection:
     """Find the environment to examine.
 
-    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory, the newest one of
-    `installed`, which is sorted newest first. BadInput only for a path that the user gave. A stale variable is
-    ignored, and so is envdoctor's own environment, unless torch is installed in it.
+    Order: `--venv`, `--python`, $VIRTUAL_ENV, $CONDA_PREFIX, `.venv` in the current directory, the Python of a
+    notebook service, the newest one of `installed`, which is sorted newest first. BadInput only for a path that the
+    user gave. A stale variable is ignored, and so is envdoctor's own environment, unless torch is installed in it.
     """
     if venv and python:
         raise BadInput(f"{venv} cannot be combined with --python {python}", expected="one of them", hint=HINT_VENV)
@@ -53,6 +54,9 @@ def find_environment(
         if not _is_same(path, own) or _has_torch(path):
             return EnvironmentSelection(str(path), reason)
         skipped = str(path)
+    service = current_service(environ)
+    if service and _on_path("python3", environ):
+        return EnvironmentSelection(str(_named_python("python3", environ)), f"the Python of {service.title}")
     try:
         found = installed()
     except OSError as error:

@@ -142,7 +142,7 @@ def test_every_command_has_a_screen() -> None:
     elsewhere = {
         *("quickstart", "report", "schema", "profiles new", "facts check", "lock", "export", "fetch", "rollback"),
         *("clean", "uninstall", "verify", "bench", "load-test", "plot", "pack", "check-pack", "fleet check"),
-        *("fleet collective", "mcp", "completion", "fix", "move", "update", "bisect", "forecast"),
+        *("fleet collective", "mcp", "completion", "fix", "move", "update", "bisect", "forecast", "add"),
     }
     shown = {screen.split()[0] for screen in SCREENS}
     assert {command.name for command in COMMANDS} - elsewhere <= shown | {"profiles show"}

@@ -1,0 +1,35 @@
+"""Notebook services with a preinstalled CUDA torch: notebook_services.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envdoctor.knowledge.tables import TableRow, load_table, read_table
+
+FILE = "notebook_services.toml"
+
+
+class NotebookService(TableRow, frozen=True, kw_only=True):
+    """A service, the variable by which it is recognised, and how a user restarts the Python of a notebook."""
+
+    id: str
+    title: str
+    variable: str
+    restart: str
+    image: str  # what is preinstalled
+
+
+def notebook_services() -> tuple[NotebookService, ...]:
+    """All services."""
+    return load_table(FILE, tuple[NotebookService, ...], "service")
+
+
+def current_service(environ: Mapping[str, str]) -> NotebookService | None:
+    """The service in which this process runs."""
+    return next((service for service in notebook_services() if environ.get(service.variable)), None)
+
+
+def is_kept(package: str) -> bool:
+    """Whether an installation keeps the installed version of a package: torch, its companions, CUDA's libraries."""
+    table = read_table(FILE)["table"]
+    return package in table["keep"] or package.startswith(tuple(table["keep_prefixes"]))
