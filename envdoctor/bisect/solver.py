@@ -39,6 +39,7 @@ class Solver:
     def __init__(self, requirements: Requirements, sources: Sources) -> None:
         self.requirements = requirements
         self.sources = sources
+        self.backend = requirements.backend
         self.reason = ""  # why the last set has no solution
         self._solved: dict[tuple[object, ...], tuple[PackageSet | None, str]] = {}
 
@@ -97,6 +98,9 @@ class Solver:
             )
             if result.ok:
                 return parse_packages(solved.read_text()), result.output
+        if is_unreachable(result.output) and self.backend:  # another source may have this build of torch
+            self.backend = ""
+            return self._run(lines, constraints, dated, preferred)
         if is_unreachable(result.output) or result.timed_out or result.signal:
             what = describe_unreachable(result.output) if is_unreachable(result.output) else f"uv {result.ending}"
             raise EnvdoctorError(
@@ -108,7 +112,7 @@ class Solver:
     def options(self) -> list[str]:
         """The options of uv for the kinds of packages."""
         options = [] if self.requirements.build else ["--only-binary", ":all:"]
-        return [*options, *(["--torch-backend", self.requirements.backend] if self.requirements.backend else [])]
+        return [*options, *(["--torch-backend", self.backend] if self.backend else [])]
 
 
 def lines_of(packages: Mapping[str, str]) -> list[str]:
