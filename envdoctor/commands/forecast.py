@@ -22,7 +22,6 @@ from envdoctor.download.sources import read_sources
 from envdoctor.forecast.forecast import Forecast, Locked
 from envdoctor.forecast.records import ForecastResult, SafeSet
 from envdoctor.forecast.safe_set import SafeSetSolver
-from envdoctor.forecast.wheels import read_code
 from envdoctor.knowledge.architectures import Capability, capability_of
 from envdoctor.locking.lock import Target
 from envdoctor.locking.move import MoveSource
@@ -72,7 +71,7 @@ def run(request: ForecastRequest, reporter: Reporter) -> CommandResult:
     for lost in source.lost:
         forecast.wheels.add_unread(lost.name, lost.why)
     if request.code:
-        forecast.add_code(read_code(_folder(request.code), forecast.wheels))
+        forecast.add_code(_folder(request.code))
     forecast.read(reporter.phase)
     candidates = forecast.candidates()
     upgrades = []

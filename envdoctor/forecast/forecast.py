@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -15,8 +16,8 @@ from envdoctor.forecast.metadata_breaks import MetadataJudge
 from envdoctor.forecast.name_breaks import NameJudge
 from envdoctor.forecast.records import Break, Upgrade
 from envdoctor.forecast.rule_breaks import RuleJudge
-from envdoctor.forecast.uses import Uses
-from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.forecast.script_breaks import ScriptJudge, read_programs
+from envdoctor.forecast.wheels import Pin, Wheels, read_code
 from envdoctor.knowledge.architectures import Capability
 from envdoctor.knowledge.versions import is_local_build, local_part, minor_of, public_part, version_key
 from envdoctor.locking.lock import Target
@@ -60,11 +61,9 @@ class Forecast:
         self.metadata = MetadataJudge(self.wheels, locked.python, locked.target.architecture)
         self.names = NameJudge(self.wheels)
         self.names.installed = tuple(Pin(name, version) for name, version in self.versions.items())
-        self.judges: list[Judge] = [
-            self.metadata,
-            self.names,
-            GpuJudge(self.wheels, locked.capability, locked.target.architecture),
-        ]
+        self.scripts = ScriptJudge(self.wheels)
+        gpu = GpuJudge(self.wheels, locked.capability, locked.target.architecture)
+        self.judges: list[Judge] = [self.metadata, self.names, self.scripts, gpu]
         if locked.machine:
             self.judges.append(RuleJudge(self.wheels, locked.machine, locked.target.pythons[0], locked.cuda))
 
@@ -78,9 +77,17 @@ class Forecast:
             else:
                 yield name, version
 
-    def add_code(self, code: Uses) -> None:
-        """Also judge what the user's code uses."""
-        self.names.code = code
+    def use(self, wheels: Wheels, names: NameJudge) -> None:
+        """Judge metadata and names by what another forecast has read."""
+        locked = self.locked
+        self.wheels, self.names = wheels, names
+        self.metadata = MetadataJudge(wheels, locked.python, locked.target.architecture)
+        self.judges = [self.metadata, names]
+
+    def add_code(self, folder: Path) -> None:
+        """Also judge what the user's code uses and calls."""
+        self.names.code = read_code(folder, self.wheels)
+        self.scripts.programs = read_programs(folder, self.wheels)
 
     def read(self, report: Callable[[str], None]) -> None:
         """Read the pages of all packages, and metadata and sources of the locked releases."""

@@ -16,7 +16,8 @@ from envdoctor.package_index.python_library import Found, Library
 MAX_PLACES = 4  # of one break
 # Functions whose result callers test or unpack, also private ones that other packages call.
 PREDICATE = re.compile(r"(?:is|has|get|check)?_\w+$")
-RESULT_TYPES = {"bool", "str", "int", "float", "list", "dict", "tuple", "set", "bytes"}
+SCALARS = {"bool", "str", "int", "float", "bytes"}
+CONTAINERS = {"list", "dict", "tuple", "set"}
 
 
 class NameJudge:
@@ -33,15 +34,15 @@ class NameJudge:
         locked = Pin(pin.name, versions[pin.name])
         old, new = self.wheels.library(locked), self.wheels.library(pin)
         if old and new:
-            for name, version in versions.items():
-                if name != pin.name:
-                    user = Pin(name, version)
-                    yield from self._removed(self.wheels.uses(user), user, locked, pin)
-            yield from self._removed(self.code, None, locked, pin)
-            yield from self._missing_in_others(versions, locked, pin)
+            others = [Pin(name, version) for name, version in versions.items() if name != pin.name]
+            for other in others:
+                yield from self.removed_for(other, locked, pin)
+                yield from self.missing_in(other, locked, pin)
+            yield from self.removed_for(None, locked, pin)
 
-    def _removed(self, uses: Uses, user: Pin | None, locked: Pin, pin: Pin) -> Iterator[Break]:
-        """What the locked release has, another package uses, and the new release has not."""
+    def removed_for(self, user: Pin | None, locked: Pin, pin: Pin) -> Iterator[Break]:
+        """What the locked release has, a package or the user's code uses, and the new release has not."""
+        uses = self.wheels.uses(user) if user else self.code
         old, new = self.wheels.library(locked), self.wheels.library(pin)
         assert old
         assert new
@@ -93,22 +94,21 @@ class NameJudge:
             self._gone[locked, pin] = old.words - new.words - _builtin_names()
         return self._gone[locked, pin]
 
-    def _missing_in_others(self, versions: Mapping[str, str], locked: Pin, pin: Pin) -> Iterator[Break]:
+    def missing_in(self, other: Pin, locked: Pin, pin: Pin) -> Iterator[Break]:
         """What the new release uses for the first time and the locked release of another package does not have."""
-        before = {use.key for use in self.wheels.uses(locked).uses}
         by_top = self.wheels.uses(pin).by_top
-        for name, version in versions.items():
-            other = Pin(name, version)
-            if name == pin.name or not (tops := self.wheels.tops(other) & by_top.keys()):
-                continue
-            library = self.wheels.library(other)
-            places: dict[tuple[Kind, str], list[Use]] = {}
-            for use in (use for top in sorted(tops) for use in by_top[top] if use.key not in before):
-                if library and (missing := _lookup(library, use)).state == "absent" and self._has_newer(other, use):
-                    places.setdefault((_kind(use), missing.missing), []).append(use)
-            for (kind, text), found in places.items():
-                message = f"uses {text}, which {other} does not have and a newer {name} has"
-                yield self._break(kind, locked, pin, pin, message, found, other)
+        tops = self.wheels.tops(other) & by_top.keys()
+        if not tops:
+            return
+        before = {use.key for use in self.wheels.uses(locked).uses}
+        library = self.wheels.library(other)
+        places: dict[tuple[Kind, str], list[Use]] = {}
+        for use in (use for top in sorted(tops) for use in by_top[top] if use.key not in before):
+            if library and (missing := _lookup(library, use)).state == "absent" and self._has_newer(other, use):
+                places.setdefault((_kind(use), missing.missing), []).append(use)
+        for (kind, text), found in places.items():
+            message = f"uses {text}, which {other} does not have and a newer {other.name} has"
+            yield self._break(kind, locked, pin, pin, message, found, other)
 
     def _has_newer(self, other: Pin, use: Use) -> bool:
         """Whether the newest release has the name: otherwise the use is not what it seems to be."""
@@ -184,8 +184,9 @@ def _lost_results(old: Library, new: Library, use: Use) -> str:
     if not (one and other and one.returns and other.returns):
         return ""
     before, after = _type_heads(one.returns), _type_heads(other.returns)
-    lost = (before - after) & RESULT_TYPES
-    return ", ".join(sorted(lost)) if after and after <= RESULT_TYPES else ""
+    # `if f():` is always true once f returns only tuples, and nothing breaks if f returns no tuple any more.
+    lost = (before - after) & SCALARS
+    return ", ".join(sorted(lost)) if after and after <= CONTAINERS else ""
 
 
 @cache

@@ -18,12 +18,16 @@ class RuleJudge:
 
     def __init__(self, wheels: Wheels, machine: Machine, python: str, cuda: str) -> None:
         self.wheels, self.machine, self.python, self.cuda = wheels, machine, python, cuda
+        self._versions: dict[str, str] = {}
+        self._before: set[str] = set()
 
     def judge(self, versions: Mapping[str, str], pin: Pin) -> Iterator[Break]:
         """The errors that come with one upgrade while the others stay."""
-        before = {finding.id for finding in self.findings(versions)}
+        if versions != self._versions:
+            self._versions = dict(versions)
+            self._before = {finding.id for finding in self.findings(versions)}
         for finding in self.findings({**versions, pin.name: pin.version}):
-            if finding.id not in before:
+            if finding.id not in self._before:
                 yield Break(
                     kind="rule",
                     package=pin.name,

@@ -175,14 +175,15 @@ class Wheels:
         return found
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether a path below a folder of code is hidden, installed or built."""
+    return any(part.startswith(".") or part in ("site-packages", "node_modules", "build") for part in path.parts)
+
+
 def read_code(folder: Path, wheels: Wheels) -> Uses:
     """What the Python files of a folder use; environments and hidden folders in it are left out."""
-    paths: list[str] = []
-    for path in sorted(folder.rglob("*.py")):
-        relative = path.relative_to(folder)
-        if any(part.startswith(".") or part in ("site-packages", "node_modules", "build") for part in relative.parts):
-            continue
-        paths.append(str(relative))
+    found_files = (path.relative_to(folder) for path in sorted(folder.rglob("*.py")))
+    paths = [str(path) for path in found_files if not is_foreign(path)]
 
     def read(name: str) -> str:
         try:

@@ -14,8 +14,15 @@ def render_forecast(data: ForecastResult) -> list[Part]:
     """The verdict, the upgrades that break something, the safe set, then what was not judged."""
     breaking = [upgrade for upgrade in data.upgrades if upgrade.breaks]
     parts: list[Part] = [_verdict(data, breaking)]
+    exact: dict[str, list[str]] = {}
     for upgrade in breaking:
-        parts += _upgrade(upgrade)
+        if not display().verbose and (owner := _exact_owner(upgrade)):
+            exact.setdefault(owner, []).append(f"{upgrade.package} {upgrade.release}")
+        else:
+            parts += _upgrade(upgrade)
+    for owner, names in exact.items():
+        listed = ", ".join(names)
+        parts.append(Text.assemble(("  ✗ ", "error"), f"{owner} requires exactly the locked versions, not {listed}"))
     harmless = [f"{each.package} {each.release}" for each in data.upgrades if not each.breaks]
     if harmless:
         text = f"  {count(len(harmless), 'upgrade')} alone without a break in what was read: {', '.join(harmless)}"
@@ -37,6 +44,16 @@ def _verdict(data: ForecastResult, breaking: list[Upgrade]) -> Text:
     else:
         title, mark, style = "there is no newer release", "✓ ", "ok"
     return Text.assemble((mark, style), (data.source, "path"), (f": {title}", "title"), f" ({scope})")
+
+
+def _exact_owner(upgrade: Upgrade) -> str:
+    """The package whose `==` is all that an upgrade breaks, as torch's on its CUDA libraries; else empty."""
+    owners = {found.user for found in upgrade.breaks}
+    is_exact = all(
+        found.kind == "requirement" and found.user != upgrade.package and "==" in found.message
+        for found in upgrade.breaks
+    )
+    return owners.pop() if is_exact and len(owners) == 1 else ""
 
 
 def _upgrade(upgrade: Upgrade) -> list[Part]:

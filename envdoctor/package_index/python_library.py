@@ -175,7 +175,8 @@ class Library:
         if not found.owner or found.owner[0] not in self._paths:
             return ""
         module, name = found.owner
-        match = re.search(rf"^(?:async )?def {name}\(.*?:\n", self._text(module), re.MULTILINE | re.DOTALL)
+        pattern = rf"^(?:async )?def {name}\(.*?(?::[ \t]*$|\)[^\n]*:)"
+        match = re.search(pattern, self._text(module), re.MULTILINE | re.DOTALL)
         return match[0] if match else ""
 
     def module(self, name: str) -> Module | None:

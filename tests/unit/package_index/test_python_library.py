@@ -1,0 +1,80 @@
+"""Names in the sources of a wheel: re-exports, lazy modules, star imports, members and arguments."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from support.cases import each_case
+
+from envdoctor.package_index.python_library import Library
+from envdoctor.package_index.wheel_sources import COMPILED_LIST, WheelSources
+
+FILES = {
+    "lib/__init__.py": (
+        "from .core import Base, make as build\nfrom .stars import *\nfrom . import extra\nimport os\n"
+    ),
+    "lib/core.py": (
+        "from ._native import fast\n"
+        "class Root:\n    def __init__(self, a, *, b=1): self.state = a\n    def step(self): pass\n"
+        "class Base(Root):\n    limit: int = 0\n"
+        "class Open:\n    def __init__(self, **kwargs): pass\n"
+        "def make(path, size=1): pass\n"
+        "def _set():\n    global CACHE\n    CACHE = 1\n"
+        "try:\n    import json as codec\nexcept ImportError:\n    codec = None\n"
+        "if True:\n    def branch(): pass\n"
+        "@dataclass\nclass Config:\n    name: str\n    rate: float = 0.1\n"
+    ),
+    "lib/stars.py": "from .deep.leaf import *\nstarred = 1\n",
+    "lib/deep/leaf.py": "def leaf(): pass\n",
+    "lib/extra.py": "value = 1\n",
+    "lib/lazy/__init__.py": "_names = {'impl': ['Late']}\nimport sys\nsys.modules[__name__] = _LazyModule(_names)\n",
+    "lib/lazy/impl.py": "class Late: pass\n",
+    "lib/native_user.py": "from ._native import *\n",
+}
+
+
+def library() -> Library:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for path, text in FILES.items():
+            archive.writestr(path, text)
+        archive.writestr(COMPILED_LIST, "lib/_native.cpython-312-x86_64-linux-gnu.so")
+    return Library(WheelSources("lib-1.0-py3-none-any.whl", zipfile.ZipFile(data)))
+
+
+@each_case(
+    ("module", "name", "state"),
+    [
+        ("lib", "Base", "present"), ("lib", "build", "present"), ("lib", "make", "absent"),
+        ("lib", "leaf", "present"), ("lib", "starred", "present"), ("lib", "gone", "absent"),
+        ("lib", "extra.value", "present"), ("lib", "extra.gone", "absent"), ("lib", "os.path", "unknown"),
+        ("lib", "Base.step", "unknown"), ("lib", "Base.state", "unknown"), ("lib", "Base.vanished", "absent"),
+        ("lib.core", "Root.step", "present"),
+        ("lib.core", "fast", "present"), ("lib.core", "CACHE", "present"), ("lib.core", "codec", "present"),
+        ("lib.core", "branch", "present"), ("lib.gone", "", "absent"), ("lib.gone", "name", "absent"),
+        ("lib.deep.leaf", "", "present"), ("lib.deep", "gone", "absent"), ("lib._native", "any", "unknown"),
+        ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
+        ("other", "name", "unknown"),
+    ],
+)  # fmt: skip
+def test_find(module: str, name: str, state: str) -> None:
+    assert library().find(module, name).state == state
+
+
+@each_case(
+    ("name", "argument", "state"),
+    [
+        ("build", "size", "present"), ("build", "width", "absent"), ("core.Root", "b", "present"),
+        ("core.Root", "c", "absent"), ("Base", "a", "unknown"), ("core.Open", "x", "unknown"),
+        ("core.Config", "rate", "present"), ("core.Config", "speed", "absent"), ("gone", "x", "unknown"),
+    ],
+)  # fmt: skip
+def test_accepts(name: str, argument: str, state: str) -> None:
+    assert library().accepts("lib", name, argument).state == state
+
+
+def test_what_is_defined() -> None:
+    assert [library().defines(name) for name in ("step", "state", "limit", "Base", "kwargs")] == [
+        True, True, True, True, False,
+    ]  # fmt: skip
