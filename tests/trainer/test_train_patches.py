@@ -178,7 +178,7 @@ def test_speed_patches_are_off_with_an_untested_library() -> None:
     for context in (tested, newer):
         context.ranks, context.timer = SimpleNamespace(group=object(), world_size=2), object()
     assert speed - names(tested) == set()
-    assert names(newer) & speed == {"unpadded-forward", "ddp-bucket-views"}
+    assert names(newer) & speed == {"unpadded-forward", "fused-rms-norm", "ddp-bucket-views"}
     assert names(newer) - speed == names(tested) - speed
     assert table.describe_untested(tested) == []
     assert table.describe_untested(newer) == [

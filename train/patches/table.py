@@ -161,6 +161,14 @@ PATCHES: tuple[Patch, ...] = (
         "patches.shared_prompts", _shared_prompts,
     ),
     Patch(
+        "fused-rms-norm", {"transformers": ">=5.17,<5.18", "torch": ">=2.11,<2.14"},
+        "compute norms of float32 activations with torch's kernel",
+        "transformers' norms, which read and write the activations several times",
+        "patches.rms_norm",
+        lambda context: context.device == "cuda"
+        and not (context.settings["torch_compile"] or context.settings["fsdp"]),
+    ),
+    Patch(
         "gloo-gather", {"trl": ">=0.22,<1.17"},
         "gather Python objects of the ranks over gloo, without waiting for the GPU",
         "NCCL gathers them when the GPU has finished its queue",
