@@ -4,8 +4,9 @@
 
 The Qwen2 of trainer_gpu.py (387 M random parameters, weights in float32, computed in bfloat16) computes the
 log-probabilities of completions of 300 to 512 tokens, 8 for each prompt of 128 to 256 tokens, and their gradients:
-with masks as TRL does, without padding (patches.unpadded), and with shared prompts (patches.shared_prompts). The
-error of a gradient is its distance to the one in float32, relative to its length. It should be the same for all.
+with masks as TRL does, without padding (patches.unpadded), with shared prompts (patches.shared_prompts), and with
+fused norms as well (patches.rms_norm). The error of a gradient is its distance to the one in float32, relative to its
+length. It should be the same for all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import SimpleNamespace
 folder, rows, layers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, TRAIN)
 import torch
-from patches import shared_prompts, unpadded
+from patches import rms_norm, shared_prompts, unpadded
 from transformers import AutoModelForCausalLM
 
 random = torch.Generator().manual_seed(0)
@@ -64,8 +65,10 @@ def make(patch):
     trainer = Trainer(model=model)
     if patch != "masks":
         assert unpadded.remove_padding(trainer, device="cuda", compiled=False)
-    if patch == "shared":
+    if patch in ("shared", "norms"):
         assert shared_prompts.share_prompts(trainer)
+    if patch == "norms":
+        assert rms_norm.fuse_norms(trainer.model)
     return trainer
 
 
@@ -89,7 +92,7 @@ loss = learn(exact, ids[chosen], mask[chosen], bfloat16=False)
 expected = gradients(exact)
 length = sum(g.double().square().sum() for g in expected.values()).sqrt()
 del exact
-for patch in ("masks", "unpadded", "shared"):
+for patch in ("masks", "unpadded", "shared", "norms"):
     trainer = make(patch)
     error = learn(trainer, ids[chosen], mask[chosen]) - loss
     got = gradients(trainer)
