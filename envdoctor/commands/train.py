@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 OWN_RECIPE = "dataset"  # contains no setting of another task
 DEMO_RECIPE = "sort"  # needs no data and no download
 
+MAX_MESSAGE = 500  # characters of the trainer's error
+
 
 class TrainRequest(Record, frozen=True, kw_only=True):
     """Starts the bundled trainer (GRPO, SFT or DPO with TRL), or verl, on this machine or through a launcher.
@@ -338,15 +340,20 @@ def _run_trainer(planned: Run, summary: dict[str, Any], reporter: Reporter, requ
         if refusal := start.parse_trainer_error(finished.output):
             raise refusal
         with likely_causes_attached(select_machine("", ()), Path(planned.python)):
-            raise _run_failed(directory, finished, options)
+            raise _run_failed(directory, finished, options, str(last.get("message", "")))
     code = EXIT_NO if result.get("status") == "stopped" else EXIT_OK
     return CommandResult(TrainResult(planned, summary, result, finished.seconds), code)
 
 
-def _run_failed(directory: Path, finished: CompletedProcess, options: Sequence[str]) -> EnvdoctorError:
+def _run_failed(directory: Path, finished: CompletedProcess, options: Sequence[str], message: str) -> EnvdoctorError:
+    """The error of a trainer that ended with another exit code: its own message, else the last line of its output.
+
+    The last line of an exception can be a reference to documentation.
+    """
     last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "it printed nothing")
+    shown = message.strip().partition("\n")[0][:MAX_MESSAGE] or last.strip()
     error = EnvdoctorError(
-        f"the trainer {finished.ending}: {last.strip()}",
+        f"the trainer {finished.ending}: {shown}",
         expected="exit code 0",
         hint=f"read {directory}/train.log; {resume_hint(directory, options)}",
     )

@@ -43,6 +43,7 @@ POLL_SECONDS = 0.2  # interval at which new output is passed to `on_output`
 MAX_WAIT_SECONDS = 3600.0  # of one poll(2), which counts milliseconds in an int
 TAIL_BYTES = 16_384
 MAX_POLL_BYTES = 2**20  # of new output per poll: a child may print gigabytes between two polls
+MAX_REDACTED_BYTES = 64 << 20  # of a log, after its program has ended
 
 
 class CompletedProcess(Record, frozen=True):
@@ -102,12 +103,14 @@ def run(
     on_output: Callable[[str], None] | None = None,
     pass_fds: Sequence[int] = (),
     grace: float = GRACE_SECONDS,
+    redact: Callable[[str], str] | None = None,
 ) -> CompletedProcess:
     """Run a program until it ends or the timeout (seconds) has passed.
 
     Both output streams are appended to `log`, or go to a temporary file; `separate_stderr` discards stderr.
     `on_output` is called about five times a second with the new output, at most its last MiB. The child inherits
-    the file descriptors `pass_fds`. A child that is stopped gets `grace` seconds after each signal.
+    the file descriptors `pass_fds`. A child that is stopped gets `grace` seconds after each signal. What it wrote to
+    `log` passes through `redact` after its end.
     Raises EnvdoctorError if the program cannot be started. Any exception, Ctrl-C, SIGTERM and SIGHUP stop the
     process group.
     """
@@ -143,6 +146,8 @@ def run(
             timed_out = _wait(child, started + timeout, out, offset, on_output)
         finally:
             stop(child, grace)
+            if redact:
+                _redact_since(out, offset, redact)
         tail, _ = _bytes_since(out, max(offset, out.seek(0, os.SEEK_END) - TAIL_BYTES))
     code = child.returncode
     return CompletedProcess(
@@ -272,6 +277,19 @@ def _bytes_since(out: BinaryIO, offset: int) -> tuple[bytes, int]:
     end = out.seek(0, os.SEEK_END)
     start = max(offset, end - MAX_POLL_BYTES)
     return os.pread(out.fileno(), end - start, start), end
+
+
+def _redact_since(out: BinaryIO, offset: int, redact: Callable[[str], str]) -> None:
+    """Replace the content of the file after `offset` if `redact` changes it; of a very long one, its last part."""
+    end = out.seek(0, os.SEEK_END)
+    start = max(offset, end - MAX_REDACTED_BYTES)
+    text = os.pread(out.fileno(), end - start, start).decode("utf-8", "surrogateescape")
+    redacted = redact(text)
+    if redacted != text:
+        with contextlib.suppress(OSError):  # a full disk: the log stays as it is
+            os.ftruncate(out.fileno(), start)
+            out.write(redacted.encode("utf-8", "surrogateescape"))
+            out.flush()
 
 
 @contextlib.contextmanager

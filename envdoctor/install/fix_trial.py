@@ -14,6 +14,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.environment.managed import InstallRecord
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.profiles import read_profile
+from envdoctor.redact.output import without_secrets
 from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
 from envdoctor.verify.runner import verify_interpreter
 
@@ -56,7 +57,7 @@ def run_in_environment(
         **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
     }  # fmt: skip
     command = [_in_copy(word, original, venv) if original else word for word in words]
-    return run(command, timeout=timeout, env=variables, log=log)
+    return run(command, timeout=timeout, env=variables, log=log, redact=without_secrets)
 
 
 def _in_copy(word: str, original: Path, venv: Path) -> str:

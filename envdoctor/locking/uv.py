@@ -12,6 +12,7 @@ from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.processes import CompletedProcess, run
+from envdoctor.redact.output import without_secrets
 from envdoctor.redact.variables import redact_variable
 
 # uv's messages for a source that is unreachable or denies access, unlike a failed resolution.
@@ -71,6 +72,7 @@ def run_uv(
             log=log,
             on_output=on_output,
             pass_fds=pass_fds,
+            redact=without_secrets if log else None,
         )
     if not finished.ok and log is None:  # a caller with a log file reports the error itself
         check_cache_writable(finished.output)

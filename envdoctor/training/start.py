@@ -16,6 +16,7 @@ from envdoctor.core.files import read_file
 from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import CONTROL
+from envdoctor.redact.output import without_secrets
 from envdoctor.training.launchers import node
 from envdoctor.training.launchers.plan import plan_launch
 from envdoctor.training.launchers.records import Launch, LaunchContext, LaunchOptions, RunSpec
@@ -193,6 +194,7 @@ def start_run(
         on_output=poll,
         grace=SAVE_SECONDS,
         pass_fds=pass_fds,
+        redact=without_secrets,  # the trainer redacts what Python prints, and no library's output from C
     )
 
 
