@@ -203,6 +203,8 @@ class Elf:
         table, size, count = self._unpack("<Q", 32) + self._unpack("<HH", 54)
         if count and size < 56:
             raise ElfError(f"its program headers have {size} bytes each, not 56")
+        if not count and not (self.is_relocatable or self.is_cubin):
+            raise ElfError("it has no program headers, so that nothing of it can be loaded")
         for number in range(count):
             kind, _, offset, address, _, length = self._unpack("<IIQQQQ", table + number * size)
             if kind == PT_LOAD and offset + length > len(self.data):

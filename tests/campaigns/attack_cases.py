@@ -32,7 +32,7 @@ PAYLOADS = {
     "substitution": "$(pwn)", "backticks": "`pwn`", "semicolon": ";pwn;", "quote": "';pwn;'", "pipe": "|pwn|",
     "newline": "\npwn\n", "escapes": ESCAPES, "token": f" {SECRET}", "password": f"https://me:{PASSWORD}@x.example/y",
     "signature": f"https://x.example/y?X-Amz-Signature={SECRET}", "long": "A" * 20_000, "null": "\0",
-    "bearer": f"Authorization: Bearer {SECRET}", "format": "%s%n{0}{x}", "markup": "[bold]x[/bold]<script>",
+    "invisible": "$\u200b(\u2060p\u200dwn)\U000e0041\ufe0f\u2064", "hidden token": "\u200b".join(SECRET), "bearer": f"Authorization: Bearer {SECRET}", "format": "%s%n{0}{x}", "markup": "[bold]x[/bold]<script>",
 }  # fmt: skip
 ERRORS = (
     "ModuleNotFoundError: No module named '{}'", "ImportError: cannot import name '{}' from 'vllm'",

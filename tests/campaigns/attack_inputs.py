@@ -91,7 +91,7 @@ def all_clears() -> Iterator[Attack]:
             "audit venv --machine h200",
             "fix venv --machine h200 --dry-run",
         ):
-            done = ground.run(*command.split(), accept="1")
+            done = ground.run(*command.split(), accept="13")
             if any(text in done.stdout for text in ("✓ packages", "✓ no problems", "✓ nothing to fix")):
                 ground.problems.append(f"{command}: an all-clear")
         if "No problems found." in ground.run("report", "venv").stdout:
@@ -99,6 +99,84 @@ def all_clears() -> Iterator[Attack]:
 
     for name, make in METADATA.items():
         yield Attack("all-clears", name, partial(run, make=make))
+
+
+def damaged_libraries() -> Iterator[Attack]:
+    """Environments with a library that no process can load."""
+
+    def run(ground: Ground, make: Callable[[Path], Any]) -> None:
+        site = make_venv(ground.folder / "venv")
+        add_torch(site)
+        library = site / "torch/lib/libc10.so"
+        library.unlink()
+        make(library)
+        done = ground.run("check", "venv", "--machine", "h200", accept="1")
+        if any(text in done.stdout for text in ("✓ packages", "✓ no problems")) or "libc10.so" not in done.stdout:
+            ground.problems.append("check: an all-clear")
+        for command in ("abi", "archs"):
+            ground.run(command, "venv", accept="23")
+
+    for name, make in SPECIAL.items():
+        if name != "a link to nothing":
+            yield Attack("all-clears", f"a library is {name}", partial(run, make=make))
+    for name, data in {
+        "empty": b"", "zeros": bytes(4096), "a header": b"\x7fELF\x02\x01" + bytes(200), "text": b"version https://git-lfs\n",
+    }.items():  # fmt: skip
+        yield Attack(
+            "all-clears", f"a library: {name}", partial(run, make=lambda path, data=data: path.write_bytes(data))
+        )
+
+
+def includes() -> Iterator[Attack]:
+    """Requirements whose include is not read as pip reads it."""
+
+    def run(ground: Ground, option: str, make: Callable[[Path], Any]) -> None:
+        (ground.folder / "requirements.txt").write_text(f"numpy==1.26.4\n-r {option}\n")
+        make(ground.folder / "more.txt")
+        done = ground.run("audit", "requirements.txt", accept="01")
+        if done.exit_code == 0 and "✓ no problems" in done.stdout:
+            ground.problems.append("audit: an all-clear")
+
+    conflict = "vllm==0.11.0\ntransformers==4.10.0\n"
+    made: dict[str, Callable[[Path], Any]] = {
+        "UTF-16": lambda path: path.write_bytes(conflict.encode("utf-16")),
+        "no text": lambda path: path.write_bytes(b"\xff\xfe\xfdvllm==0.11.0"),
+        "a link out": lambda path: path.symlink_to("/etc/passwd"), "itself": lambda path: path.write_text("-r more.txt\n"),
+        **SPECIAL,
+    }  # fmt: skip
+    for kind, make in made.items():
+        yield Attack("includes", kind, partial(run, option="more.txt", make=make))
+    for option in (
+        '"more.txt"',
+        "'more.txt'",
+        "./more.txt",
+        "${PWD}/more.txt",
+        "../../etc/passwd",
+        "more.txt --x",
+        '"more.txt',
+    ):
+        yield Attack("includes", option, partial(run, option=option, make=lambda path: path.write_text(conflict)))
+
+
+def packages_of_tables() -> Iterator[Attack]:
+    """Signed packages that would block later ones, and other files."""
+    from support.knowledge_packages import LATER, OTHER_KEY, package, with_entries
+
+    def run(ground: Ground, data: bytes) -> None:
+        (ground.folder / "p.zip").write_bytes(data)
+        ground.run("update", "--accept-test-key", "--from", "p.zip", accept="123")
+        if list((ground.folder / ".local/share/envdoctor/knowledge").glob("2*")):
+            ground.problems.append("installed the package")
+
+    makers: dict[str, Callable[[], bytes]] = {
+        "version 9999": lambda: package("9999.12.31"), "no date": lambda: package("2026.13.45"),
+        "a row of 9999": lambda: package(fleet=b'[[x]]\ndate = "9999-01-01"\n'), "another key": lambda: package(key=OTHER_KEY),
+        "names by case": lambda: with_entries(package(LATER), {"tables/Fleet.TOML": b"x = 1\n"}),
+        "a file too many": lambda: with_entries(package(LATER), {"tables/more.toml": b""}), "half": lambda: package()[:5000],
+        "older": lambda: package("2001.01.01"), "tables without sense": lambda: package(causes=b"[[cause]]\nslug = 1\n"),
+    }  # fmt: skip
+    for name, make in makers.items():
+        yield Attack("update", name, lambda ground, make=make: run(ground, make()))
 
 
 def reading() -> Iterator[Attack]:
@@ -223,5 +301,16 @@ def numbers() -> Iterator[Attack]:
 
 def more_attacks() -> Iterator[Attack]:
     """All attacks of this module."""
-    for area in (all_clears, reading, secrets, writing, damaged_runs, pipes, numbers):
+    for area in (
+        all_clears,
+        damaged_libraries,
+        includes,
+        packages_of_tables,
+        reading,
+        secrets,
+        writing,
+        damaged_runs,
+        pipes,
+        numbers,
+    ):
         yield from area()

@@ -37,7 +37,9 @@ MEMORY_BYTES, FILE_BYTES = 4 << 30, 512 << 20
 SECRET = "hf_" + "a1B2c3D4" * 4
 PASSWORD = "pa55-word-of-mine"
 PRLIMIT = shutil.which("prlimit") or "prlimit"
-ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
+)
 
 
 class Outcome(NamedTuple):

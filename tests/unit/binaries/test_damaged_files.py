@@ -33,6 +33,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "empty": (cut(EMPTY), "error", "cannot mmap an empty file"),
     "a pointer of git LFS": (lambda path: path.write_text("version https://git-lfs.github.com\n"), "error", "not an"),
     "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "error", "not an ELF file"),
+    "a header": (lambda path: path.write_bytes(b"\x7fELF\x02\x01" + bytes(200)), "error", "no program headers"),
     "a FIFO": (replace_with_fifo, "error", "not a regular file"),
     "deleted": (Path.unlink, "warning", "does not exist"),
     "a linker script": (lambda path: path.write_text("/* GNU ld script */\nINPUT ( -lm )\n"), "", ""),
@@ -64,7 +65,7 @@ def test_a_file_that_cannot_be_loaded_is_reported(name: str, tmp_path: Path) -> 
     for finding in found:
         assert "alpha/_C.so of alpha 1.0" in finding.message
         assert message in finding.message
-        assert finding.remedies[0].commands == ("uv pip install alpha==1.0 --reinstall-package alpha",)
+        assert finding.remedies[0].commands == ("uv pip install alpha==1.0 --reinstall-package alpha --no-deps",)
 
 
 def test_libraries_of_cuda_are_checked_as_well(tmp_path: Path) -> None:
