@@ -34,6 +34,8 @@ OPTIONAL_FILES = re.compile(
     r"bitsandbytes/libbitsandbytes_(xpu|rocm|hpu)|cupy_backends/cuda/libs/|numba/np/ufunc/(tbb|omp)pool|torio/lib/"
     r"|torchaudio/lib/\w*_sox|torchcodec/libtorchcodec_|onnxruntime/capi/libonnxruntime_providers_|triton/backends/amd/"
     r"|ray/core/libjemalloc\.so"  # used only through LD_PRELOAD
+    # One for each release of torch before it has the function itself; core.py loads none for another release.
+    r"|torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch"
 )
 
 

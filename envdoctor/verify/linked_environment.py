@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shutil import which
@@ -16,6 +17,9 @@ from envdoctor.core import processes as process
 from envdoctor.core.errors import EnvdoctorError
 
 CXXFILT_SECONDS = 10
+# An import takes only the file with the name of its Python: vLLM's deep_gemm has one for each.
+FOR_PYTHON = re.compile(r"\.cpython-3(?P<minor>\d+)t?-")
+OWN_PYTHON = re.compile(r"/python3\.(?P<minor>\d+)t?/")
 
 
 class LinkedEnvironment(NamedTuple):
@@ -52,6 +56,9 @@ def skip_reason(path: CompiledPath, machine: str, variants: set[CompiledPath]) -
         return f"built for {machine or 'another architecture'}"
     if path in variants:
         return "built for a library version that is not installed; another variant is loaded"
+    wanted, own = FOR_PYTHON.search(path.name), OWN_PYTHON.search(path.folder)
+    if wanted and own and wanted["minor"] != own["minor"]:
+        return f"built for Python 3.{wanted['minor']}"
     if OPTIONAL_FILES.match(path.path):
         return "optional part of its package"
     return ""

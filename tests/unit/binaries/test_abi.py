@@ -149,6 +149,25 @@ def test_python_symbols_are_found_in_the_interpreter(site: Path) -> None:
     assert files["odd"].missing[0].package == "Python"
 
 
+def test_a_file_for_another_python_or_torch_is_skipped(site: Path) -> None:
+    """vLLM 0.31's deep_gemm has a file for each Python, torch-c-dlpack-ext one for each torch up to 2.9."""
+    minor = sys.version_info.minor
+    code = "void PyNothing_OfTheKind(void); void start(void) { PyNothing_OfTheKind(); }"
+    names = [f"deep_gemm/_C.cpython-3{number}-x86_64-linux-gnu.so" for number in (minor, minor + 1)]
+    names.append("torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch29-cpu.so")
+    for name in names:
+        compile_library(site / name, code, "-nostartfiles")
+    add_distribution(site, "mine", "1.0", files=tuple(names))
+    result = abi(AbiRequest(venv=str(site.parents[2])))
+    assert isinstance(result.data, AbiReport)
+    outcomes = {file.path: (file.outcome, file.reason) for file in result.data.files}
+    assert [outcomes[name] for name in names] == [
+        ("missing", ""),
+        ("skipped", f"built for Python 3.{minor + 1}"),
+        ("skipped", "optional part of its package"),
+    ]
+
+
 def test_foreign_architectures_are_skipped_and_broken_files_unreadable(site: Path) -> None:
     path = add_extension(site, "foreign", "int x;")
     data = bytearray(path.read_bytes())
