@@ -107,7 +107,9 @@ class Train(Record, frozen=True):
 class ProfileEvidence(Record, frozen=True):
     """Evidence for a profile: what was tested, on which machine, and when."""
 
-    what: Literal["resolved", "installed", "verified", "trained"]
+    what: Literal[
+        "resolved", "emulated", "installed", "verified", "trained"
+    ]  # emulated: without its processor or GPU
     where: str  # machine, GPU, driver
     date: str
     detail: str  # versions and figures
