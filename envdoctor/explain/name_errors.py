@@ -30,7 +30,11 @@ NUMBER = re.compile(r"\d+(?:\.\d+)*")
 RECEIVES_KEYWORDS_OF = {"Config": "serve_http"}
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
 NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in another one of the same release
-RELEASE_PAGES = {"vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo"}
+RELEASE_PAGES = {
+    "vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo", "verl": "verl-project/verl",
+    "liger_kernel": "linkedin/Liger-Kernel", "flash_attn": "Dao-AILab/flash-attention",
+    "deepspeed": "deepspeedai/DeepSpeed",
+}  # fmt: skip
 WEIGHT = 89  # of 100 texts, if the direction is known
 
 
@@ -55,7 +59,8 @@ def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dic
 
 def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
     for member, spans in _members(hit.text, hit.groups.get("caller", "")):
-        number = NUMBER.match(versions.get(spans[0].package, ""))  # 5.0.0.dev0 has the names of 5.0.0
+        package = spans[0].package.replace("_", "-")  # as distributions are named
+        number = NUMBER.match(versions.get(package, ""))  # 5.0.0.dev0 has the names of 5.0.0
         installed = number[0] if number else ""
         if installed and any(span.can_be_in(installed) for span in spans):
             continue  # the reason is another one

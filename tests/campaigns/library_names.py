@@ -3,7 +3,8 @@
     python tests/campaigns/library_names.py PACKAGE DIRECTORY SOURCE
 
 DIRECTORY has one folder per release, named like the release, with the package's source (`0.15.2/trl/__init__.py`),
-from `git archive v0.15.2 trl` or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The source is parsed only.
+from `library_sources.py`, `git archive v0.15.2 trl`, or `uv pip install --no-deps --target 0.15.2 trl==0.15.2`. The
+source is parsed only.
 Only what differs between releases is written: `NAME FIRST..LAST`, without FIRST if the oldest release has it, and
 without LAST if the newest one has it. A member that was removed and added again has a range for each period. An
 attribute that only some instances have ends with `?`. A value is a text with which a trainer compares a field of

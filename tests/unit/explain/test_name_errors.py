@@ -29,6 +29,10 @@ def removed_name(name: str) -> str:
     return f"ImportError: cannot import name '{name}' from 'transformers.utils'"
 
 
+def missing(name: str, module: str) -> str:
+    return f"ImportError: cannot import name '{name}' from '{module}'"
+
+
 def keyword(owner: str, argument: str) -> str:
     return f"TypeError: {owner}() got an unexpected keyword argument '{argument}'"
 
@@ -39,6 +43,16 @@ def keyword(owner: str, argument: str) -> str:
     ("text", "versions", "causes"),
     [
         (keyword("SFTTrainer.__init__", "tokenizer"), {}, ["library-too-new"]),
+        (missing("AsyncLLMServerManager", "verl.experimental.agent_loop"), {}, ["library-too-new"]),
+        (missing("AbstractRewardManager", "verl.workers.reward_manager"), {"verl": "0.5.0"}, ["library-too-old"]),
+        (missing("AbstractRewardManager", "verl.workers.reward_manager"), {"verl": "0.6.1"}, []),
+        (
+            missing("LigerFusedLinearRLHFBase", "liger_kernel.chunked_loss"),
+            {"liger-kernel": "0.6.0"},
+            ["library-too-new"],
+        ),
+        (missing("KNOWN_BACKENDS", "kernels.backends"), {"kernels": "0.12.0"}, ["library-too-old"]),
+        (missing("LinearResidual", "flash_attn.modules.mha"), {"flash-attn": "2.8.3"}, ["library-too-new"]),
         (keyword("GRPOConfig.__init__", "top_p"), {}, ["library-too-old"]),
         (keyword("GRPOConfig.__init__", "top_p"), {"trl": "0.15.2"}, ["library-too-old"]),
         (keyword("GRPOConfig.__init__", "top_p"), {"trl": "0.20.0"}, []),  # that release has it
