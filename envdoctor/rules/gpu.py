@@ -16,6 +16,10 @@ BAD_THROTTLES = {"hw-slowdown", "hw-thermal", "hw-power-brake", "sw-thermal"}
 BUSY_SHARE = 0.05  # of a GPU's memory, used by other processes
 
 
+def _at_temperature(gpu: Gpu) -> str:
+    return "" if gpu.temperature.value is None else f" at {gpu.temperature.value} °C"
+
+
 def _label(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.name.value or 'unknown name'})"
 
@@ -171,7 +175,7 @@ def gpu_clocks_are_throttled(machine: Machine) -> Iterator[Problem]:
         if reasons:
             yield Problem(
                 "warning",
-                f"{_label(gpu)}: clocks are reduced ({', '.join(reasons)}) at {gpu.temperature.value} °C",
+                f"{_label(gpu)}: clocks are reduced ({', '.join(reasons)}){_at_temperature(gpu)}",
                 (_shown(gpu, "throttle_reasons"), _shown(gpu, "clocks"), _shown(gpu, "temperature")),
                 "Check cooling and power supply; replace a rented machine, because every training step will be slow.",
                 for_gpu(gpu, "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu}"),
