@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,20 +15,26 @@ from packaging.requirements import Requirement
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release, published_releases
+from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
+from envdoctor.locking.source_releases import Release, releases_to_build
+from envdoctor.locking.step_solver import describe_conflict
 from envdoctor.locking.torch_index import write_placeholder
-from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
-from envdoctor.manifests import CorrectedSet, DroppedPackage, broken_rules
+from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv
+from envdoctor.manifests import CorrectedSet, DroppedPackage
+from envdoctor.manifests.set_repairs import broken_rules, limits_without
 
 SOLVE_SECONDS = 120.0
 DEFAULT_PYTHON = "3.12"
 _MAX_DROPPED = 4
 _MAX_ATTEMPTS = 6
-_SOURCE_ONLY = re.compile(r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:==|>=\S*<=)([\w.]+) has no usable wheels")
+_MAX_REPAIRS = 5
+_MAX_RELAXED = 12
+_DEPENDENCY = re.compile(r"depends? on ([A-Za-z0-9][A-Za-z0-9._-]*)")
+_NO_RELEASE = re.compile(r"no version of ([A-Za-z0-9][A-Za-z0-9._-]*)")
 _PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
 _CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
 
@@ -51,7 +58,7 @@ class _Attempt(Record, frozen=True):
 
 
 def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
-    """Solve a set. The exact requirements are tried first, then the guide's own ranges.
+    """Solve a set: the requirements of the guide as far as no rule changes them, near to the proposed pins.
 
     A package without a wheel is resolved with the requirements of the built-in tables. Where the PyTorch index does
     not answer, its published wheels take its place, otherwise torch's build on PyPI; `note` states that.
@@ -62,65 +69,79 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
         return _result(corrected, "conflict", note=corrected.unfit)
     solver = _Solver(corrected, sources)
     backend = _backend(corrected)
-    broken: list[str] = []
-    for requirements, dated in (
-        (corrected.requirements, False), (corrected.wanted, True), (corrected.wanted, False),
+    # The guide's own ranges first, with releases of its time where they permit these.
+    for requirements, preferences in (
+        (corrected.wanted, corrected.requirements), (corrected.wanted, ()), (corrected.requirements, ()),
     ):  # fmt: skip
-        attempt, note = solver.run(requirements, backend, dated=dated)
-        note = "; ".join(filter(None, (note, solver.note_on_sources)))
-        problems = broken_rules(attempt.versions, corrected) if attempt.versions else []
-        if attempt.versions and not problems:
-            solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
-            return _result(solved, "solved", backend, note, len(attempt.versions))
-        if is_unreachable(attempt.output):
-            return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(attempt.output)}")
-        broken = broken or problems
-    conflict = _conflict(solver.first_output) if solver.first_output else "; ".join(broken)
+        found = _solve_within_rules(solver, backend, requirements, preferences)
+        if isinstance(found, SolvedSet):
+            return found
+        if is_unreachable(found):
+            return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(found)}")
+    conflict = describe_conflict(solver.first_output) if solver.first_output else solver.broken
     return (
-        _without_ranges(corrected, solver, backend, conflict)
-        or _with_other_pins(corrected, solver, backend, conflict)
+        _relaxed(corrected, solver, backend)
         or _without_conflicting(corrected, solver, conflict)
         or _result(corrected, "conflict", backend, conflict)
     )
 
 
-def _without_ranges(corrected: CorrectedSet, solver: _Solver, backend: str, conflict: str) -> SolvedSet | None:
-    """The set without the ranges of the guide that uv names in the conflict: a later step replaces those packages."""
-    ranges = [text for text in corrected.wanted if _has_range(text) and _is_named(text, conflict)]
-    if not ranges:
-        return None
-    requirements = tuple(Requirement(text).name if text in ranges else text for text in corrected.wanted)
-    attempt, note = solver.run(requirements, backend, dated=False)
-    if not attempt.versions or broken_rules(attempt.versions, corrected):
-        return None
-    solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
-    dropped = tuple(DroppedPackage(text, f"the range of the guide conflicts: {conflict}") for text in ranges)
-    solved = replace(solved, dropped=(*corrected.dropped, *dropped))
-    return _result(solved, "solved", backend, note, len(attempt.versions))
+def _solve_within_rules(
+    solver: _Solver,
+    backend: str,
+    requirements: Sequence[str],
+    preferences: Sequence[str],
+    dropped: Sequence[DroppedPackage] = (),
+) -> SolvedSet | str:
+    """The requirements with limits of open packages, until no rule reports an error; uv's output if none solves."""
+    corrected = solver.corrected
+    limits: list[str] = []
+    fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
+    for _ in range(_MAX_REPAIRS):
+        attempt, note = solver.run((*requirements, *limits), backend, preferences=preferences)
+        if not attempt.versions:
+            return attempt.output
+        violations = broken_rules(attempt.versions, corrected)
+        if not violations:
+            note = "; ".join(filter(None, (note, solver.note_on_sources)))
+            solved = _with_requirements(corrected, _pinned((*requirements, *limits), attempt.versions))
+            solved = replace(solved, dropped=(*corrected.dropped, *dropped))
+            return _result(solved, "solved", backend, note, len(attempt.versions))
+        more = limits_without(violations, attempt.versions, corrected, fixed)
+        solver.broken = solver.broken or "; ".join(violation.problem.message for violation in violations)
+        if not set(more) - set(limits):
+            return ""
+        limits = [*limits, *more]
+    return ""
 
 
-def _with_other_pins(corrected: CorrectedSet, solver: _Solver, backend: str, conflict: str) -> SolvedSet | None:
-    """The set with other versions of pins that no rule needs, as near to the pins as possible; None if none solves.
+def _relaxed(corrected: CorrectedSet, solver: _Solver, backend: str) -> SolvedSet | None:
+    """The set without the versions that other requirements exclude, as near to them as possible.
 
-    A list of all installed packages pins the dependencies of those that a correction replaces.
+    Of two requirements that exclude each other, the one on a dependency of the other package gives way.
     """
-    kept = {text for text in corrected.requirements if published_releases(Requirement(text).name)}
-    named = [text for text in corrected.requirements if "==" in text and text not in kept]
-    if not named:
-        return None
-    requirements = tuple(Requirement(text).name if text in named else text for text in corrected.requirements)
-    attempt, note = solver.run(requirements, backend, dated=False, preferences=named)
-    if not attempt.versions or broken_rules(attempt.versions, corrected):
-        return None
-    pinned = _pinned(requirements, attempt.versions)
-    changed = [text for text in named if text not in pinned]
-    dropped = tuple(DroppedPackage(text, f"this pin conflicts: {conflict}") for text in changed[:_MAX_DROPPED])
-    solved = replace(_with_requirements(corrected, pinned), dropped=(*corrected.dropped, *dropped))
-    return _result(solved, "solved", backend, note, len(attempt.versions))
+    requirements, dropped = list(corrected.wanted), list[DroppedPackage]()
+    output = solver.first_output
+    for _ in range(_MAX_RELAXED):
+        conflict = describe_conflict(output)
+        text = _excluded_requirement(conflict, requirements)
+        if not text:
+            return None
+        requirements[requirements.index(text)] = Requirement(text).name
+        dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
+        preferences = (*corrected.requirements, *(each.name for each in dropped if "==" in each.name))
+        found = _solve_within_rules(solver, backend, requirements, preferences, dropped)
+        if isinstance(found, SolvedSet):
+            return found
+        output = found
+    return None
 
 
-def _has_range(text: str) -> bool:
-    return bool(Requirement(text).specifier) and "==" not in text
+def _excluded_requirement(conflict: str, requirements: Sequence[str]) -> str:
+    """The requirement on a package that another package of the conflict depends on, or that has no such release."""
+    versioned = {normalize_name(Requirement(text).name): text for text in requirements if Requirement(text).specifier}
+    names = [*_DEPENDENCY.findall(conflict), *_NO_RELEASE.findall(conflict)]
+    return next((versioned[name] for name in map(normalize_name, names) if name in versioned), "")
 
 
 def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str) -> SolvedSet | None:
@@ -129,7 +150,7 @@ def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str
     named = [text for text in named if Requirement(text).name not in _CORE]  # what the image is for
     for text in named[:_MAX_DROPPED]:
         requirements = tuple(other for other in corrected.requirements if other != text)
-        attempt, note = solver.run(requirements, "", dated=False)
+        attempt, note = solver.run(requirements, "")
         if attempt.versions:
             dropped = DroppedPackage(Requirement(text).name, f"{text} conflicts with {corrected.image}: {conflict}")
             solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
@@ -150,26 +171,26 @@ class _Solver:
         self.sources = sources
         self.target = _target(corrected)
         self.first_output = ""
+        self.broken = ""  # what rules report about a solution
         self.index_is_unreachable = False
         self.preferences: tuple[str, ...] = ()
-        self.source_only: set[tuple[str, ...]] = set()  # releases that have only a source archive
+        self.source_only: set[Release] = set()  # releases that have only a source archive
 
     def run(
-        self, requirements: Sequence[str], backend: str, *, dated: bool, preferences: Sequence[str] = ()
+        self, requirements: Sequence[str], backend: str, *, preferences: Sequence[str] = ()
     ) -> tuple[_Attempt, str]:
         """One attempt, and what it does not verify. `preferences` are pins that uv keeps where it can."""
         self.preferences = (*self.corrected.preferences, *preferences)
-        day = self.corrected.exclude_newer if dated else ""
         note = ""
         if backend and not self.index_is_unreachable:
-            attempt = self._compile(requirements, ["--torch-backend", backend], (), day)
+            attempt = self._compile(requirements, ["--torch-backend", backend], ())
             if attempt.versions or not is_unreachable(attempt.output):
                 return attempt, note
             self.index_is_unreachable = True
         with tempfile.TemporaryDirectory(prefix="envdoctor-torch-index-") as folder:
             if self.index_is_unreachable:
                 note = self._write_torch(Path(folder), backend)
-            return self._compile(requirements, (), (folder,), day), note
+            return self._compile(requirements, (), (folder,)), note
 
     @property
     def note_on_sources(self) -> str:
@@ -187,9 +208,7 @@ class _Solver:
             return f"the PyTorch index was not reachable; its wheels for {backend} are those of the built-in table"
         return f"the PyTorch index was not reachable: solved with PyPI's build of torch, not verified with {backend}"
 
-    def _compile(
-        self, requirements: Sequence[str], options: Sequence[str], links: Sequence[str], day: str
-    ) -> _Attempt:
+    def _compile(self, requirements: Sequence[str], options: Sequence[str], links: Sequence[str]) -> _Attempt:
         """Run `uv pip compile`. A package without a wheel becomes a placeholder with its known requirements."""
         with tempfile.TemporaryDirectory(prefix="envdoctor-solve-") as name:
             folder = Path(name)
@@ -198,16 +217,17 @@ class _Solver:
             for text in requirements:
                 self._write_source_only(folder, text)
             for package, version in self.source_only:
-                _write_wheel(folder, normalize_name(package), version)
-            attempt = self._run(folder, requirements, options, (*links, name), day)
+                _write_wheel(folder, package, version)
+            attempt = self._run(folder, requirements, options, (*links, name))
             for _ in range(_MAX_ATTEMPTS):
-                found = {match.groups() for match in _SOURCE_ONLY.finditer(attempt.output)} - self.source_only
-                if attempt.versions or not found:
+                newest = partial(self._newest_releases, folder)
+                found = set() if attempt.versions else releases_to_build(attempt.output, requirements, newest)
+                if not found - self.source_only:
                     break
                 self.source_only |= found
                 for package, version in found:
-                    _write_wheel(folder, normalize_name(package), version)
-                attempt = self._run(folder, requirements, options, (*links, name), day)
+                    _write_wheel(folder, package, version)
+                attempt = self._run(folder, requirements, options, (*links, name))
         if not attempt.versions and not is_unreachable(attempt.output):
             self.first_output = self.first_output or attempt.output
         return attempt
@@ -220,17 +240,28 @@ class _Solver:
             _write_wheel(folder, requirement.name, version)
 
     def _run(
-        self, folder: Path, requirements: Sequence[str], options: Sequence[str], links: Sequence[str], day: str
+        self, folder: Path, requirements: Sequence[str], options: Sequence[str], links: Sequence[str]
     ) -> _Attempt:
         source, output = folder / "requirements.in", folder / "solved.txt"
         contained = [f"{name}=={version}" for name, version in self.corrected.contained.items()]
         source.write_text("".join(f"{text}\n" for text in (*requirements, *contained)))
         output.write_text("".join(f"{text}\n" for text in self.preferences))
+        links = [*links, *self.sources.find_links]  # an argument replaces UV_FIND_LINKS
+        return self._call(
+            source, output, "--only-binary", ":all:", *options, *(f"--find-links={link}" for link in links)
+        )
+
+    def _newest_releases(self, folder: Path, names: Mapping[str, str]) -> set[Release]:
+        """The newest releases in these ranges, with or without a wheel."""
+        source, output = folder / "newest.in", folder / "newest.txt"
+        source.write_text("".join(f"{name}{specifier}\n" for name, specifier in names.items()))
+        return set(self._call(source, output, "--no-deps").versions.items())
+
+    def _call(self, source: Path, output: Path, *options: str) -> _Attempt:
         command: list[str | Path] = [
             "pip", "compile", source, "--output-file", output, "--python-version", self.target.pythons[0],
-            "--python-platform", self.target.platform, "--only-binary", ":all:", "--no-header", "--no-annotate",
-            *options, *uv_arguments(self.sources), *(["--exclude-newer", day] if day else []),
-            *(part for link in (*links, *self.sources.find_links) for part in ("--find-links", link)),
+            "--python-platform", self.target.platform, "--no-header", "--no-annotate", *options,
+            *uv_arguments(self.sources),
         ]  # fmt: skip
         result = run_uv(
             command, environment=lookup_environment() | uv_environment(self.sources), timeout=SOLVE_SECONDS
@@ -270,11 +301,11 @@ def _backend(corrected: CorrectedSet) -> str:
 
 def _pinned(requirements: Sequence[str], versions: dict[str, str]) -> tuple[str, ...]:
     """The requirements with the solved versions; local versions of a build are left to the backend."""
-    names = (Requirement(text) for text in requirements)
+    names = dict.fromkeys(Requirement(text).name for text in requirements)
     return tuple(
-        f"{requirement.name}=={versions[normalize_name(requirement.name)].partition('+')[0]}"
-        for requirement in names
-        if normalize_name(requirement.name) in versions
+        f"{name}=={versions[normalize_name(name)].partition('+')[0]}"
+        for name in names
+        if normalize_name(name) in versions
     )
 
 
@@ -282,6 +313,11 @@ def _with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) -
     """The set and its profile with the solved requirements."""
     pins = {Requirement(text).name: text for text in requirements}
     profile = corrected.profile_toml
+    added = [
+        text for name, text in pins.items() if name not in {Requirement(old).name for old in corrected.requirements}
+    ]
+    entries = "".join(f'[[requirements]]\nspec = "{text}"\n\n' for text in added)
+    profile = profile.replace("[[sources]]\n", f"{entries}[[sources]]\n", 1)
     for old in corrected.requirements:
         entry = f'[[requirements]]\nspec = "{old}"\n'
         new = pins.get(Requirement(old).name)
@@ -289,13 +325,6 @@ def _with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) -
             entry, entry.replace(old, new) if new else "# omitted: " + entry.replace("\n", " ") + "\n"
         )
     return replace(corrected, requirements=requirements, profile_toml=profile)
-
-
-def _conflict(output: str) -> str:
-    """uv's explanation, complete."""
-    messages = parse_messages(output)
-    lines = [*messages["cause"], *(line for line in messages["error"] if not line.startswith("No solution"))]
-    return " ".join(lines) or " ".join(output.split())[-500:]
 
 
 def _result(

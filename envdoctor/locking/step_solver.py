@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from envdoctor.knowledge.releases import normalize_name, parse_requirement, requ
 from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
+from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
@@ -35,10 +36,6 @@ _MAX_ATTEMPTS = 8
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv tells it from the release of an index
 _FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
-_NO_WHEEL = re.compile(
-    r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?((?:[=<>!~]=?[\w.*+!-]+,?)*) ha(?:s|ve) no usable wheels"
-)
-_DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 _NOT_CACHED = re.compile(r"network was disabled|network connectivity is disabled|--offline", re.IGNORECASE)
@@ -98,7 +95,8 @@ class UvStepSolver:
                 return self._solution(attempt.lines)
             if "No solution found" not in attempt.output:
                 return None
-            found = self._releases_to_build(question, attempt.output)
+            newest = partial(self._newest_releases, question)
+            found = releases_to_build(attempt.output, question.requirements, newest) - self.built
             if not found:
                 return StepSolution(conflict=describe_conflict(attempt.output))
             self.built |= found
@@ -159,26 +157,7 @@ class UvStepSolver:
             return _Attempt(output=result.output, timed_out=result.timed_out)
         return _Attempt(tuple(output.read_text().splitlines()))
 
-    def _releases_to_build(self, question: _Question, output: str) -> set[tuple[str, str]]:
-        """The releases that uv rejected because they have no wheel, though an installer can build them."""
-        found: set[tuple[str, str]] = set()
-        open_names: dict[str, str] = {}
-        plain = " ".join(output.split())
-        stated = {_name(text): text for text in question.requirements}
-        for match in _NO_WHEEL.finditer(plain):
-            name, specifier = normalize_name(match[1]), match[2]
-            exact = re.fullmatch(r"==([\w.+!-]+)|>=([\w.+!-]+),<=\2", specifier)
-            if exact:
-                found.add((name, exact[1] or exact[2]))
-                continue
-            bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
-            own = re.match(r"[^=<>!~\[]+(?:\[[^\]]*\])?([^;]*)", stated.get(name, ""))
-            open_names[name] = (own[1] if own else "") or (bounds[1] if bounds else "")
-        if open_names:
-            found |= self._newest_releases(question, open_names)
-        return found - self.built
-
-    def _newest_releases(self, question: _Question, names: dict[str, str]) -> set[tuple[str, str]]:
+    def _newest_releases(self, question: _Question, names: Mapping[str, str]) -> set[tuple[str, str]]:
         """The newest releases in these ranges, with or without a wheel."""
         with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
             source, output = Path(name, "step.in"), Path(name, "solved.txt")

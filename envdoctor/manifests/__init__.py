@@ -29,7 +29,6 @@ from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import (
     CorrectedSet,
     DroppedPackage,
-    broken_rules,
     corrected_sets,
     environment_rank,
     main_environment,
@@ -49,7 +48,6 @@ __all__ = [
     "Step",
     "audit_guide",
     "audit_paths",
-    "broken_rules",
 ]
 
 

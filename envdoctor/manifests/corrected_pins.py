@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,13 +20,10 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import (
     CorrectedEnvironment,
     estimate_period_end,
-    evaluate_version_rules,
-    version_rules,
 )
-from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
-from envdoctor.manifests.interpreter import GuideTrace
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
-from envdoctor.manifests.records import build_machine, build_stack
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
 
@@ -114,6 +111,7 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
     cuda = _cuda_build(context, _image_torch(environment) or environment.packages.get("torch"))
     pins, dropped = _corrected_pins(environment, context.platform, cuda)
+    pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
@@ -149,15 +147,25 @@ def _places(environment: CorrectedEnvironment, context: GuideContext) -> Iterato
                 yield Place(line, requirement.name, requirement.text, install.action.tool)
 
 
-def broken_rules(versions: dict[str, str], corrected: CorrectedSet) -> list[str]:
-    """The errors of the version rules on solved packages."""
-    packages = {name: ResolvedPackage(name, version, 0, "solved") for name, version in versions.items()}
-    if torch := packages.get("torch"):
-        packages["torch"] = torch._replace(cuda=corrected.cuda or "cpu")
-    stack = build_stack(EnvironmentState(python=corrected.python), packages)
-    machine = build_machine(GuideTrace(corrected.architecture, "", "", (), ()))
-    violations = evaluate_version_rules(machine, stack, version_rules())
-    return [violation.problem.message for violation in violations if violation.problem.status == "error"]
+def _unresolved_pins(
+    environment: CorrectedEnvironment, context: GuideContext, known: Collection[str]
+) -> list[PinnedRequirement]:
+    """The requirements of the guide of which no release was determined, as they are."""
+    installs = [each for each in context.trace.installs if each.after.name == environment.state.name]
+    found = {
+        requirement.name: _normalized(f"{requirement.name}{_possible_specifier(requirement)}")
+        for install in installs
+        if install.action.tool != "conda"
+        for requirement in install.action.requirements
+        if requirement.name not in known and requirement.name not in _REPLACEMENTS and not requirement.url
+    }
+    return [PinnedRequirement(spec, wanted=spec) for spec in found.values() if spec]
+
+
+def _possible_specifier(requirement: InstallRequirement) -> str:
+    """The versions of a requirement; for a release that does not exist, the nearest one that does."""
+    usable = usable_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
+    return f"=={usable.version}" if usable else requirement.specifier
 
 
 def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
@@ -191,15 +199,17 @@ def _corrected_pins(
         package = environment.packages.get(name)
         if name in kept or name not in named:
             continue
+        requested = environment.state.requested.get(name)
         spec, reason = _requirement_text(name, package)
+        if package is None and not reason and requested and not requested.wheel:
+            spec = _normalized(f"{name}{requested.specifier}")  # the solver decides
         if reason:
             dropped.append(DroppedPackage(name, reason))
         if spec:
             violation = changes[name].violation if name in changes else None
             why, url = (violation.problem.message, violation.rule.url) if violation else ("", "")
-            requested = environment.state.requested.get(name)
             is_open = not requested or not requested.pinned
-            wanted = f"{name}{requested.specifier if requested else ''}" if is_open and not violation else spec
+            wanted = f"{name}{requested.specifier if requested else ''}" if is_open and not violation and not reason else spec
             pins.append(PinnedRequirement(spec, why, url, _normalized(wanted)))
     return pins + _setuptools_pin(environment), dropped
 
@@ -223,7 +233,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     if reason or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         return replacement if reason else "", reason or "its name is not valid"
     if package is None:
-        return "", "its range contradicts the other requirements of the guide"
+        return "", ""
     if name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name)):
         return "", "a package of conda, which wheels do not need"
     if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:

@@ -67,6 +67,8 @@ def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, 
     upgraded: frozenset[str] = frozenset()
     if action.upgrade or action.reinstall:
         upgraded = frozenset(before.packages) if action.tool == "uv" and action.upgrade else named
+    # An index without upload dates would have no releases before a day: only the limit of the guide itself counts.
+    target = target._replace(exclude_newer=action.exclude_newer or "9")
     return StepProblem(
         tuple(requirements), action.constraints, before.packages, target, upgraded, not action.no_deps,
         has_other_index(action),

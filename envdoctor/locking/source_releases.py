@@ -1,0 +1,43 @@
+"""Releases without a wheel, as uv names them where it may not build: an installer builds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from envdoctor.knowledge.releases import normalize_name
+
+Release = tuple[str, str]  # name and version
+
+_NO_WHEEL = re.compile(
+    r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?((?:[=<>!~]=?[\w.*+!-]+,?)*) ha(?:s|ve) no usable wheels"
+)
+_EXACT = re.compile(r"(?:==|>=\S*,<=)([\w.+!-]+)")
+_DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
+
+
+def releases_to_build(
+    output: str, requirements: Iterable[str], find_newest: Callable[[Mapping[str, str]], set[Release]]
+) -> set[Release]:
+    """The releases that uv rejected because they have no wheel.
+
+    Where uv names only a package, `find_newest` finds the newest release in the range of the requirements.
+    """
+    found: set[Release] = set()
+    ranges: dict[str, str] = {}
+    plain = " ".join(output.split())
+    stated = {name: specifier for text in requirements for name, specifier in [_parts(text)]}
+    for match in _NO_WHEEL.finditer(plain):
+        name = normalize_name(match[1])
+        if exact := _EXACT.fullmatch(match[2]):
+            found.add((name, exact[1]))
+            continue
+        bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
+        ranges[name] = stated.get(name, "") or (bounds[1] if bounds else "")
+    return found | (find_newest(ranges) if ranges else set())
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The name and the specifier of a requirement."""
+    match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?([^;]*)", text)
+    return (normalize_name(match[1]), match[2].strip()) if match else ("", "")
