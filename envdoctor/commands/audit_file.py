@@ -26,12 +26,14 @@ from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
+from envdoctor.manifests.inputs.manifests import read_pyproject
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, STANDARD_INPUT, read_input
 from envdoctor.manifests.inputs.records import Document, NothingToAudit
 from envdoctor.resolution.step import StepSolver
 from envdoctor.rules import evaluate
 
+_CONTRADICTIONS = {"RUN002", "RUN015"}
 MAX_BYTES = 32 << 20  # a lock of 500 packages for several platforms has 2 MB
 
 
@@ -194,6 +196,12 @@ def _audit_commands(
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
     audit = _audit_document(document, machine, solver)
+    if document.kind == "pyproject" and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
+        # Not all extras need to fit together: each is an environment of its own.
+        files = Files(Path(target).parent, *_platforms(machine))
+        parts = read_pyproject(text, Path(target).name, files, each_extra=True)
+        document = parts if parts.paths else document
+        audit = _audit_document(document, machine, solver)
     if not coverage.judged and not audit.findings:
         raise _undecided(target, text, coverage)
     result = AuditResult(

@@ -71,7 +71,7 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
     backend = _backend(corrected)
     # The guide's own ranges first, with releases of its time where they permit these.
     for requirements, preferences in (
-        (corrected.wanted, corrected.requirements), (corrected.wanted, ()), (corrected.requirements, ()),
+        (corrected.wanted, corrected.requirements), (corrected.wanted, ()),
     ):  # fmt: skip
         found = _solve_within_rules(solver, backend, requirements, preferences)
         if isinstance(found, SolvedSet):
@@ -81,7 +81,9 @@ def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
     conflict = describe_conflict(solver.first_output) if solver.first_output else solver.broken
     return (
         _relaxed(corrected, solver, backend)
+        or _as_proposed(corrected, solver, backend)
         or _without_conflicting(corrected, solver, conflict)
+        or _without_image(corrected, sources, conflict)
         or _result(corrected, "conflict", backend, conflict)
     )
 
@@ -103,7 +105,7 @@ def _solve_within_rules(
             return attempt.output
         violations = broken_rules(attempt.versions, corrected)
         if not violations:
-            note = "; ".join(filter(None, (note, solver.note_on_sources)))
+            note = "; ".join(filter(None, (note, solver.note_on_sources(attempt.versions))))
             solved = _with_requirements(corrected, _pinned((*requirements, *limits), attempt.versions))
             solved = replace(solved, dropped=(*corrected.dropped, *dropped))
             return _result(solved, "solved", backend, note, len(attempt.versions))
@@ -137,6 +139,12 @@ def _relaxed(corrected: CorrectedSet, solver: _Solver, backend: str) -> SolvedSe
     return None
 
 
+def _as_proposed(corrected: CorrectedSet, solver: _Solver, backend: str) -> SolvedSet | None:
+    """The exact pins that the tables propose; None if they have no solution."""
+    found = _solve_within_rules(solver, backend, corrected.requirements, ())
+    return found if isinstance(found, SolvedSet) else None
+
+
 def _excluded_requirement(conflict: str, requirements: Sequence[str]) -> str:
     """The requirement on a package that another package of the conflict depends on, or that has no such release."""
     versioned = {normalize_name(Requirement(text).name): text for text in requirements if Requirement(text).specifier}
@@ -157,6 +165,19 @@ def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str
             solved = replace(solved, dropped=(*corrected.dropped, dropped))
             return _result(solved, "solved", "", note, len(attempt.versions))
     return None
+
+
+def _without_image(corrected: CorrectedSet, sources: Sources, conflict: str) -> SolvedSet | None:
+    """The set that replaces packages of the image, which pins of the guide exclude; None if none solves it."""
+    replaced = [f"{name}=={version}" for name, version in corrected.contained.items() if name in conflict]
+    if not replaced:
+        return None
+    solved = solve_set(replace(corrected, contained={}), sources)
+    dropped = tuple(
+        DroppedPackage(text, f"of {corrected.image}, which the guide replaces: {conflict}") for text in replaced
+    )
+    changed = replace(solved.corrected, dropped=(*solved.corrected.dropped, *dropped))
+    return replace(solved, corrected=changed) if solved.state == "solved" else None
 
 
 def _is_named(text: str, conflict: str) -> bool:
@@ -192,10 +213,10 @@ class _Solver:
                 note = self._write_torch(Path(folder), backend)
             return self._compile(requirements, (), (folder,)), note
 
-    @property
-    def note_on_sources(self) -> str:
+    def note_on_sources(self, versions: Mapping[str, str]) -> str:
         """The releases that uv builds from source, of which the requirements are those of the tables."""
-        names = ", ".join(sorted(f"{name}=={version}" for name, version in self.source_only))
+        built = self.source_only & set(versions.items())
+        names = ", ".join(sorted(f"{name}=={version}" for name, version in built))
         return f"built from source, requirements not verified: {names}" if names else ""
 
     def _write_torch(self, folder: Path, backend: str) -> str:

@@ -33,7 +33,7 @@ def releases_to_build(
             found.add((name, exact[1]))
             continue
         bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
-        ranges[name] = stated.get(name, "") or (bounds[1] if bounds else "")
+        ranges[name] = match[2] or stated.get(name, "") or (bounds[1] if bounds else "")
     return found | (find_newest(ranges) if ranges else set())
 
 

@@ -46,6 +46,7 @@ class _Question(NamedTuple):
 
     requirements: tuple[str, ...]
     constraints: tuple[str, ...]
+    overrides: tuple[str, ...]
     preferences: tuple[str, ...]
     placeholders: tuple[tuple[str, str], ...]
     python: str
@@ -136,11 +137,14 @@ class UvStepSolver:
             source, limits, output = folder / "step.in", folder / "limits.txt", folder / "solved.txt"
             source.write_text("".join(f"{line}\n" for line in question.requirements))
             limits.write_text("".join(f"{line}\n" for line in question.constraints))
+            overrides = folder / "overrides.txt"
+            overrides.write_text("".join(f"{line}\n" for line in question.overrides))
             output.write_text("".join(f"{line}\n" for line in question.preferences))
             # An argument replaces UV_FIND_LINKS.
             links = [f"--find-links={link}" for link in (folder, *self.sources.find_links)]
             return self._call(
-                source, output, "--constraints", limits, "--output-file", output, "--python-version", question.python,
+                source, output, "--constraints", limits, "--overrides", overrides, "--output-file", output,
+                "--python-version", question.python,
                 "--python-platform", question.platform, "--only-binary", ":all:", "--no-header",
                 "--annotation-style", "line", *links, *uv_arguments(self.sources), *options,
                 *(["--exclude-newer", question.day] if question.day else []),
@@ -183,8 +187,8 @@ def _question(problem: StepProblem) -> _Question:
             placeholders[requirement.name, version] = None
             lines.append(f"{requirement.name}=={version}")
         elif requirement.name and not requirement.url:
-            extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
-            lines.append(f"{requirement.name}{extras}{requirement.specifier or _yanked_pin(requirement, problem)}")
+            lines.append(_text(requirement, _yanked_pin(requirement, problem)))
+    overrides = tuple(_text(each) for each in problem.overrides if each.name and not each.url)
     preferences: list[str] = []
     for package in problem.installed.values():
         if not (version := _version_of_installed(package)) or not _VALID_NAME.fullmatch(package.name):
@@ -199,10 +203,16 @@ def _question(problem: StepProblem) -> _Question:
     limits += [f"{name}<={version}" for name, version in newest.items()]
     platform = Target(target.platform, target.glibc if re.fullmatch(r"2\.\d+", target.glibc) else _GLIBC, ()).platform
     return _Question(
-        tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), tuple(sorted(preferences)), tuple(placeholders),
-        target.python, platform, "" if target.exclude_newer.startswith("9") else target.exclude_newer,
-        problem.with_dependencies,
+        tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), overrides, tuple(sorted(preferences)),
+        tuple(placeholders), target.python, platform,
+        "" if target.exclude_newer.startswith("9") else target.exclude_newer, problem.with_dependencies,
     )  # fmt: skip
+
+
+def _text(requirement: InstallRequirement, specifier: str = "") -> str:
+    """A requirement in the notation of a requirements file."""
+    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier or specifier}"
 
 
 def _yanked_pin(requirement: InstallRequirement, problem: StepProblem) -> str:

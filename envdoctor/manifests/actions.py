@@ -19,6 +19,7 @@ class Install(NamedTuple):
     tool: str  # uv, pip, conda
     requirements: tuple[InstallRequirement, ...]
     constraints: tuple[InstallRequirement, ...] = ()
+    overrides: tuple[InstallRequirement, ...] = ()  # of uv: replace the requirements of all packages
     index_url: str = ""  # replaces PyPI
     extra_indexes: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()

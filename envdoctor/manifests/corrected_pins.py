@@ -153,7 +153,9 @@ def _unresolved_pins(
     """The requirements of the guide of which no release was determined, as they are."""
     installs = [each for each in context.trace.installs if each.after.name == environment.state.name]
     found = {
-        requirement.name: _normalized(f"{requirement.name}{_possible_specifier(requirement)}")
+        requirement.name: _normalized(
+            f"{requirement.name}{_possible_specifier(requirement.name, requirement.specifier)}"
+        )
         for install in installs
         if install.action.tool != "conda"
         for requirement in install.action.requirements
@@ -162,10 +164,11 @@ def _unresolved_pins(
     return [PinnedRequirement(spec, wanted=spec) for spec in found.values() if spec]
 
 
-def _possible_specifier(requirement: InstallRequirement) -> str:
+def _possible_specifier(name: str, specifier: str) -> str:
     """The versions of a requirement; for a release that does not exist, the nearest one that does."""
-    usable = usable_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
-    return f"=={usable.version}" if usable else requirement.specifier
+    pin = InstallRequirement(name, specifier).pin
+    usable = usable_release(name, public_part(pin)) if pin else None
+    return f"=={usable.version}" if usable else specifier
 
 
 def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
@@ -202,14 +205,19 @@ def _corrected_pins(
         requested = environment.state.requested.get(name)
         spec, reason = _requirement_text(name, package)
         if package is None and not reason and requested and not requested.wheel:
-            spec = _normalized(f"{name}{requested.specifier}")  # the solver decides
+            spec = _normalized(f"{name}{_possible_specifier(name, requested.specifier)}")  # the solver decides
         if reason:
             dropped.append(DroppedPackage(name, reason))
         if spec:
             violation = changes[name].violation if name in changes else None
             why, url = (violation.problem.message, violation.rule.url) if violation else ("", "")
-            is_open = not requested or not requested.pinned
-            wanted = f"{name}{requested.specifier if requested else ''}" if is_open and not violation and not reason else spec
+            # Where the guide's own requirements exclude each other, the solver decides which of them gives way.
+            is_open = not requested or not requested.pinned or environment.state.resolution == "conflict"
+            wanted = (
+                f"{name}{requested.specifier if requested else ''}"
+                if is_open and not violation and not reason
+                else spec
+            )
             pins.append(PinnedRequirement(spec, why, url, _normalized(wanted)))
     return pins + _setuptools_pin(environment), dropped
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release, releases_in_range
+from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -260,8 +260,11 @@ class _ReleaseSearch:
             names.append("torch")  # its evidence is the CUDA version of torch
         unpinned_first = sorted(names, key=lambda name: (packages[name].pinned, packages[name].is_dependency))
         count = len(self.violations(packages))
+        # A pin of the guide stays where another package is open, even one of which the tables have no releases.
+        is_open = any(not packages[name].pinned and not published_releases(name) for name in names)
+        tried = [name for name in unpinned_first if not (is_open and packages[name].pinned)]
         for in_range in (True, False):  # a range of the guide is left only if no release in it helps
-            for name in unpinned_first:
+            for name in tried:
                 for version in self._versions_without(violation, packages, name, in_range=in_range):
                     trial = self.resolve(packages, self.pins | {name: version})
                     if trial and len(self.violations(trial)) < count:

@@ -235,6 +235,7 @@ class GuideInterpreter:
             unknown=(*action.unknown, *invalid),
             requirements=self._applicable(known, before.python),
             constraints=self._applicable(action.constraints, before.python),
+            overrides=self._applicable(action.overrides, before.python),
             torch_backend=action.torch_backend or variables.get("UV_TORCH_BACKEND", "") if is_uv else "",
             index_url=action.index_url or variables.get("UV_INDEX_URL" if is_uv else "PIP_INDEX_URL", ""),
             extra_indexes=action.extra_indexes or tuple(variables.get("PIP_EXTRA_INDEX_URL", "").split()),

@@ -25,6 +25,7 @@ class PyProject(NamedTuple):
     python: str  # specifier
     variants: dict[str, tuple[InstallRequirement, ...]]
     constraints: tuple[InstallRequirement, ...]
+    overrides: tuple[InstallRequirement, ...]
     indexes: tuple[str, ...]  # for torch, the most specific first
     default_index: str
     torch_backend: str
@@ -38,21 +39,22 @@ class PyProject(NamedTuple):
             "uv",
             self.variants[variant],
             self.constraints,
+            self.overrides,
             index_url=self.default_index,
             extra_indexes=self.indexes,
             torch_backend=self.torch_backend,
         )
 
 
-def parse_pyproject(lines: tuple[Line, ...]) -> PyProject | None:
-    """Parse a pyproject.toml; None if it is not valid TOML."""
+def parse_pyproject(lines: tuple[Line, ...], *, each_extra: bool = False) -> PyProject | None:
+    """Parse a pyproject.toml; None if it is not valid TOML. With `each_extra`, each extra and group is a variant."""
     import tomllib
 
     try:
         data = tomllib.loads("\n".join(text for _, text in lines))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         return None
-    return _Reader(data, lines).read()
+    return _Reader(data, lines).read(each_extra=each_extra)
 
 
 class _Reader:
@@ -70,7 +72,7 @@ class _Reader:
             if key in items(self.project.get("dynamic"))
         ]
 
-    def read(self) -> PyProject:
+    def read(self, *, each_extra: bool) -> PyProject:
         extras = {name: self._texts(value) for name, value in table(self.project, "optional-dependencies").items()}
         groups = {name: list(self._group(name, 0)) for name in self.groups}
         for name, value in table(self.pdm, "dev-dependencies").items():
@@ -81,8 +83,9 @@ class _Reader:
             {str(item.get("extra") or item.get("group", "")) for item in rows(conflict)}
             for conflict in items(self.uv.get("conflicts"))
         ]
-        conflicting = set().union(*conflicts) if conflicts else set()
         named = extras | groups
+        conflicts = [set(named)] if each_extra else conflicts
+        conflicting = set().union(*conflicts) if conflicts else set()
         for name, requirements in named.items():
             if name not in conflicting:
                 common += requirements
@@ -98,7 +101,8 @@ class _Reader:
             own_name,
             str(self.project.get("requires-python") or self._poetry_python()),
             variants or {"": tuple(common)},
-            (*self._texts(self.uv.get("constraint-dependencies")), *overrides.values()),
+            tuple(self._texts(self.uv.get("constraint-dependencies"))),
+            tuple(overrides.values()),
             tuple(dict.fromkeys(self._indexes())),
             self._default_index(),
             str(table(self.uv, "pip").get("torch-backend") or ""),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
+from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import releases_in_range
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.corrected_pins import CorrectedSet
@@ -12,6 +14,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.registry import Rule
 
 _MAX_CANDIDATES = 60
@@ -28,7 +31,7 @@ def _violations(
 ) -> list[Violation]:
     packages = {name: ResolvedPackage(name, version, 0, "solved") for name, version in versions.items()}
     if torch := packages.get("torch"):
-        packages["torch"] = torch._replace(cuda=corrected.cuda or "cpu")
+        packages["torch"] = torch._replace(cuda=corrected.cuda or cuda_on_pypi(torch.version, corrected.architecture))
     stack = build_stack(EnvironmentState(python=corrected.python), packages)
     machine = build_machine(GuideTrace(corrected.architecture, "", "", (), ()))
     return evaluate_version_rules(machine, stack, tuple(rules) or version_rules())
@@ -45,10 +48,20 @@ def limits_without(
     for violation in violations:
         names = [item.fact for item in violation.problem.evidence if item.fact in versions and item.fact not in fixed]
         for name in names:
-            if version := _older_version(name, violation.rule, versions, corrected):
-                limits.setdefault(name, f"{name}<={version}")
+            limit = _limit_of_break(violation.rule.id, name)
+            if not limit and (version := _older_version(name, violation.rule, versions, corrected)):
+                limit = f"{name}<={version}"
+            if limit:
+                limits.setdefault(name, limit)
                 break
     return list(limits.values())
+
+
+def _limit_of_break(rule: str, name: str) -> str:
+    """The releases of a package before those that a known break is about; empty for other rules."""
+    conditions = (condition.partition(" ") for row in known_breaks() if row.id == rule for condition in row.when)
+    found = (re.search(r">=\s*([\w.]+)", bounds) for package, _, bounds in conditions if package == name)
+    return next((f"{name}<{match[1]}" for match in found if match), "")
 
 
 def _older_version(name: str, rule: Rule, versions: Mapping[str, str], corrected: CorrectedSet) -> str:

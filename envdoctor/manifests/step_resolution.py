@@ -40,7 +40,7 @@ def resolve_step(
         with_dependencies=not action.no_deps,
         keeps_installed=True,
     )
-    known = resolver.resolve(action.requirements, action.constraints)
+    known = resolver.resolve(action.requirements, (*action.constraints, *action.overrides))
     if solver is None or action.no_index:
         return known
     if before.resolution == "conflict":
@@ -70,8 +70,8 @@ def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, 
     # An index without upload dates would have no releases before a day: only the limit of the guide itself counts.
     target = target._replace(exclude_newer=action.exclude_newer or "9")
     return StepProblem(
-        tuple(requirements), action.constraints, before.packages, target, upgraded, not action.no_deps,
-        has_other_index(action),
+        tuple(requirements), action.constraints, action.overrides, before.packages, target, upgraded,
+        not action.no_deps, has_other_index(action),
     )  # fmt: skip
 
 

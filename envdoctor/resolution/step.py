@@ -14,6 +14,7 @@ class StepProblem(NamedTuple):
 
     requirements: tuple[InstallRequirement, ...]
     constraints: tuple[InstallRequirement, ...]
+    overrides: tuple[InstallRequirement, ...]
     installed: Mapping[str, ResolvedPackage]
     target: ResolverTarget  # with the Python to solve for
     upgraded: frozenset[str] = frozenset()  # installed packages of which the installer prefers a newer release

@@ -63,9 +63,9 @@ def read_conda_environment(text: str, name: str, files: Files) -> Document:
     return Document("conda", (guide,), unread=(*unread_parts([guide], files), *direct_references([guide])))
 
 
-def read_pyproject(text: str, name: str, files: Files) -> Document:
-    """A pyproject.toml. Conflicting extras and groups are environments of their own."""
-    project = parse_pyproject(numbered(text))
+def read_pyproject(text: str, name: str, files: Files, *, each_extra: bool = False) -> Document:
+    """A pyproject.toml. Conflicting extras and groups, or all of them, are environments of their own."""
+    project = parse_pyproject(numbered(text), each_extra=each_extra)
     pixi = _toml(text).get("tool", {}).get("pixi")
     if isinstance(pixi, dict):
         common = project.variants[next(iter(project.variants))] if project else ()

@@ -70,15 +70,25 @@ def test_a_source_that_does_not_answer_solves_nothing(monkeypatch: pytest.Monkey
     assert solved.note.startswith("not solved: ")
 
 
-def test_a_conflict_is_reported_as_uv_explains_it(sources: Sources) -> None:
+def test_a_pin_that_another_one_excludes_gives_way_with_uvs_reason(sources: Sources) -> None:
     corrected = CorrectedSet(
         architecture="x86_64", glibc="2.35", requirements=("vllm==0.10.2", "torch==2.9.1"),
         wanted=("vllm==0.10.2", "torch==2.9.1"),
     )  # fmt: skip
     solved = solve_set(corrected, sources)
-    assert solved.state == "conflict"
-    assert "vllm==0.10.2 depends on torch==2.8.0" in solved.note
-    assert "torch==2.9.1" in solved.note
+    assert solved.state == "solved"
+    assert solved.corrected.requirements == ("vllm==0.10.2", "torch==2.8.0", "transformers==4.57.6")
+    (dropped,) = solved.corrected.dropped
+    assert dropped.name == "torch==2.9.1"
+    assert "vllm==0.10.2 depends on torch==2.8.0" in dropped.reason
+    unknown = CorrectedSet(
+        architecture="x86_64", glibc="2.35", requirements=("vllm==0.10.2", "xunknown"),
+        wanted=("vllm==0.10.2", "xunknown"),
+    )  # fmt: skip
+    conflict = solve_set(unknown, sources)
+    assert (conflict.state, conflict.note) == (
+        "conflict", "xunknown was not found in the package registry; the step requires xunknown",
+    )  # fmt: skip
 
 
 def test_a_version_that_the_guide_does_not_pin_may_change(sources: Sources) -> None:

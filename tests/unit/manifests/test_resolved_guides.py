@@ -110,3 +110,21 @@ def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
     result = audit(tmp_path, sh("pip install holds-transformers transformers vllm==0.10.2"), solver)
     assert result.resolution.startswith("not resolved (http://127.0.0.1:9/simple/")
     assert {each.status for each in found(result, "RUN003")} == {"info"}
+
+
+PYPROJECT = """[project]
+name = "mine"
+dependencies = ["torch==2.8.0"]
+[project.optional-dependencies]
+new = ["nvidia-cuda-runtime-cu12==12.8.90"]
+old = ["needs-old"]
+"""
+
+
+def test_extras_that_exclude_each_other_are_environments_of_their_own(solver: UvStepSolver, tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(PYPROJECT)
+    (finding,) = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert finding.message.startswith("old: ")  # torch 2.8 requires 12.8.90 itself
+    path.write_text(PYPROJECT + '[tool.uv]\noverride-dependencies = ["nvidia-cuda-runtime-cu12==12.8.90"]\n')
+    assert found(audit_file(str(path), None, solver).result, "RUN015") == []
