@@ -17,11 +17,13 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.partial_file import PART_SUFFIX
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
+from envdoctor.forecast.wheels import USES_FOLDER
 from envdoctor.install.build_cache import try_lock_build, unused_builds
 from envdoctor.install.environment_lock import environment_lock
 from envdoctor.install.known_environments import file_system_errors, known_environments
 from envdoctor.install.removal import Removal, RemovalResult, confirm_removal, restore_command
 from envdoctor.install.swap import recover_swap
+from envdoctor.package_index.wheel_sources import FOLDER as SOURCES_FOLDER
 
 
 class CleanRequest(Record, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ def _clean(request: CleanRequest, *, dry_run: bool) -> RemovalResult:
                 _clean_environment(environment, removal, adopted=request.adopted)
     if not venv:
         _clean_downloads(removal)
+        _clean_sources(removal)
         _clean_builds([environment.venv for environment in environments], removal)
     return removal.result()
 
@@ -89,6 +92,14 @@ def _clean_downloads(removal: Removal) -> None:
                 removal.keep(part, "it is being downloaded")
             else:
                 removal.remove(part.parent)
+
+
+def _clean_sources(removal: Removal) -> None:
+    """Remove what forecasts have read of wheels: it is read again when it is needed."""
+    for name in (SOURCES_FOLDER, USES_FOLDER):
+        path = cache_directory() / name
+        if path.is_dir():
+            removal.remove(path)
 
 
 def _clean_builds(environments: Sequence[Path], removal: Removal) -> None:

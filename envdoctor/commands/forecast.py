@@ -70,6 +70,8 @@ def run(request: ForecastRequest, reporter: Reporter) -> CommandResult:
     forecast = Forecast(locked, client, index, until=until)
     for lost in source.lost:
         forecast.wheels.add_unread(lost.name, lost.why)
+    if locked.capability is None:
+        forecast.wheels.add_unread("GPU code", "no GPU was detected; name one with --gpu")
     if request.code:
         forecast.add_code(_folder(request.code))
     forecast.read(reporter.phase)

@@ -72,7 +72,8 @@ def settings(index: DatedIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def forecast(tmp_path: Path, **options: object) -> tuple[ForecastResult, int]:
     lock = tmp_path / "requirements.txt"
     lock.write_text(LOCK)
-    result = run(ForecastRequest(source=str(lock), wheels_only=True, **options), Phases())  # type: ignore[arg-type]
+    request = ForecastRequest(source=str(lock), wheels_only=True, machine="cpu-2core", **options)
+    result = run(request, Phases())  # type: ignore[arg-type]
     assert isinstance(result.data, ForecastResult)
     return result.data, result.exit_code
 
@@ -80,7 +81,7 @@ def forecast(tmp_path: Path, **options: object) -> tuple[ForecastResult, int]:
 def test_each_break_has_its_release_day_and_evidence(settings: dict[str, str], tmp_path: Path) -> None:
     data, code = forecast(tmp_path)
     assert code == 1
-    assert not data.unread
+    assert [each.name for each in data.unread] == ["GPU code"]
     found = {(each.package, each.kind, each.user): each for each in data.breaks}
     assert {key: (each.release, each.day, each.is_deferred) for key, each in found.items()} == {
         ("alpha", "name", "beta"): ("1.3", "2026-04-01", False),
@@ -146,12 +147,21 @@ def test_the_code_of_the_user_is_judged(settings: dict[str, str], tmp_path: Path
 def test_what_cannot_be_read_is_no_all_clear(settings: dict[str, str], tmp_path: Path) -> None:
     lock = tmp_path / "requirements.txt"
     lock.write_text("beta==1.1\nunlisted==1.0\n")
-    data = run(ForecastRequest(source=str(lock), wheels_only=True), Phases())  # type: ignore[arg-type]
+    request = ForecastRequest(source=str(lock), wheels_only=True, machine="cpu-2core")
+    data = run(request, Phases())  # type: ignore[arg-type]
     assert data.exit_code == 3
-    assert [each.name for each in data.data.unread] == ["unlisted"]
+    assert [each.name for each in data.data.unread if each.is_failed] == ["unlisted"]
 
 
 def test_invalid_options(tmp_path: Path) -> None:
     for options in ({"until": "2026-13-01"}, {"until": "yesterday"}, {"code": "/nowhere"}, {"python": "3"}):
         with pytest.raises(BadInput):
             forecast(tmp_path, **options)
+
+
+def test_clean_removes_what_a_forecast_has_read(settings: dict[str, str], tmp_path: Path) -> None:
+    forecast(tmp_path)
+    cache = tmp_path / "cache/envdoctor"
+    assert {path.name for path in cache.iterdir()} >= {"wheel-sources", "wheel-uses-1"}
+    assert envdoctor("clean", "--yes", home=tmp_path, **settings).returncode == 0
+    assert not list(cache.glob("wheel-*"))
