@@ -30,7 +30,7 @@ from memory.remedies import _halvings
 from memory.shape import FAMILIES, ModelShape, count_parameters, gathered_sizes
 from memory.workload import Workload
 from plan import compare_with_measured, plan
-from settings import BadInput
+from settings import BadInput, Recipe, resolve_settings
 from support.paths import TRAIN
 from support.recorded_results import assert_as_recorded
 from support.setting_variations import setting_variations
@@ -109,6 +109,25 @@ def test_peaks_measured_on_an_h200_with_masks(trl: str, changed: dict[str, Any],
 )
 def test_peaks_measured_on_an_h200(changed: dict[str, Any], measured: float) -> None:
     check_peak(planned("1.16.0", **changed), measured)
+
+
+EXAMPLES = {"model": "a/b", "data": "rows.jsonl", "max_length": 768, "optim": "adamw_torch_fused"}
+CHECKPOINTED = LORA | {"gradient_checkpointing": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "measured"),
+    [
+        ({"trainer": "sft", "per_device_train_batch_size": 16}, 23.96),
+        ({"trainer": "sft", "per_device_train_batch_size": 32} | CHECKPOINTED, 4.06),
+        ({"trainer": "dpo", "per_device_train_batch_size": 8}, 26.10),
+        ({"trainer": "dpo", "per_device_train_batch_size": 16} | CHECKPOINTED, 4.06),
+    ],
+)
+def test_peaks_of_examples_measured_on_an_h200(changed: dict[str, Any], measured: float) -> None:
+    settings = resolve_settings(Recipe("", "", {"task": "dataset"}), EXAMPLES | changed, "test")
+    result = plan(parse_config(QWEN2_387M), settings, H200, trl="1.16.0", prompt_tokens=768)
+    check_peak(result, measured)
 
 
 def check_peak(result: dict[str, Any], measured: float) -> None:

@@ -137,6 +137,17 @@ def temporary_activations(shape: ModelShape, batch: MicroBatch) -> int:
     return int(recomputed + (scores if batch.attention == "eager" else 0))
 
 
+def adapter_input(shape: ModelShape, batch: MicroBatch) -> int:
+    """Return the bytes of the widest input of an adapter, in float32 and back in 16 bits, while it is computed.
+
+    PEFT casts it to the type of the adapter's weights, float32 (_cast_input_dtype), and autocast casts it back.
+    """
+    if not batch.lora or batch.precision == "float32" or batch.quantized:
+        return 0
+    inner = shape.dense_intermediate if batch.lora == "all" and not shape.experts else 0
+    return int(batch.tokens * max(inner, shape.hidden) * (4 + 2))
+
+
 def inference_activations(shape: ModelShape, batch: MicroBatch) -> int:
     """Return the bytes at the widest point of a layer without gradients: its inputs, gate, up and product."""
     size = 4 if batch.precision == "float32" or batch.quantized in FOUR_BIT_TYPES else 2

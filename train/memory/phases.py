@@ -148,10 +148,15 @@ class MemoryPlan:
             Part("layer temporaries", formulas.temporary_activations(shape, batch), layer),
             Part("logits", formulas.logits_bytes(shape, batch, work.logits, backward=True), logits),
         ]
-        if self.settings["trainer"] == "dpo" and not self.settings.get("precompute_ref_log_probs"):
-            parts.append(self._reference_pass())
+        if work.lora:
+            size = formulas.adapter_input(shape, batch)
+            parts.append(Part("adapter input", size, "PEFT casts the widest one to float32, and autocast back"))
+        with_reference = self.settings["trainer"] == "dpo" and not self.settings.get("precompute_ref_log_probs")
+        if with_reference:
+            parts.append(self._reference_pass(sum(part.size for part in parts[1:])))
         if batch.precision == "mixed":
-            size = work.parameters // work.device_map_gpus * 2
+            models = 2 if with_reference and not work.lora else 1
+            size = models * work.parameters // work.device_map_gpus * 2
             parts.append(Part("bfloat16 copies", size, "autocast's copies of the float32 weights, until backward"))
         if work.quantization != "none":
             parts.append(Part("dequantized", self._largest_matrix(), "the largest matrix"))
@@ -181,13 +186,16 @@ class MemoryPlan:
         passes = [formulas.inference_activations(shape, batch) for shape in work.reward_models]
         return [Part("reward pass", max(passes), f"{size} x ({work.prompt} + {work.completion}) tokens")]
 
-    def _reference_pass(self) -> Part:
-        """DPO's pass of the reference, while the activations of the policy are held."""
+    def _reference_pass(self, backward: int) -> Part:
+        """DPO's pass of the reference while the activations are held: what it needs beyond the temporaries
+
+        of the backward pass (`backward` bytes), which comes after it.
+        """
         batch = self.work.model_pass(backward=False)
         method = self.work.logits.replace("liger", "held")
         logits = formulas.logits_bytes(self.shape, batch, method, backward=False)
-        size = formulas.inference_activations(self.shape, batch) + logits
-        return Part("reference pass", size, "log-probabilities of the reference, nothing saved")
+        size = formulas.inference_activations(self.shape, batch) + logits - backward
+        return Part("reference pass", max(0, size), "log-probabilities of the reference, nothing saved")
 
     def _gathered_layers(self) -> Part:
         sizes = gathered_sizes(self.shape, self.work.gathered_bytes)
