@@ -187,10 +187,7 @@ class MemoryPlan:
         return [Part("reward pass", max(passes), f"{size} x ({work.prompt} + {work.completion}) tokens")]
 
     def _reference_pass(self, backward: int) -> Part:
-        """DPO's pass of the reference while the activations are held: what it needs beyond the temporaries
-
-        of the backward pass (`backward` bytes), which comes after it.
-        """
+        """What DPO's pass of the reference needs beyond the `backward` bytes of the backward pass after it."""
         batch = self.work.model_pass(backward=False)
         method = self.work.logits.replace("liger", "held")
         logits = formulas.logits_bytes(self.shape, batch, method, backward=False)
