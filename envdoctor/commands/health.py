@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,17 +10,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from envdoctor.commands.health_metrics import metrics_text, write_metrics
-from envdoctor.core.errors import EXIT_NO, EXIT_OK, EnvdoctorError
+from envdoctor.core.errors import EXIT_NO, EXIT_OK, BadInput, EnvdoctorError
 from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, Machine, unreadable
 from envdoctor.core.results import CommandResult
-from envdoctor.knowledge.health import ACTIONS, Action, finding_action, xid_action
+from envdoctor.knowledge.health import ACTIONS, Action, finding_action, message_action, xid_action
 from envdoctor.machine.kernel_log import Xid, read_xids
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 
 HOUR = 3600
+DRIVER = re.compile(r"\d{3}(?:\.\d{1,3}){1,2}")
 # Rules on how programs and builds find files, which say nothing about a node.
 IGNORED = ("HOST004", "HOST005", "HOST006", "HOST009", "GPU007", "GPU013", "ENV", "PY")
 
@@ -66,6 +68,12 @@ class HealthReport(Record, frozen=True, kw_only=True):
 
 def run(request: HealthRequest) -> CommandResult:
     """Examine the node and write its metrics."""
+    if request.driver and not DRIVER.fullmatch(request.driver.strip()):
+        raise BadInput(
+            f"--driver {request.driver!a} is no complete version of a driver",
+            expected="a version such as 580.159.04",
+            hint="nvidia-smi --query-gpu=driver_version --format=csv,noheader",
+        )
     machine = select_machine(request.machine, request.facts)
     skip_log = request.machine and not request.kernel_log
     xids: Fact[tuple[Xid, ...]] = (
@@ -115,6 +123,9 @@ def _items(request: HealthRequest, machine: Machine, xids: Fact[tuple[Xid, ...]]
         action, title = xid_action(code)
         times = f" {number} times" if number > 1 else ""
         yield HealthItem(action, "XID", f"Xid {code}{times} in the kernel log: {title}")
+    for message in dict.fromkeys(xid.message for xid in _recent(request, xids) if xid.message):
+        action, title = message_action(message)
+        yield HealthItem(action, "KLOG", f"the kernel log reports: {title}")
 
 
 def _expectations(request: HealthRequest, machine: Machine) -> Iterator[HealthItem]:
@@ -123,11 +134,17 @@ def _expectations(request: HealthRequest, machine: Machine) -> Iterator[HealthIt
         reason = f" ({machine.gpus.note})" if machine.gpus.note else ""
         yield HealthItem("isolate", "COUNT", f"{len(usable)} of {request.gpus} GPUs are usable{reason}")
     driver = machine.driver.version.value
-    if request.driver and driver != request.driver:
-        yield HealthItem("isolate", "DRIVER", f"driver {driver or 'unknown'}, expected {request.driver}")
+    if driver and not usable and not request.gpus and machine.gpus.state == "known":
+        yield HealthItem("isolate", "COUNT", f"no GPU is usable, although the driver {driver} is loaded")
+    if request.driver and driver != request.driver.strip():
+        yield HealthItem("isolate", "DRIVER", f"driver {driver or 'unknown'}, expected {request.driver.strip()}")
 
 
 def _codes(request: HealthRequest, xids: Fact[tuple[Xid, ...]]) -> dict[int, int]:
     """The recent Xids and their numbers. A message without a time counts."""
+    return dict(Counter(xid.code for xid in _recent(request, xids) if xid.code))
+
+
+def _recent(request: HealthRequest, xids: Fact[tuple[Xid, ...]]) -> Iterator[Xid]:
     limit = request.xid_hours * HOUR
-    return dict(Counter(xid.code for xid in xids.value or () if xid.age is None or xid.age <= limit))
+    return (xid for xid in xids.value or () if xid.age is None or xid.age <= limit)

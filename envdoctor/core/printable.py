@@ -8,6 +8,7 @@ through here: text loses them, JSON has them as escapes.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # What a terminal does not show: Default_Ignorable_Code_Point of Unicode 16.0 (DerivedCoreProperties.txt) with the
 # assigned part of plane 14, and interlinear annotations. Soft hyphen, zero-width spaces and joiners, bidirectional
@@ -35,6 +36,15 @@ def printable(text: str) -> str:
 def without_invisible(text: str) -> str:
     """The text without invisible characters, as patterns expect it: a zero-width space hides no word from them."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
+def single_lines(data: Any) -> Any:
+    """Dicts, lists and texts of a stranger whose texts are one line each: another one would look like our own."""
+    if isinstance(data, str):
+        return " ".join(data.splitlines())
+    if isinstance(data, dict):
+        return {single_lines(name): single_lines(value) for name, value in data.items()}
+    return [single_lines(value) for value in data] if isinstance(data, list) else data
 
 
 def printable_json(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
+from envdoctor.redact.output import without_secrets
 
 BLOCK_BYTES = 1 << 20
 # Of a larger text the part between its start and its end is not read. A log takes about a second for 8 MiB.
@@ -29,6 +30,7 @@ WINDOW_LENGTH = 4096  # characters around a literal that a pattern is applied to
 # are small, and after MAX_SECONDS its search ends. All other patterns go on.
 LONG_WORD, LONGEST_PART = 256, 64  # characters; no word of a literal is longer than LONGEST_PART
 SLOW_SECONDS, SLOW_WINDOW_LENGTH, MAX_SECONDS = 0.2, 512, 1.0
+CONTEXT_LENGTH = 400  # characters before a line that decide whether it has a secret
 LINE_LENGTH = 400  # characters of a line in the result
 HITS_PER_SYMPTOM = 3  # the search for a symptom ends after them
 TRIES_PER_BLOCK = 200  # windows per literal and block
@@ -235,7 +237,9 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             groups = search.match(_window(text, position, start, end, search.window_length))
             if groups is not None:
                 number = first_line + text.count("\n", 0, position)
-                search.hits.append(Hit(search.name, number, _shorten(text[start:end], position - start), groups))
+                shown = _without_secrets(text, start, end)
+                at = max(shown.find(literal), 0)
+                search.hits.append(Hit(search.name, number, _shorten(shown, at), groups))
             position = text.find(literal, end)
 
 
@@ -284,7 +288,9 @@ class _Joined:
         groups = search.match(self.text[max(position - half, 0) : position + half], pattern)
         if groups is not None:
             number = bisect_right(self.starts, position)
-            search.hits.append(Hit(search.name, number, _shorten(self.lines[number - 1], 0), groups))
+            context = "\n".join(self.lines[max(0, number - 4) : number])
+            line = _without_secrets(context, len(context) - len(self.lines[number - 1]), len(context))
+            search.hits.append(Hit(search.name, number, _shorten(line, 0), groups))
 
 
 def plain_text(text: str) -> str:
@@ -321,6 +327,13 @@ def _window(text: str, position: int, start: int, end: int, length: int = WINDOW
         end = following if following >= 0 else len(text)
     start, end = max(start, position - length // 2), min(end, position + length // 2)
     return " ".join(PREFIX.sub("", line, count=1).strip() for line in text[start:end].split("\n"))
+
+
+def _without_secrets(text: str, start: int, end: int) -> str:
+    """A line without secrets, whose names can be on the lines before it: `password: >-`, the start of a key."""
+    before = max(0, start - CONTEXT_LENGTH)
+    redacted = without_secrets(text[before:end])
+    return redacted.rpartition("\n")[2] if redacted != text[before:end] else text[start:end]
 
 
 def _shorten(line: str, position: int) -> str:

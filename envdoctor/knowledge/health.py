@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from envdoctor.core.record import Record
@@ -26,6 +27,32 @@ class XidAction(TableRow, frozen=True, kw_only=True):
     code: int
     title: str
     action: Action
+
+
+class MessageAction(TableRow, frozen=True, kw_only=True):
+    """The action for another message of the driver in the kernel log."""
+
+    id: str
+    pattern: str
+    title: str
+    action: Action
+
+
+def kernel_message(line: str) -> MessageAction | None:
+    """The row of a line of the kernel log, if it is about a fault that no Xid code states."""
+    if "GPU" not in line and "NVRM" not in line and "nvidia" not in line:
+        return None
+    return next((row for row in _messages() if re.search(row.pattern, line)), None)
+
+
+def message_action(identifier: str) -> tuple[Action, str]:
+    """The action for such a message and its title."""
+    row = next(row for row in _messages() if row.id == identifier)
+    return row.action, row.title
+
+
+def _messages() -> tuple[MessageAction, ...]:
+    return load_table("health.toml", tuple[MessageAction, ...], "message")
 
 
 def finding_action(finding: Finding) -> Action | None:

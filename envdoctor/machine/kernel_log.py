@@ -8,14 +8,18 @@ import time
 from pathlib import Path
 
 from envdoctor.core.errors import BadInput
+from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, known, unreadable
+from envdoctor.knowledge.health import kernel_message
 
 KERNEL_LOG = Path("/dev/kmsg")
 MAX_BYTES = 32 << 20
 EXPECTED, HINT = "the messages of the kernel as text", "journalctl -k -b > kernel.log"
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # a terminal's colours, with ESC, are text
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\): (?P<code>\d{1,4})\b")
+# Also without the bus, as syslog servers and people shorten it. A code of more digits is that of no Xid.
+XID = re.compile(r"\bXid\b(?: ?\((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\))?:? {0,4}(?P<code>\d{1,6})")
+RECOVERY_XID = 154  # its text decides, not its code
 # Seconds since the start of the system: "6,1,5130000,-;" of /dev/kmsg in microseconds, "[    5.13]" of dmesg.
 STAMPS = ((re.compile(r"^\d+,\d+,(\d+),"), 1e-6), (re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
 
@@ -24,8 +28,9 @@ class Xid(Record, frozen=True):
     """One message. `age` in seconds; None if the log has no times that can be compared."""
 
     bus: str
-    code: int
+    code: int  # 0: a message without an Xid
     age: float | None = None
+    message: str = ""  # the id of another message that decides something
 
 
 def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
@@ -77,9 +82,13 @@ def _read_ring_buffer() -> str:
 def _parse(text: str) -> tuple[Xid, ...]:
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = []
-    for line in text.splitlines():
-        if match := XID.search(line):
+    for line in without_invisible(text).splitlines():
+        match = XID.search(line)
+        has_meaning = match is not None and int(match["code"]) != RECOVERY_XID
+        message = None if has_meaning else kernel_message(line)
+        if match or message:
             stamp = next((float(m[1]) * unit for pattern, unit in STAMPS if (m := pattern.match(line))), None)
             age = None if stamp is None else max(0.0, uptime - stamp)
-            found.append(Xid(match["bus"], int(match["code"]), age))
+            bus, code = ((match["bus"] or "unknown"), int(match["code"])) if match else ("unknown", 0)
+            found.append(Xid(bus, code, age, message.id if message else ""))
     return tuple(found)

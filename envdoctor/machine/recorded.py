@@ -16,6 +16,7 @@ from envdoctor.core.distribution import upgrade_command
 from envdoctor.core.errors import BadInput, unknown_name
 from envdoctor.core.options import GPU_PREFIX
 from envdoctor.core.paths import is_file
+from envdoctor.core.printable import single_lines
 from envdoctor.core.records import MACHINE_SCHEMA, Machine
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.gpu_catalogue import catalogue, find_gpus
@@ -68,7 +69,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
             expected=f"schema 1 to {MACHINE_SCHEMA}",
             hint=upgrade_command() if isinstance(schema, int) and schema > MACHINE_SCHEMA else HINT,
         )
-    machine = convert(data, Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
+    machine = convert(single_lines(data), Machine, source=where, expected=FILE_DESCRIPTION, hint=HINT)
     _require_capabilities(machine, where)
     return machine
 
@@ -124,7 +125,7 @@ def override(machine: Machine, settings: list[str]) -> Machine:
                 expected="NAME=VALUE, such as driver.version=570.26",
                 hint=HINT,
             )
-        parsed = _parse_value(text)
+        parsed = single_lines(_parse_value(text))
         for value in (parsed, text, parsed) if isinstance(parsed, int | float) else (parsed,):
             _replace(data, path, value)
             with contextlib.suppress(msgspec.ValidationError):

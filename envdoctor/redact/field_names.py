@@ -11,6 +11,8 @@ from envdoctor.redact.word_lists import word_list
 
 Kind = Literal["secret", "host", "user", "name", "serial", "machine"]
 
+WRAPPERS = frozenset({"value", "text", "data", "string", "plain"})
+SUFFIXES = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "secretkey", "accountkey")
 TABLES: tuple[tuple[Kind, str], ...] = (
     ("host", "hosts"),
     ("user", "users"),
@@ -38,8 +40,12 @@ def is_secret_name(name: str) -> bool:
     """Whether the values under this name are secrets: HF_TOKEN, db_password, apiKey; not pad_token or max_tokens."""
     parts = [part.lower() for part in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", name) if part]
     pairs = list(pairwise(["", *parts]))
+    if parts and parts[-1] in WRAPPERS:  # token.value
+        parts, pairs = parts[:-1], pairs[:-1]
     if not word_list("secret_parts").isdisjoint(parts) or ("set", "cookie") in pairs:
         return True
+    if any(part.endswith(SUFFIXES) for part in parts) or ("access", "signature") in pairs or name == "_auth":
+        return True  # PGPASSWORD, -Dpassword, SharedAccessSignature
     if any(first in word_list("keys") and second == "key" for first, second in pairs):
         return True
     return bool(parts) and _ends_secret(*pairs[-1], uppercase=name.isupper())
@@ -50,7 +56,7 @@ def _ends_secret(before: str, last: str, *, uppercase: bool) -> bool:
     if last == "token":
         return before not in word_list("no_tokens")
     if last == "pwd":  # PWD and OLDPWD are directories
-        return before not in ("", "old")
+        return before not in ("", "old") or not uppercase
     if last in ("pass", "auth", "pat"):
         return uppercase and before != ""
     return last in ("jwt", "cookie", "bearer", "authorization") or (last == "key" and uppercase)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 from typing import Any
 
 from envdoctor.core.printable import without_invisible
@@ -17,11 +16,13 @@ SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE) 
 MARK = "***"
 MIN_SECRET_LENGTH = 12
 # A text without these has no secret. The patterns are imported only for others, because that takes time.
-NAMES = "token|passw|passphrase|_pass|pwd|secret|credential|key|auth|cookie|jwt|_pat"
+NAMES = "token|passw|passphrase|_pass|pwd|secret|credential|key|auth|cookie|jwt|accesssignature|_pat"
 SUSPICIOUS = re.compile(
-    rf"(?i)(?:{NAMES})[\w.-]{{0,60}}[\\\"'`\]]{{0,3}}[ \t]{{0,60}}[:=]|-[\w-]{{0,60}}(?:{NAMES})[\w-]{{0,60}}[ \t]"
+    rf"(?i)(?:{NAMES})[\w.\[\]-]{{0,60}}[\\\"'`\]]{{0,3}}\s{{0,60}}[:=%<>\uff1d\uff1a]|-[\w-]{{0,60}}(?:{NAMES})[\w-]{{0,60}}\s"
     rf"|(?:{NAMES})[\w.-]{{0,60}}[ \t]{{1,8}}\S{{0,127}}\d"
-    r"|:/{1,2}[^/\s]*@|:[^\s/@:]{1,128}@|bearer|basic[ %]"
+    r"|:(?:\\?/|%2F){1,2}[^/\s]*@|//[^/\s:@]*:[^/\s@]*@|login|sshpass|apikey |digest "
+    r"|</?[\w:.-]*(?:token|passw|secret|key)"
+    r"|:[^\s/@:]{1,128}@|bearer|basic[ %]"
     r"|[?&;](?:sig|signature|se|sp|sv|policy|x-amz-[a-z-]+|x-goog-[a-z-]+|googleaccessid)="
     r"| (?:-u|--(?:proxy-)?user)[ =]|-----BEGIN|PRIVATE KEY"
     r"|hf_|api_org_|sk-|github_pat|gh[opsur]_|A(?:KI|SI|RO|ID|NP|GP)A|xox[a-z]-|xapp-|gl[a-z]{2,5}-"
@@ -30,15 +31,25 @@ SUSPICIOUS = re.compile(
 BEARER = re.compile(r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}")
 
 
+def _plain(text: str) -> str:
+    """The text without invisible characters, and with letters in place of their escapes."""
+    text = without_invisible(text)
+    if "\\u00" not in text:
+        return text
+    from envdoctor.redact.secret_forms import with_letters
+
+    return with_letters(text)
+
+
 def may_have_secrets(text: str) -> bool:
     """Whether a text has anything that the patterns of secrets start with."""
-    text = without_invisible(text)
+    text = _plain(text)
     return bool(SUSPICIOUS.search(text)) or any(value in text for value in _secret_values())
 
 
 def without_secrets(text: str) -> str:
     """The text without tokens, credentials, values after the name of a secret, and values of secret variables."""
-    visible = without_invisible(text)
+    visible = _plain(text)
     if not may_have_secrets(visible):
         return text
     text = visible
@@ -70,7 +81,6 @@ def _mark(kind: str, value: str) -> str:
     return MARK if kind == "secret" else value
 
 
-@cache
 def _secret_values() -> tuple[str, ...]:
     """The values of this process's secret variables, the longest first; no paths and no words."""
     values = (value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= MIN_SECRET_LENGTH)

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from envdoctor.core.printable import without_invisible
 from envdoctor.redact.addresses import redact_addresses
 from envdoctor.redact.field_names import classify_name
 from envdoctor.redact.identifiers import expand_node_list, redact_identifiers
 from envdoctor.redact.identity import Identity, is_common_name
+from envdoctor.redact.secret_forms import with_letters
 from envdoctor.redact.secrets import NO_VALUE, redact_private_keys, redact_secrets
 from envdoctor.redact.word_lists import word_list
 
@@ -111,7 +113,7 @@ class Redactor:
         return self._redact_patterns(text)
 
     def _redact_patterns(self, text: str) -> str:
-        text = redact_private_keys(text, self._replace_value)
+        text = redact_private_keys(with_letters(without_invisible(text)), self._replace_value)
         return "".join(self._redact_part(part) for part in _parts(text))
 
     def _redact_part(self, text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from envdoctor.core.printable import without_invisible
 from envdoctor.redact.field_names import Kind, classify_name, is_secret_name
+from envdoctor.redact.secret_forms import redact_forms, with_letters
 from envdoctor.redact.token_shapes import TOKEN_SHAPES
 from envdoctor.redact.word_lists import word_list
 
@@ -16,7 +17,10 @@ ReplaceValue = Callable[[str, str], str]  # (kind, value) -> placeholder; counts
 PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 PRIVATE_KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 # The rest of a private key without its end line: complete lines of base64, and one incomplete line.
-TRUNCATED_KEY = re.compile(r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{30,})*+(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]+)?")
+TRUNCATED_KEY = re.compile(
+    r"(?:(?:\r?\n)?[A-Za-z-]{1,40}: [^\n]{0,200})*+"
+    r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{30,})*+(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]+)?"
+)
 MAX_KEY_LENGTH = 16 << 10
 # Parameters of signed URLs (S3, Google, Azure, CloudFront, Hugging Face) and of home-made ones.
 URL_SIGNATURE = re.compile(
@@ -29,7 +33,12 @@ URL_CREDENTIALS = re.compile(r"(://|(?:https?|ftps?|ssh|git|s3|socks5h?):/)([^/\
 BARE_CREDENTIALS = re.compile(
     r":(?<=[\w.+-]:)[^\s/@:\"'<>]{1,128}@(?=[\w.-]+:\d|(?:[\w-]{1,63}\.){1,8}(?:[a-z]{2,}|\d{1,3})(?:/|\s|$)|localhost\b)"
 )
-HEADER = re.compile(r"(?:Authorization|Cookie)[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\"'\n\r]+)", re.IGNORECASE)
+# The value ends with the quotation mark before it or before the name, else with the line.
+HEADER = re.compile(
+    r"""(?P<open>["'])?(?:Authorization|Cookie)["']?\s{0,4}[:=]\s{0,4}(?P<quote>["'])?"""
+    r"""(?P<secret>(?(quote)(?:(?!(?P=quote))[^\n\r\\]|\\.)+|(?(open)(?:(?!(?P=open))[^\n\r])+|[^\n\r]+)))""",
+    re.IGNORECASE,
+)
 BEARER = re.compile(r"\bBearer\s{1,4}([^\s\"',;]{6,})", re.IGNORECASE)
 LOGIN_OPTION = re.compile(r" (?:-u|--user|--proxy-user)[ =]([^\s:]{1,64}:\S+)")
 HEADER_PATTERNS = (
@@ -39,12 +48,17 @@ HEADER_PATTERNS = (
 )
 
 NAME_REST = re.compile(r"[\w.-]{0,60}")
-ASSIGNMENT = re.compile(r"\\?[\"'`]?\]?[ \t]{0,60}(?::=|=>|=|:)[ \t]{0,8}(?!/)")
+# Spaces of any kind; `token[0]=`, `password%3D`, and the wide signs of Chinese and Japanese texts.
+ASSIGNMENT = re.compile(
+    r"(?:\[\w{0,20}\])?\\?[\"'`]?\]?[^\S\r\n]{0,60}(?::=|=>|[=:\uff1d\uff1a]|%3[DdAa])[^\S\r\n]{0,8}(?!/)"
+)
+# A value on the next line: after a backslash, after `>-` and `|` of YAML, or alone.
+NEXT_LINE = re.compile(r"(?P<mark>\\|[>|][+-]?)?[^\S\r\n]{0,8}\r?\n[^\S\r\n]{0,60}(?=\S)")
 OPTION_SPACE = re.compile(r"[ \t]{1,8}(?!-)")
 # `WANDB_API_KEY 0123abcd`, `password S3cr3t`: text after such a name is a secret if it has letters and digits.
 SPACED_NAME = re.compile(r"[A-Z0-9]+(?:_[A-Z0-9]+)+|(?i:password|passwd|passphrase)")
 SPACE_BEFORE_SECRET = re.compile(r"[ \t]{1,8}(?=[^\s\d]{0,127}\d)(?=[^\sA-Za-z]{0,127}[A-Za-z])(?=\S{6})")
-OPENING_QUOTE = re.compile(r"[bruf]{0,2}(\\?[\"'`])")
+OPENING_QUOTE = re.compile(r"[bruf]{0,2}(\"\"\"|\'\'\'|\\?[\"'`])")
 UNQUOTED_SECRET = re.compile(r"\S{1,128}")  # the examined part; the redaction extends to the end of the word
 UNQUOTED_NAME = re.compile(r"[^\s\"',;(){}<>&|]{1,128}")
 WORD_REST = re.compile(r"\S*")
@@ -81,7 +95,7 @@ def redact_secrets(text: str, replace_value: ReplaceValue, triggers: str = "trig
     for marks, pattern in HEADER_PATTERNS:
         if any(word in lowered for word in marks):
             text = pattern.sub(lambda found: _redact_group(found, replace_value), text)
-    return _redact_named_values(text, replace_value, word_list(triggers))
+    return _redact_named_values(redact_forms(text, replace_value), replace_value, word_list(triggers))
 
 
 def redact_colored(text: str, redact: Callable[[str], str]) -> str:
@@ -89,7 +103,7 @@ def redact_colored(text: str, redact: Callable[[str], str]) -> str:
 
     A code or a zero-width space may be next to a token, `ESC[32mhf_...`, or inside of it.
     """
-    visible = without_invisible(text)
+    visible = with_letters(without_invisible(text))
     if visible == text and not ANSI_START.search(text):
         return redact(text)
     separated = ANSI_CODE.sub(ANSI_BOUNDARY, visible)
@@ -129,11 +143,13 @@ def ascii_lower(text: str) -> str:
 
 
 def _redact_group(found: re.Match[str], replace_value: ReplaceValue) -> str:
-    """The match with its group replaced."""
-    if not found[1].strip() or NO_VALUE.fullmatch(found[1].strip()):
+    """The match with its group replaced: `secret`, else the first."""
+    group = "secret" if "secret" in found.re.groupindex else 1
+    value = found[group].strip()
+    if not value or NO_VALUE.fullmatch(value):
         return found[0]
-    begin, end = found.start(1) - found.start(), found.end(1) - found.start()
-    return found[0][:begin] + replace_value("secret", found[1].strip()) + found[0][end:]
+    begin, end = found.start(group) - found.start(), found.end(group) - found.start()
+    return found[0][:begin] + replace_value("secret", value) + found[0][end:]
 
 
 def redact_private_keys(text: str, replace_value: ReplaceValue) -> str:
@@ -214,12 +230,19 @@ def _value_span(text: str, start: int, stop: int, kind: Kind) -> tuple[int, int]
         sign = OPTION_SPACE.match(text, stop)
     if sign is None and kind == "secret" and SPACED_NAME.fullmatch(text, start, stop):
         sign = SPACE_BEFORE_SECRET.match(text, stop)
+    if sign is None and option:  # `--password` and the value on the next line
+        sign = NEXT_LINE.match(text, stop)
     if sign is None:
         return None
-    opening = OPENING_QUOTE.match(text, sign.end())
+    at = sign.end()
+    if kind == "secret" and (following := NEXT_LINE.match(text, at)):
+        at = following.end()
+        if not following["mark"] and not _looks_secret(text[at : at + UNQUOTED_LENGTH].partition(" ")[0]):
+            return None  # `Enter the password:` and other output
+    opening = OPENING_QUOTE.match(text, at)
     if opening and (end := _closing_quote(text, opening.end(), opening[1])) >= 0:
         return (opening.end(), end) if end > opening.end() else None
-    at = opening.end() if opening else sign.end()
+    at = opening.end() if opening else at
     is_variable = kind == "secret" or text[start:stop].isupper()
     bare = (UNQUOTED_SECRET if is_variable else UNQUOTED_NAME).match(text, at)
     return bare.span() if bare else None

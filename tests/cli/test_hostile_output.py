@@ -156,3 +156,15 @@ def test_a_job_file_has_no_line_of_a_path(tmp_path: Path) -> None:
         assert "has control characters" in done.stderr, option
     done = envdoctor("train", "sort", "--run", "runs/a b;c", *options, home=tmp_path)
     assert "#SBATCH --job-name='a b;c'" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_line_break_of_a_machine_file_starts_no_line(tmp_path: Path) -> None:
+    data = json.loads(machine_json(read_recorded("h200")))
+    text = "x)\n::error::owned\n\u2028$ rm -rf ~"
+    data |= {"origin": text, "name": text}
+    data["system"]["os"]["value"] = data["driver"]["version"]["value"] = text
+    data["gpus"]["value"][0]["name"]["value"] = text
+    (tmp_path / "m.json").write_text(json.dumps(data))
+    for command in ("check", "health", "check --verbose"):
+        done = envdoctor(*command.split(), "--machine", "m.json", home=tmp_path)
+        assert not [line for line in done.stdout.splitlines() if line.strip().startswith(("::", "$ rm"))], done.stdout

@@ -13,6 +13,7 @@ import msgspec
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_file
+from envdoctor.core.printable import single_lines
 from envdoctor.core.records import Machine, Stack, known
 from envdoctor.knowledge.image_starts import image_architectures, image_base, start_requirement
 from envdoctor.knowledge.images import image_contents, known_repository
@@ -45,6 +46,8 @@ GPU_PACKAGES = re.compile(
     r"numba-cuda|llama-cpp-python|ctranslate2|tensorrt.*|cudf.*|cuml.*"
 )
 CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
+# FROM https://user:password@registry/image; a digest follows an @ as well
+FROM_CREDENTIALS = re.compile(r"(?im)^\s{0,20}FROM\s[^\n]{0,2000}(?:://|@(?!sha256:))")
 
 
 class ReadImage(NamedTuple):
@@ -70,6 +73,8 @@ def of_reference(text: str) -> ReadImage:
     """The image of a reference. Without a tag, or with a digest alone, its contents are unknown."""
     match = REFERENCE.fullmatch(text)
     if not match:
+        if re.search(r"://|@(?!sha256:)", text):
+            raise _credentials("--image")
         raise BadInput(f"{text[:200]!r} is no image reference and no file", expected=EXPECTED, hint=HINT)
     name, tag, digest = match["name"], match["tag"] or "", match["digest"] or ""
     reference = name + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
@@ -117,6 +122,8 @@ def _of_build_file(text: str, name: str, machine: Machine | None, today: str) ->
     is_apptainer = re.match(r"(?im)(?:\s*(?:#.*)?\n)*\s*bootstrap\s*:", text)
     files = Files(Path(name).parent)
     document = (read_apptainer if is_apptainer else read_dockerfile)(text, Path(name).name, files)
+    if FROM_CREDENTIALS.search(text):
+        raise _credentials(name)
     guide = document.paths[0]
     bases = [action for action in guide.actions if isinstance(action, UseImage)]
     if not bases:
@@ -125,10 +132,21 @@ def _of_build_file(text: str, name: str, machine: Machine | None, today: str) ->
     interpreter.run()
     last = bases[-1]
     states = [state for state in interpreter.states.values() if state.image_line in _lines(bases, last)]
+    if not states:
+        raise BadInput(f"the stages of {name} start from each other", expected="a stage with an image", hint=HINT)
     base = _first_base(bases, last)
     image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, states[-1])
     image = _with_compat_package(_with_variables(image, _variables(guide)), guide)
     return ReadImage(image, build_stack(states[-1]))
+
+
+def _credentials(name: str) -> BadInput:
+    """The error for a reference with a user name or a password, which is not repeated."""
+    return BadInput(
+        f"the image in {name} is an address with a scheme, a user name or a password",
+        expected="the name of an image, such as vllm/vllm-openai:v0.10.2",
+        hint="docker login REGISTRY",
+    )
 
 
 def _first_base(bases: list[UseImage], last: UseImage) -> UseImage:
@@ -180,7 +198,16 @@ def _of_configuration(text: str, name: str) -> ReadImage:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{name} is not JSON: {error}", expected=EXPECTED, hint=HINT) from error
+    data = single_lines(data)
     configurations = list(_configurations(data))
+    if isinstance(data, list) and len(configurations) > 1:
+        raise BadInput(
+            f"{name} has {len(configurations)} images", expected="the configuration of one image", hint=HINT
+        )
+    if systems := {each.system for each in configurations} - {"", "linux"}:
+        raise BadInput(
+            f"{name} is an image for {', '.join(sorted(systems))}", expected="an image for Linux", hint=HINT
+        )
     if not configurations:
         raise BadInput(f"{name} is no configuration of an image", expected=EXPECTED, hint=HINT)
     variables = configurations[0].variables
@@ -207,6 +234,7 @@ class _Configuration(NamedTuple):
     variables: dict[str, str]
     architecture: str
     tag: str
+    system: str
 
 
 def _configurations(data: Any) -> list[_Configuration]:
@@ -221,8 +249,9 @@ def _configurations(data: Any) -> list[_Configuration]:
     pairs = (str(line).partition("=") for line in config.get("Env") or ())
     tags = data.get("RepoTags")
     architecture = str(data.get("architecture", data.get("Architecture", "")))
+    system = str(data.get("os", data.get("Os", ""))).lower()
     tag = str(tags[0]) if isinstance(tags, list) and tags else ""
-    return [_Configuration({k: v for k, _, v in pairs}, ARCHITECTURES.get(architecture, architecture), tag)]
+    return [_Configuration({k: v for k, _, v in pairs}, ARCHITECTURES.get(architecture, architecture), tag, system)]
 
 
 def _tag_of_variables(variables: Mapping[str, str]) -> str:

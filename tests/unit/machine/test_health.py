@@ -25,6 +25,7 @@ from envdoctor.machine.kernel_log import read_xids
 from envdoctor.machine.recorded import read_recorded
 
 GPU = "gpus.0."
+RECOVERY = "NVRM: Xid (PCI:0000:04:00): 154, GPU recovery action"
 CASES = {
     "healthy": ([], "healthy", ""),
     "uncorrected ECC errors": ([f"{GPU}ecc_uncorrected=3"], "reset", "GPU002"),
@@ -61,6 +62,34 @@ def test_expected_gpus_and_driver() -> None:
     assert health(gpus=1, driver="580.159.04")[0].severity == "healthy"
     report, _ = health(gpus=8, driver="570.26")
     assert [item.id for item in report.items] == ["COUNT", "DRIVER"]
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("[Thu Nov 26 04:30:00 2026] NVRM: GPU 0000:04:00.0: GPU has fallen off the bus.", "isolate"),
+        ("NVRM: GPU at 0000:04:00.0 has fallen off the bus.", "isolate"),
+        ("NVRM: RmInitAdapter failed! (0x62:0x40:2477)", "isolate"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30", "isolate"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Non-fatal, Link 30", "healthy"),
+        ("NVRM: Xid (PCI:0000:04:00):79", "isolate"), ("NVRM: Xid 79", "isolate"),
+        ("NV\u200bRM: Xid (PCI:0000:04:00): 79", "isolate"), ("Xid (PCI:0000:04:00): 79, GPU is lost", "isolate"),
+        ("NVRM: Xid (PCI:0000:04:00): 99999999999999999999999, x", "monitor"),
+        (f"{RECOVERY} changed from 0x0 (None) to 0x2 (Node Reboot Required)", "reset"),
+        (f"{RECOVERY} changed from 0x2 (Node Reboot Required) to 0x0 (None)", "monitor"),
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module", "healthy"),
+    ],
+)  # fmt: skip
+def test_other_messages_of_the_kernel_log(line: str, severity: str, tmp_path: Path) -> None:
+    (tmp_path / "k.log").write_text(line + "\n")
+    assert health(gpus=1, kernel_log=str(tmp_path / "k.log"))[0].severity == severity
+
+
+@pytest.mark.parametrize("driver", ['x"; rm', "580", "580.x", "newest"])
+def test_an_expected_driver_is_a_complete_version(driver: str) -> None:
+    with pytest.raises(BadInput, match="--driver"):
+        health(driver=driver)
+    assert health(driver="580.159.04\r\n")[0].severity == "healthy"
 
 
 def write_log(path: Path, *codes: int) -> str:
@@ -203,7 +232,7 @@ def test_control_characters_are_not_in_the_metrics(tmp_path: Path) -> None:
     health(facts=[f'{GPU}name="NVIDIA\\u001b[31m H200\\r\\u0000\\u0085"'], prometheus=str(path))
     text = path.read_bytes().decode()
     assert not [character for character in text if unicodedata.category(character) == "Cc" and character != "\n"]
-    assert ("envdoctor_gpu_usable", (("gpu", "0"), ("name", "NVIDIA[31m H200"))) in metrics(text)
+    assert ("envdoctor_gpu_usable", (("gpu", "0"), ("name", "NVIDIA[31m H200 "))) in metrics(text)
 
 
 def test_a_kernel_log_that_is_no_text_is_not_judged(tmp_path: Path) -> None:
@@ -217,3 +246,8 @@ def test_a_kernel_log_that_is_no_text_is_not_judged(tmp_path: Path) -> None:
     log.write_bytes(b"\0" * 512 + b"\xff\n" + text.encode())  # a log after a power failure
     done = envdoctor("health", "--machine", "h200", "--kernel-log", log, home=tmp_path)
     assert (done.returncode, done.stdout.split(":")[0]) == (1, "✗ isolate")
+
+
+def test_a_driver_without_a_gpu_is_not_healthy() -> None:
+    report, exit_code = health(facts=["gpus=[]"])
+    assert (report.severity, exit_code) == ("isolate", 1)

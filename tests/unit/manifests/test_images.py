@@ -322,3 +322,34 @@ def test_architectures_and_names_of_references() -> None:
     ):
         assert of_reference(text).image.architectures == architectures, text
     assert of_reference("docker://quay.io/copy/nvidia/cuda:12.8.1-base-ubuntu22.04").image.repository == "nvidia/cuda"
+
+
+HOSTILE_IMAGES = {
+    "stages in a circle": ("Dockerfile", "FROM a AS b\nFROM b AS a\n", "start from each other"),
+    "a password": ("Dockerfile", "FROM https://u:hunter2Zq9XkPw@h/x\n", "a user name or a password"),
+    "another system": ("i.json", '{"os": "windows", "config": {"Env": []}}', "an image for windows"),
+    "two images": ("i.json", '[{"Config": {"Env": ["CUDA_VERSION=12.4.0"]}}, {"Config": {"Env": []}}]', "2 images"),
+}
+
+
+@each_case("name", HOSTILE_IMAGES)
+def test_a_hostile_image_is_bad_input(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file, text, message = HOSTILE_IMAGES[name]
+    path = tmp_path_factory.mktemp("image") / file
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message) as error:
+        check(path)
+    assert "hunter2" not in str(error.value.message)
+
+
+def test_a_line_break_of_a_configuration_starts_no_line(tmp_path: Path) -> None:
+    config = {"RepoTags": ["a\n::error::x"], "Architecture": "amd64\n::b", "Os": "linux", "Config": {"Env": []}}
+    (tmp_path / "i.json").write_text(json.dumps([config]))
+    done = envdoctor("check", "--image", "i.json", "--gpu", "l4", home=tmp_path)
+    assert not [line for line in done.stdout.splitlines() if line.strip().startswith("::")]
+
+
+def test_a_reference_with_a_password_is_not_repeated() -> None:
+    with pytest.raises(BadInput) as error:
+        check("u:hunter2Zq9XkPw@reg/x:1")
+    assert "hunter2" not in error.value.message
