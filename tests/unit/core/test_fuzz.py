@@ -70,7 +70,7 @@ def test_machine_files_are_accepted_or_rejected_and_no_rule_crashes(text: str) -
 
 def test_samples_exist() -> None:
     assert len(TEXTS) > 100
-    assert len(MACHINES) > 5
+    assert len(MACHINES) >= 3
 
 
 def test_unknown_field_of_a_record_is_reported() -> None:
