@@ -68,6 +68,12 @@ class CorrectedEnvironment(NamedTuple):
     all_pins: list[Substitution]
 
 
+def _is_of_cpu_build(violation: Violation, packages: Packages) -> bool:
+    """Whether a range of torch is judged for the triton of another torch: a CPU build does not require triton."""
+    facts = {item.fact for item in violation.problem.evidence} & packages.keys()
+    return {"torch", "triton"} <= facts and packages["torch"].cuda == "cpu" and packages["triton"].is_dependency
+
+
 def _is_of_unpublished_wheel(violation: Violation, packages: Packages) -> bool:
     """Whether declared ranges are judged for a wheel from a local folder, which may declare others."""
     facts = {item.fact for item in violation.problem.evidence}
@@ -147,6 +153,7 @@ class _ReleaseSearch:
             violation
             for violation in found
             if not _is_of_unpublished_wheel(violation, packages)
+            and not _is_of_cpu_build(violation, packages)
             and not (violation.rule.id == "NPY001" and can_limit_numpy(self.state))
         ]
 

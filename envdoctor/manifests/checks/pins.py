@@ -192,11 +192,18 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
                 environment, substitution
             )
             # What the guide does not show can limit the dependencies of its packages.
-            is_known = environment.state.resolution != "partial" or not substitution.package.is_dependency
+            is_known = environment.state.resolution != "partial" or not _depends_on_unread(environment, substitution)
             if is_known and not substitution.pinned and not in_image and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
+
+
+def _depends_on_unread(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
+    """Whether a violation is about a dependency, which the parts that the guide does not show can limit."""
+    packages = environment.state.packages
+    named = [substitution.package.name, *(item.fact for item in substitution.violation.problem.evidence)]
+    return any(packages[name].is_dependency for name in named if name in packages)
 
 
 def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Substitution) -> bool:

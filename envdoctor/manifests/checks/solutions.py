@@ -34,7 +34,8 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
     """
     for install in context.trace.installs:
         conflict = install.resolution.conflict
-        if conflict and not _is_reported(install, conflict):
+        is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
+        if conflict and not is_misread and not _is_reported(install, conflict):
             yield _problem(context, install, conflict)
 
 
