@@ -18,6 +18,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.errors import BadInput, EnvdoctorError, Refused, write_error
 from envdoctor.core.options import Option, RunArgument
 from envdoctor.core.paths import exists, is_file, is_folder, is_link, resolve_links
+from envdoctor.core.printable import single_lines
 from envdoctor.core.record import Record
 from envdoctor.core.results import CommandResult
 from envdoctor.redact.run_files import BINARY, RunFileRedactor
@@ -241,12 +242,12 @@ def _manifest(
     return Manifest(
         envdoctor=__version__,
         run=folder.name,
-        recipe=str(configuration.get("recipe", "")),
-        created=str(configuration.get("created", "")),
+        recipe=single_lines(str(configuration.get("recipe", ""))),
+        created=single_lines(str(configuration.get("created", ""))),
         ending=state.ending,
         step=state.step,
         steps=state.steps,
-        versions={str(name): str(version) for name, version in _object(result.get("versions")).items()},
+        versions={str(name): str(text) for name, text in single_lines(_object(result.get("versions"))).items()},
         before=_numbers(result.get("before")),
         after=_numbers(result.get("after")),
         settings=_object(configuration.get("settings")),

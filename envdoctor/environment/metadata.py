@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from packaging.utils import canonicalize_version
 
 from envdoctor.core.files import LISTING_BYTES, read_file, read_file_head, read_file_text
 from envdoctor.core.record import Record
@@ -21,6 +22,7 @@ from envdoctor.knowledge.releases import is_requirement, normalize_name
 HEAD_BYTES = 1 << 13  # most headers are shorter
 MAX_HEAD_BYTES = 17 << 16
 SHOWN_LENGTH = 80  # characters of an invalid value
+MAX_PATH_LINES = 1000  # of a .pth file
 MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
 # Versions and names with other characters are not used: they would add words to a command, as `Version: 1.0 other`.
 UNSAFE = re.compile(r"[^A-Za-z0-9._+!~-]")
@@ -67,7 +69,47 @@ def read_folder(folder: Path, markers: Markers) -> FolderMetadata:
     for name in names:
         if name.endswith((".dist-info", ".egg-info")):
             _read_distribution(folder, name, markers, folder_metadata)
+        elif name.endswith(".egg"):
+            folder_metadata.unread.append(f"{folder / name}: an egg, whose packages are not read")
+        elif name.endswith(".pth"):
+            _read_path_file(folder / name, markers, folder_metadata)
+        elif name.endswith(".egg-link"):
+            _read_link(folder / name, markers, folder_metadata)
     return folder_metadata
+
+
+def _read_path_file(path: Path, markers: Markers, folder_metadata: FolderMetadata) -> None:
+    """Read the distributions of the folders that a .pth file adds to sys.path (`conda develop`)."""
+    try:
+        lines = read_file_text(path).splitlines()[:MAX_PATH_LINES]
+    except OSError as error:
+        folder_metadata.unread.append(f"{path}: {error.strerror}")
+        return
+    for line in lines:
+        added = path.parent / line.strip()
+        if not line.strip() or line.startswith(("#", "import ", "import\t")) or added == path.parent:
+            continue
+        try:
+            names = sorted(os.listdir(added))  # noqa: PTH208
+        except (OSError, ValueError):  # Python ignores it as well
+            continue
+        for name in names:
+            if name.endswith(".dist-info"):
+                _read_distribution(added, name, markers, folder_metadata)
+
+
+def _read_link(link: Path, markers: Markers, folder_metadata: FolderMetadata) -> None:
+    """Read the project that `setup.py develop` links: its folder is the first line, and has an .egg-info."""
+    try:
+        project = Path(read_file_text(link).partition("\n")[0].strip())
+        names = sorted(name for name in os.listdir(project) if name.endswith(".egg-info"))  # noqa: PTH208
+    except (OSError, ValueError) as error:
+        folder_metadata.unread.append(f"{link}: {getattr(error, 'strerror', None) or error}")
+        return
+    for name in names:
+        _read_distribution(project, name, markers, folder_metadata)
+    if not names:
+        folder_metadata.unread.append(f"{link}: no .egg-info in {project}")
 
 
 def list_metadata(folder: Path) -> list[Path]:
@@ -96,7 +138,7 @@ def _read_distribution(folder: Path, name: str, markers: Markers, folder_metadat
         fields = parse_head(b"")
     else:
         fields = parse_head(head)
-        if problem := _problem_of_head(head, fields):
+        if problem := _problem_of_head(head, fields) or _problem_of_name(path, fields):
             folder_metadata.unread.append(f"{path}: {problem}")
     version, requires = path.stem.partition("-")[2], fields["requires-dist"]
     if name.endswith(".egg-info"):
@@ -128,6 +170,31 @@ def _problem_of_head(head: bytes, fields: dict[str, list[str]]) -> str:
     if len(head) == MAX_HEAD_BYTES and _end_of_fields(head) is None:
         return f"its fields are longer than {MAX_HEAD_BYTES} bytes"
     return ""
+
+
+def _problem_of_name(path: Path, fields: dict[str, list[str]]) -> str:
+    """Why the fields are those of another release than the folder's name; empty if they agree.
+
+    Installers find a release by the folder, Python by the fields.
+    """
+    if repeated := [name for name in ("name", "version") if len(set(fields[name])) > 1]:
+        return f"it has several fields {repeated[0]}"
+    folder, _, version = path.stem.partition("-")
+    if path.suffix != ".dist-info" or not version:
+        return ""
+    if UNSAFE.sub("-", normalize_name(folder)) != normalize_name(_first(fields, "name")):
+        return f"its name is {_first(fields, 'name')[:SHOWN_LENGTH]!a}, not that of its folder"
+    stated = _first(fields, "version")
+    if version != stated and canonicalize_version(version.replace("_", "-")) != canonicalize_version(
+        stated.replace("_", "-")
+    ):
+        return f"its version is {stated[:SHOWN_LENGTH]!a}, not that of its folder"
+    return ""
+
+
+def _canonical(version: str) -> str:
+    """A version in its usual form: installers write `_` in the name of a folder where the version has `-`."""
+    return canonicalize_version(version.replace("_", "-"))
 
 
 def parse_head(head: bytes) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import statistics
 from collections.abc import Mapping
 
@@ -14,7 +15,17 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.fleet.fact_table import ComparedFact, find_compared_fact
 from envdoctor.fleet.failures import FIXES
 from envdoctor.fleet.host_list import format_host_list
-from envdoctor.fleet.records import Clock, Failure, Group, Method, NodeFacts, NodeReport, on_node, remedy_on_node
+from envdoctor.fleet.records import (
+    Clock,
+    Failure,
+    Group,
+    Method,
+    NodeFacts,
+    NodeReport,
+    fill_command,
+    on_node,
+    remedy_on_node,
+)
 
 CLOCK_SECONDS = 1.0  # tokens, certificates and rendezvous tolerate some seconds; NTP keeps a clock within 0.1 s
 SHM_GIB = 1  # smaller is too small, see HOST001
@@ -137,12 +148,12 @@ class FleetComparison:
         unreadable = kind in ("garbage", "flood")
         problem = "sent an unreadable report" if unreadable else "did not respond"
         fix, command = FIXES[kind]
-        names = {"node": first, "host": first.rpartition("@")[2], "command": self.command}
+        host, program = first.rpartition("@")[2], shlex.split(self.command)
         message = f"{hosts} {problem}, {kind}: {reason}; expected a report of envdoctor check"
         return Finding(
             "FLT002" if unreadable else "FLT001", "node-unreachable", "error", message,
             (Evidence("nodes", hosts, self.method), Evidence("failure", kind, self._failures[first][1])), fix,
-            steps(command.format(**names)),
+            steps(fill_command(command, node=first, host=host, command=program)),
         )  # fmt: skip
 
     def _missing_envdoctor(self) -> list[Finding]:
@@ -190,13 +201,13 @@ class FleetComparison:
         changes = not row.inspection or (majority_value and not has_problem)
         names = {
             "node": node,
-            "expected": majority_value,
+            "expected": majority_value or "",
             "size": re.sub(r"\s*GiB.*", "G", majority_value or ""),
             "name": fact.removeprefix(row.fact),
         }
         commands = [command for command in (row.inspection, row.command if changes else "") if command]
         commands = [re.sub(r"^envdoctor\b", lambda _: self.command, command) for command in commands]
-        return steps(*(self._on_node(node, command.format(**names)) for command in commands))
+        return steps(*(self._on_node(node, fill_command(command, **names)) for command in commands))
 
     def _on_node(self, node: str, command: str) -> str:
         return on_node(self.method, node, command)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.core.printable import single_lines
 from envdoctor.fleet.records import Clock, Failure, NodeReport
 
 REPORT_BYTES = 32 << 20  # of one node, decompressed; the check of a large environment has less than 1 MiB
@@ -84,7 +85,7 @@ def decode_report(text: str, node: str, clock: Clock | None, command: str, secon
         if not decompressor.eof:
             return NodeReport(node=node, clock=clock, failure="garbage", message="its report is incomplete")
         report = msgspec.json.decode(data)
-        probe, check = report["probe"], report["check"]
+        probe, check = single_lines(report["probe"]), report["check"]
     except (binascii.Error, ValueError, zlib.error, RecursionError, TypeError, KeyError) as error:
         return NodeReport(node=node, clock=clock, failure="garbage", message=f"its report cannot be read: {error}")
     return parse_report(node, probe, check, clock, command, seconds)
@@ -96,7 +97,7 @@ def parse_report(  # noqa: PLR0917  each is a part of the report
     """Return the report with the envelope of the node's `envdoctor check`; without envdoctor, the probe alone."""
     outcome = check.get("outcome", "missing")
     if outcome == "missing":
-        reason = str(check.get("why", "not found"))
+        reason = single_lines(str(check.get("why", "not found")))
         return NodeReport(node=node, probe=probe, clock=clock, message=f"envdoctor is not installed: {reason}")
     if outcome in CHECK_FAILURES:
         message = CHECK_FAILURES[outcome].format(command=f"{command} check", seconds=seconds)
@@ -118,7 +119,7 @@ def parse_envelope(text: str) -> tuple[dict[str, Any], str]:
     if not text.strip():
         return {}, "printed nothing"
     try:
-        data = msgspec.json.decode(text)
+        data = single_lines(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError) as error:
         problem = "printed incomplete JSON" if text.lstrip().startswith("{") else "printed no JSON"
         return {}, f"{problem} ({str(error)[:120]}; it begins {text.strip()[:40]!r})"

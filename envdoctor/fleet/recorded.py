@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import msgspec
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.core.files import read_file_text
+from envdoctor.core.printable import single_lines
 from envdoctor.fleet.node_output import parse_envelope
 from envdoctor.fleet.records import Clock, NodeReport
 
 FILE_BYTES = 32 << 20
+NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
 HINT = "envdoctor check --format json > nodes/$(hostname).json"
 
 
@@ -34,6 +37,11 @@ def recorded_files(folder: str) -> list[Path]:
 def read_reports(files: list[Path]) -> Iterator[NodeReport]:
     """Read one node after another; an unreadable file becomes a failure of its node."""
     for path in files:
+        if not NODE_NAME.fullmatch(path.stem):  # it becomes a part of commands and of lines of the report
+            node = re.sub(r"[^A-Za-z0-9_.]", "_", path.stem)[:80]
+            message = f"the name of its file, {path.stem[:80]!a}, is no name of a node"
+            yield NodeReport(node=f"file_{node}", failure="garbage", message=message)
+            continue
         try:
             if path.stat().st_size > FILE_BYTES:
                 message = f"{path.name} has over {FILE_BYTES >> 20} MiB"
@@ -49,7 +57,7 @@ def read_reports(files: list[Path]) -> Iterator[NodeReport]:
 def parse_file(node: str, text: str) -> NodeReport:
     """Parse a saved report, an envelope of check, or a machine file."""
     try:
-        data = msgspec.json.decode(text)
+        data = single_lines(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError) as error:
         return NodeReport(node=node, failure="garbage", message=f"its file is not JSON: {error}")
     if isinstance(data, dict) and isinstance(data.get("probe"), dict):

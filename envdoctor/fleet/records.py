@@ -19,6 +19,7 @@ from envdoctor.core.remedies import (
     command_of,
     remedy_of,
 )
+from envdoctor.core.shell_commands import shell_command
 
 FLEET_SCHEMA = 1
 
@@ -41,6 +42,12 @@ def on_node(method: str, node: str, command: str) -> str:
     start = f"{program} {terminal} " if NEEDS_TERMINAL.search(command) else f"{program} "
     words = shell + shlex.quote(command) if NEEDS_SHELL.search(command) else command
     return start + target.format(node=node) + words
+
+
+def fill_command(template: str, **values: str | list[str]) -> str:
+    """A command of a table with values in place of `{node}` and others; each stays one word, a list several."""
+    names = re.findall(r"\{(\w+)\}", template)
+    return shell_command(re.sub(r"\{\w+\}", "{}", template), *(values[name] for name in names))
 
 
 def remedy_on_node(method: str, node: str, remedy: Remedy) -> Remedy:

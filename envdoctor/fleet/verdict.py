@@ -23,7 +23,7 @@ from envdoctor.fleet.ranks import (
     find_slow_ranks,
     slowest_speeds,
 )
-from envdoctor.fleet.records import on_node
+from envdoctor.fleet.records import fill_command, on_node
 from envdoctor.knowledge.gpu_speeds import Measure, gpu_speeds
 
 TABLE_SIZES: dict[str, Measure] = {"all_reduce 64 MiB": "allreduce_64mb", "all_reduce 1024 MiB": "allreduce_1gb"}
@@ -157,7 +157,7 @@ def _failed_nodes(ending: Ending) -> list[Finding]:
         command = "ssh {node} true" if kind == "crashed" else command
         message = f"{node} could not run its ranks, {kind}: {reason}"
         evidence = (Evidence("nodes", node, done.ending),)
-        remedies = steps(command.format(node=node, host=node.rpartition("@")[2], command="envdoctor"))
+        remedies = steps(fill_command(command, node=node, host=node.rpartition("@")[2], command="envdoctor"))
         findings.append(Finding("FLT050", "node-unreachable", "error", message, evidence, fix, remedies))
     return findings
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from envdoctor.core.processes import run
+from envdoctor.install.fix_trial import run_in_environment
 from envdoctor.locking.uv import run_uv
 from envdoctor.redact.output import without_secrets
 
@@ -58,3 +59,9 @@ def test_the_log_of_uv(tmp_path: Path) -> None:
     run_uv(arguments, environment={"UV_HTTP_RETRIES": "0"}, timeout=60, log=log)
     assert "pa55word" not in log.read_text()
     assert "127.0.0.1" in log.read_text()
+
+
+def test_the_log_of_a_command_of_a_trial(tmp_path: Path) -> None:
+    log = tmp_path / "bisect.log"
+    run_in_environment(["sh", "-c", "echo password=hunter2Zq9XkPw"], tmp_path / "venv", log)
+    assert log.read_text() == "password=***\n"

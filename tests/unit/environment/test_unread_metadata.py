@@ -155,3 +155,46 @@ def test_no_requirement_takes_long(line: str) -> None:
     for number in range(100):
         assert not is_requirement(f"{line}{number}")
     assert time.process_time() - started < 5
+
+
+def named(head: str) -> Callable[[Path], object]:
+    """Write METADATA with these lines."""
+    return lambda site: (add_distribution(site, "transformers", "5.0.0") / "METADATA").write_text(f"{head}\n\n")
+
+
+def add_egg(site: Path) -> None:
+    (site / "transformers-5.0.0-py3.11.egg").write_bytes(b"PK\x05\x06" + bytes(18))
+
+
+def add_link(site: Path) -> None:
+    (site / "transformers.egg-link").write_text("/nowhere/at/all\n.")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (named("Name: transformers\nVersion: 4.57.6\nVersion: 5.0.0"), "several fields version"),
+        (named("Name: tokenizers\nVersion: 1.0"), "not that of its folder"),
+        (named("Name: transformers\nVersion: 4.57.6"), "not that of its folder"),
+        (add_egg, "an egg"),
+        (add_link, "No such file"),
+    ],
+)
+def test_metadata_of_another_release_gives_no_verdict(
+    make: Callable[[Path], object], problem: str, site: Path
+) -> None:
+    make(site)
+    assert problem in " ".join(read(site).unread_metadata)
+
+
+def test_packages_of_linked_folders_are_read(site: Path, tmp_path: Path) -> None:
+    add_distribution(tmp_path / "more", "transformers", "5.0.0")
+    (site / "x.pth").write_text(f"# comment\nimport sys\n{tmp_path}/more\nnowhere\n")
+    (tmp_path / "project/trl.egg-info").mkdir(parents=True)
+    (tmp_path / "project/trl.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 0.23.1\n\n")
+    (site / "trl.egg-link").write_text(f"{tmp_path}/project\n.")
+    stack = read(site)
+    assert {name: each.version for name, each in (stack.distributions.value or {}).items()} == {
+        "torch": "2.8.0", "transformers": "5.0.0", "trl": "0.23.1"
+    }  # fmt: skip
+    assert not stack.unread_metadata

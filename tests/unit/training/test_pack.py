@@ -475,3 +475,9 @@ def test_full_disk_leaves_no_files(run: Path, tmp_path: Path, mount: str, code: 
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert message in done.stderr
+
+
+def test_a_line_break_of_a_recipe_starts_no_line(run: Path) -> None:
+    write(run / "run.json", {"schema": 1, "recipe": "a\n::error::x\x1b[2J", "settings": {}})
+    done = envdoctor("pack", run, home=run.parent)
+    assert not [line for line in done.stdout.splitlines() if line.startswith("::")]
