@@ -175,7 +175,7 @@ def _metadata() -> Iterator[Attack]:
                 (folder / file).unlink(missing_ok=True)
                 make(folder / file)
                 for command in ("check", "abi", "profiles new"):
-                    ground.run(*command.split(), "venv", accept="012")
+                    ground.run(*command.split(), "venv", accept="0123")
 
             yield Attack("environments", f"{file} is {name}", unsuitable)
 
@@ -278,8 +278,8 @@ def _compiled(generator: random.Random) -> Iterator[Attack]:
             path.write_bytes(bytes(data))
             add_distribution(site, "alpha", "1.0", files=("alpha/x.so",))
             for command in ("check", "abi", "archs"):
-                ground.run(command, "venv", accept="01" if command == "check" else "012")  # 2: no readable file
-            ground.run("archs", path, accept="012")
+                ground.run(command, "venv", accept="013" if command == "check" else "0123")  # 2: no readable file
+            ground.run("archs", path, accept="0123")
 
         yield Attack("compiled files", f"random numbers {number + 1}", run)
 
