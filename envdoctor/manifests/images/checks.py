@@ -10,7 +10,7 @@ from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.architectures import Capability, capability_of
+from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import OLDEST_DRIVER, driver_of_cuda, oldest_driver, toolkit
 from envdoctor.knowledge.image_starts import start_condition
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
@@ -32,6 +32,7 @@ COMPAT_HOOK = (
 )
 # Rules on environments that an image's packages can break on a machine. IMG003 replaces TORCH004.
 PACKAGE_RULES = ("TORCH001", "TORCH002", "TORCH003", "TORCH005", "VLLM004", "VLLM005")
+SHOWN_UNREAD = 5
 OLDEST_OF_EVERY_TOOLKIT: Capability = (7, 5)  # NVIDIA's containers before CUDA 13 differ below it
 
 
@@ -82,7 +83,7 @@ def image_is_for_another_architecture(context: ImageContext) -> Iterator[Problem
 
 @rule("IMG002", kind="image", severity=("error", "unknown"), cause="driver-too-old", url=TOOLKIT)
 def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Problem]:
-    """NVIDIA_REQUIRE_CUDA of the image does not hold for the driver, so that the container does not start.
+    """A variable NVIDIA_REQUIRE_* of the image does not hold for the driver, so that the container does not start.
 
     `nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8`. Images on `nvidia/cuda` require the
     CUDA version of the image, or a driver branch that its cuda-compat supports on data-centre and workstation GPUs.
@@ -92,17 +93,20 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
     `NVIDIA_DISABLE_REQUIRE=1` skips the check.
     """
     image, machine = context.image, context.machine
-    if not image.require or not gpus_of(machine):
+    requirements = [text for text in (image.require, *image.other_requirements) if text.strip()]
+    if not requirements or not gpus_of(machine):
         return
     require_value("driver.version", machine.driver.version)
-    holds = start_condition(image.require, start_properties(machine))
+    results = [(start_condition(text, start_properties(machine)), text) for text in requirements]
+    failed = next((each for each in results if each[0] is False), None)
+    holds, require = failed or next((each for each in results if each[0] is None), (True, ""))
     if holds:
         return
-    condition = image.require.split()[0]
+    condition = require.split()[0]
     if holds is None:
         yield Problem(
             "unknown",
-            f"not evaluated: NVIDIA_REQUIRE_CUDA has another property or an invalid value: {image.require[:200]}",
+            f"not evaluated: NVIDIA_REQUIRE_* has another property or an invalid value: {require[:200]}",
             (evidence("driver.version", machine.driver.version),),
             "",
         )
@@ -118,7 +122,7 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
         f"the container runtime refuses to start it: driver {machine.driver.version.value} with CUDA "
         f"{machine.driver.cuda.value or 'unknown'} does not satisfy {condition}",
         (
-            Evidence("NVIDIA_REQUIRE_CUDA", image.require[:500], image.source),
+            Evidence("NVIDIA_REQUIRE", require[:500], image.source),
             evidence("driver.version", machine.driver.version),
             evidence("driver.cuda", machine.driver.cuda),
         ),
@@ -127,7 +131,7 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
     )
 
 
-@rule("IMG003", kind="image", severity=("error", "warning", "info"), cause="driver-too-old", url=MINOR)
+@rule("IMG003", kind="image", severity=("error", "unknown", "info"), cause="driver-too-old", url=MINOR)
 def driver_is_older_than_the_cuda_of_the_image(context: ImageContext) -> Iterator[Problem]:
     """The driver is older than the CUDA release of the image.
 
@@ -171,7 +175,7 @@ def driver_is_older_than_the_cuda_of_the_image(context: ImageContext) -> Iterato
         fix, remedies = _upgrade(context, _oldest(image.cuda))
         is_sure = image.compat is not None or not is_data_centre(machine)
         message = f"driver {driver} does not support CUDA {image.cuda}: {found.reason}"
-        yield Problem("error" if is_sure else "warning", message, shown, fix, remedies)
+        yield Problem("error" if is_sure else "unknown", message, shown, fix, remedies)
 
 
 @rule("IMG004", kind="image", severity="warning", cause="cuda-compat-lib-conflict", url=COMPAT_HOOK)
@@ -287,6 +291,44 @@ def contents_of_the_image_are_unknown(context: ImageContext) -> Iterator[Problem
         "Its configuration names the CUDA version and the requirements, without a pull. Or read its files.",
         steps(f"{inspect} | {check}") + _look_inside(image),
     )
+
+
+@rule("IMG007", kind="image", severity="unknown", cause="container-no-gpu", url=MANIFESTS)
+def parts_of_the_image_were_not_read(context: ImageContext) -> Iterator[Problem]:
+    """Steps of the Dockerfile, or releases that it installs, are not known, and can change what the image needs.
+
+    A requirements file that is missing, a script, a wheel, a repository, a release in no table, or files of another
+    image can contain a torch for a newer CUDA version.
+
+    Fix: put the files next to the Dockerfile and pin known releases, or judge the configuration of the built image.
+    """
+    unread = (*context.image.unread, *_uncovered_code(context))
+    for text in unread[:SHOWN_UNREAD]:
+        yield Problem(
+            "unknown", f"not enough to judge: {text}", (Evidence("not read", text, context.image.source),), ""
+        )
+    if len(unread) > SHOWN_UNREAD:
+        yield Problem(
+            "unknown",
+            f"not enough to judge: {len(unread) - SHOWN_UNREAD} more parts were not read: --format json lists them",
+            (Evidence("not read", str(len(unread)), context.image.source),),
+            "",
+        )
+
+
+def _uncovered_code(context: ImageContext) -> Iterator[str]:
+    """TORCH_CUDA_ARCH_LIST without code for a GPU: extensions that were compiled with it do not run there."""
+    text = context.image.code_list
+    if not text.strip() or code_of_torch(context.machine, context.stack)[0]:
+        return  # without a list every GPU is built for; the code of a known torch is judged by TORCH001
+    names = [name.partition("+") for name in text.replace(";", " ").split()]
+    native = [f"sm_{name.replace('.', '')}" for name, _, _ in names]
+    ptx = [f"compute_{name.replace('.', '')}" for name, _, suffix in names if suffix == "PTX"]
+    for gpu in gpus_of(context.machine):
+        capability = capability_of(gpu)
+        if capability and not runs_native(native, capability) and not runs_as_ptx(ptx, capability):
+            yield f"TORCH_CUDA_ARCH_LIST={text[:100]} names no code for {gpu_labels([gpu])}"
+            return
 
 
 def _look_inside(image: Image) -> tuple[Remedy, ...]:

@@ -22,10 +22,13 @@ class Image(Record, frozen=True, kw_only=True):
     architectures: tuple[str, ...] = ()
     require: str = ""  # NVIDIA_REQUIRE_CUDA
     has_requirement: bool | None = None  # None: not known
+    other_requirements: tuple[str, ...] = ()  # other variables NVIDIA_REQUIRE_*, each of which must hold as well
+    code_list: str = ""  # TORCH_CUDA_ARCH_LIST: the GPU code that its builder compiled
     compat: tuple[str, ...] | None = None  # architectures for which it contains cuda-compat; None: not known
     compat_cuda: str = ""  # the CUDA release of cuda-compat, which may be older than that of torch
     has_toolkit: bool = False
     uses_gpu: bool = True  # False: nothing in it needs a GPU
+    unread: tuple[str, ...] = ()  # what decides and was not read, with the reason
 
     @property
     def is_known(self) -> bool:

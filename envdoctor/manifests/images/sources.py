@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -19,10 +20,13 @@ from envdoctor.knowledge.image_starts import image_architectures, image_base, st
 from envdoctor.knowledge.images import image_contents, known_repository
 from envdoctor.knowledge.versions import major_minor
 from envdoctor.manifests.actions import InstallSystemPackages, SetVariables, UseImage
+from envdoctor.manifests.container_files import parse_apptainer, parse_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.images.records import Image
+from envdoctor.manifests.images.unread import COMPAT_PACKAGE, GPU_PACKAGES, WITHOUT_GPU, Build, unread_steps
+from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.scripts import read_apptainer, read_dockerfile
 from envdoctor.manifests.interpreter import GuideInterpreter
 from envdoctor.manifests.records import SOURCE, build_stack
@@ -38,13 +42,9 @@ REFERENCE = re.compile(
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+){0,20}){0,8})"
     r"(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-COMPAT_PACKAGE = re.compile(r"cuda-compat-(\d+)-(\d+)")
+FROM_PLATFORM = re.compile(r"--platform=linux/(\w+)")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-WITHOUT_GPU = re.compile(r"(?:^|/)(?:python|ubuntu|debian|alpine|busybox|scratch|astral/uv|redis|postgres|nginx)$")
-GPU_PACKAGES = re.compile(
-    r"vllm|sglang|sgl-kernel|jax-cuda.*|tensorflow|cupy-.*|onnxruntime-gpu|flash-attn.*|deepspeed|xformers|"
-    r"numba-cuda|llama-cpp-python|ctranslate2|tensorrt.*|cudf.*|cuml.*"
-)
+OTHER_REQUIREMENT = re.compile(r"NVIDIA_REQUIRE_(?!CUDA$|JETPACK).*")
 CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
 # FROM https://user:password@registry/image; a digest follows an @ as well
 FROM_CREDENTIALS = re.compile(r"(?im)^\s{0,20}FROM\s[^\n]{0,2000}(?:://|@(?!sha256:))")
@@ -60,11 +60,13 @@ class ReadImage(NamedTuple):
 def read_image(text: str, machine: Machine | None, today: str) -> ReadImage:
     """Read `text`: a reference, a file, or `-` for a configuration on standard input. Raises BadInput."""
     if text == "-":
-        return _of_configuration(sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace"), "standard input")
+        return _of_configuration(
+            sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace"), "standard input", machine
+        )
     if is_file(text):
         content = read_text(Path(text), expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
         if content.lstrip().startswith(("{", "[")):
-            return _of_configuration(content, text)
+            return _of_configuration(content, text, machine)
         return _of_build_file(content, text, machine, today)
     return of_reference(text)
 
@@ -130,14 +132,19 @@ def _of_build_file(text: str, name: str, machine: Machine | None, today: str) ->
         raise BadInput(f"{name} has no FROM with an image", expected=EXPECTED, hint=HINT)
     interpreter = GuideInterpreter(guide, machine, today)
     interpreter.run()
-    last = bases[-1]
-    states = [state for state in interpreter.states.values() if state.image_line in _lines(bases, last)]
-    if not states:
-        raise BadInput(f"the stages of {name} start from each other", expected="a stage with an image", hint=HINT)
-    base = _first_base(bases, last)
-    image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, states[-1])
+    chain = _stages(bases)
+    base, lines = chain[-1], {chain[0].line, chain[-1].line}
+    state = [state for state in interpreter.states.values() if state.image_line in lines][-1]
+    image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, state)
     image = _with_compat_package(_with_variables(image, _variables(guide)), guide)
-    return ReadImage(image, build_stack(states[-1]))
+    instructions = (parse_apptainer if is_apptainer else parse_dockerfile)(numbered(text))
+    platform = FROM_PLATFORM.search(base.command)
+    image = msgspec.structs.replace(
+        image,
+        unread=unread_steps(Build(document, instructions, chain), frozenset(image.packages)),
+        architectures=(ARCHITECTURES.get(platform[1], platform[1]),) if platform else image.architectures,
+    )
+    return ReadImage(image, build_stack(state))
 
 
 def _credentials(name: str) -> BadInput:
@@ -149,18 +156,17 @@ def _credentials(name: str) -> BadInput:
     )
 
 
-def _first_base(bases: list[UseImage], last: UseImage) -> UseImage:
-    """The image from which the last stage starts, through the stages before it."""
-    stages = {base.stage: base for base in bases if base.stage}
-    seen: set[int] = set()
-    while not last.tag and last.name in stages and last.line not in seen:
-        seen.add(last.line)
-        last = stages[last.name]
-    return last
-
-
-def _lines(bases: list[UseImage], last: UseImage) -> set[int]:
-    return {last.line, _first_base(bases, last).line}
+def _stages(bases: list[UseImage]) -> list[UseImage]:
+    """The last stage, then those that it starts from. A stage can only start from one that is above it."""
+    chain = [bases[-1]]
+    above = bases[:-1]
+    while not chain[-1].tag:
+        index = next((n for n in reversed(range(len(above))) if above[n].stage == chain[-1].name), -1)
+        if index < 0:
+            break
+        chain.append(above[index])
+        above = above[:index]
+    return chain
 
 
 def _variables(guide: Guide) -> dict[str, str]:
@@ -185,32 +191,42 @@ def _with_variables(image: Image, variables: Mapping[str, str]) -> Image:
     """The image with variables that change whether it starts."""
     fields: dict[str, Any] = {}
     if variables.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "t", "true"):
-        fields = {"require": "", "has_requirement": False}
-    elif "NVIDIA_REQUIRE_CUDA" in variables:
+        return msgspec.structs.replace(image, require="", has_requirement=False, other_requirements=())
+    if "NVIDIA_REQUIRE_CUDA" in variables:
         require = variables["NVIDIA_REQUIRE_CUDA"]
         fields = {"require": require, "has_requirement": bool(require)}
+    # github.com/NVIDIA/nvidia-container-toolkit, GetRequirements: every variable with the prefix but that of Jetson.
+    others = {name: value for name, value in variables.items() if OTHER_REQUIREMENT.fullmatch(name) and value}
+    if others:
+        fields |= {"other_requirements": tuple(others.values()), "has_requirement": True}
+    if CODE_LIST in variables:
+        fields["code_list"] = variables[CODE_LIST]
     return msgspec.structs.replace(image, **fields)
 
 
-def _of_configuration(text: str, name: str) -> ReadImage:
+def _of_configuration(text: str, name: str, machine: Machine | None) -> ReadImage:
     """The image of `docker image inspect`, `skopeo inspect --config` or `docker buildx imagetools inspect`."""
     try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        data = json.loads(text, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not JSON: {error}", expected=EXPECTED, hint=HINT) from error
     data = single_lines(data)
     configurations = list(_configurations(data))
+    if not configurations:
+        raise BadInput(f"{name} is no configuration of an image", expected=EXPECTED, hint=HINT)
     if isinstance(data, list) and len(configurations) > 1:
         raise BadInput(
             f"{name} has {len(configurations)} images", expected="the configuration of one image", hint=HINT
         )
-    if systems := {each.system for each in configurations} - {"", "linux"}:
+    systems = {each.system for each in configurations} - {"", "linux"}
+    configurations = [each for each in configurations if each.system in ("", "linux")]
+    if not configurations:
         raise BadInput(
             f"{name} is an image for {', '.join(sorted(systems))}", expected="an image for Linux", hint=HINT
         )
-    if not configurations:
-        raise BadInput(f"{name} is no configuration of an image", expected=EXPECTED, hint=HINT)
-    variables = configurations[0].variables
+    wanted = machine.system.architecture.value if machine else ""
+    chosen = next((each for each in configurations if each.architecture == wanted), configurations[0])
+    variables = chosen.variables
     tagged = next((each.tag for each in configurations if each.tag), "") or _tag_of_variables(variables)
     read = of_reference(tagged) if REFERENCE.fullmatch(tagged) else of_reference("image/of-configuration")
     image, stack = read
@@ -221,11 +237,12 @@ def _of_configuration(text: str, name: str) -> ReadImage:
         reference=tagged or name,
         source=f"configuration in {name}",
         cuda=image.cuda or cuda,
-        architectures=architectures or image.architectures,
+        architectures=architectures,
         require="",
         has_requirement=False,
         has_toolkit=image.has_toolkit or "NVIDIA_REQUIRE_CUDA" in variables,
         compat_cuda=cuda or image.compat_cuda,
+        unread=() if architectures else ("its architecture, which the configuration does not name",),
     )
     return ReadImage(_with_variables(image, variables), _with_code(stack, variables))
 
@@ -235,6 +252,16 @@ class _Configuration(NamedTuple):
     architecture: str
     tag: str
     system: str
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. With a key that occurs twice it is not known which value a container tool uses."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:100]!r} occurs twice")
+    return found
 
 
 def _configurations(data: Any) -> list[_Configuration]:
@@ -251,7 +278,8 @@ def _configurations(data: Any) -> list[_Configuration]:
     architecture = str(data.get("architecture", data.get("Architecture", "")))
     system = str(data.get("os", data.get("Os", ""))).lower()
     tag = str(tags[0]) if isinstance(tags, list) and tags else ""
-    return [_Configuration({k: v for k, _, v in pairs}, ARCHITECTURES.get(architecture, architecture), tag, system)]
+    architecture = ARCHITECTURES.get(architecture, architecture)
+    return [_Configuration({k: v for k, _, v in pairs}, architecture, tag, system)]
 
 
 def _tag_of_variables(variables: Mapping[str, str]) -> str:

@@ -325,7 +325,6 @@ def test_architectures_and_names_of_references() -> None:
 
 
 HOSTILE_IMAGES = {
-    "stages in a circle": ("Dockerfile", "FROM a AS b\nFROM b AS a\n", "start from each other"),
     "a password": ("Dockerfile", "FROM https://u:hunter2Zq9XkPw@h/x\n", "a user name or a password"),
     "another system": ("i.json", '{"os": "windows", "config": {"Env": []}}', "an image for windows"),
     "two images": ("i.json", '[{"Config": {"Env": ["CUDA_VERSION=12.4.0"]}}, {"Config": {"Env": []}}]', "2 images"),
