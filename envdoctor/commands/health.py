@@ -21,7 +21,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 
 HOUR = 3600
-DRIVER = re.compile(r"\d{3}(?:\.\d{1,3}){1,2}")
+DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]{1,3}){1,2}")
 # Rules on how programs and builds find files, which say nothing about a node.
 IGNORED = ("HOST004", "HOST005", "HOST006", "HOST009", "GPU007", "GPU013", "ENV", "PY")
 
@@ -68,13 +68,8 @@ class HealthReport(Record, frozen=True, kw_only=True):
 
 def run(request: HealthRequest) -> CommandResult:
     """Examine the node and write its metrics."""
-    if request.driver and not DRIVER.fullmatch(request.driver.strip()):
-        raise BadInput(
-            f"--driver {request.driver!a} is no complete version of a driver",
-            expected="a version such as 580.159.04",
-            hint="nvidia-smi --query-gpu=driver_version --format=csv,noheader",
-        )
     machine = select_machine(request.machine, request.facts)
+    _require_complete_version(request.driver, machine)
     skip_log = request.machine and not request.kernel_log
     xids: Fact[tuple[Xid, ...]] = (
         unreadable("recorded machine", "has no kernel log") if skip_log else read_xids(request.kernel_log)
@@ -102,6 +97,18 @@ def run(request: HealthRequest) -> CommandResult:
         )
         write_metrics(Path(request.prometheus), text)
     return CommandResult(report, EXIT_NO if report.severity in ("isolate", "reset") else EXIT_OK)
+
+
+def _require_complete_version(expected: str, machine: Machine) -> None:
+    """Raise an error for a part of a version: it would isolate every node. `580.95` is one, and part of 580.95.05."""
+    version = expected.strip()
+    is_part = (machine.driver.version.value or "").startswith(f"{version}.")
+    if expected and (is_part or not DRIVER.fullmatch(version)):
+        raise BadInput(
+            f"--driver {expected!a} is no complete version of a driver",
+            expected="a version such as 580.159.04",
+            hint="nvidia-smi --query-gpu=driver_version --format=csv,noheader",
+        )
 
 
 def _require_facts(machine: Machine) -> None:

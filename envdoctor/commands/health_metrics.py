@@ -12,9 +12,11 @@ from typing import Any
 from envdoctor import __version__
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput
+from envdoctor.core.paths import is_file
 from envdoctor.core.records import Gpu, Machine
 
 SEVERITIES = ("healthy", "monitor", "reset", "isolate")
+FIRST_LINE = "# HELP envdoctor_"
 HINT = "envdoctor health --prometheus /var/lib/node_exporter/textfile_collector/envdoctor.prom"
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but the line feed, which has an escape
 # Name, help, and value of each gauge with the label `gpu`. None: the fact is not known.
@@ -104,4 +106,20 @@ def write_metrics(path: Path, text: str) -> None:
         raise BadInput(
             f"--prometheus {path} is not a regular file", expected="a new file or an earlier one", hint=HINT
         )
+    if is_file(path) and not _is_ours(path):
+        raise BadInput(
+            f"--prometheus {path} exists, and is no file with metrics of envdoctor",
+            expected=f"a new file, or one whose first line starts with {FIRST_LINE!r}",
+            hint=HINT,
+        )
     write_file(path, text, hint=HINT, replace=True, mode=0o644)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is empty or was written by an earlier check."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(len(FIRST_LINE))
+    except OSError:
+        return False
+    return start in (b"", FIRST_LINE.encode())

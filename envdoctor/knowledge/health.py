@@ -10,6 +10,9 @@ from envdoctor.core.records import Finding
 from envdoctor.knowledge.tables import TableRow, load_table
 
 Action = Literal["isolate", "reset", "monitor"]
+# A line with one of these is about the driver: it is understood, known to be harmless, or at least recorded.
+OF_THE_DRIVER = re.compile(r"NVRM|\bS?Xid\b|RmInitAdapter|fallen off the bus", re.IGNORECASE)
+UNKNOWN_MESSAGE = "unknown"
 ACTIONS: tuple[Action, ...] = ("isolate", "reset", "monitor")  # worst first
 
 
@@ -38,15 +41,30 @@ class MessageAction(TableRow, frozen=True, kw_only=True):
     action: Action
 
 
-def kernel_message(line: str) -> MessageAction | None:
-    """The row of a line of the kernel log, if it is about a fault that no Xid code states."""
-    if "GPU" not in line and "NVRM" not in line and "nvidia" not in line:
-        return None
-    return next((row for row in _messages() if re.search(row.pattern, line)), None)
+class HarmlessMessage(TableRow, frozen=True, kw_only=True):
+    """A message of the driver that states no fault."""
+
+    pattern: str
+
+
+def kernel_message(line: str) -> str:
+    """The id of a message of the driver that no Xid code states; UNKNOWN_MESSAGE, or empty for a harmless line."""
+    if not OF_THE_DRIVER.search(line) and "GPU" not in line:
+        return ""
+    for row in _messages():
+        if re.search(row.pattern, line, re.IGNORECASE):
+            return row.id
+    if not OF_THE_DRIVER.search(line):
+        return ""
+    harmless = load_table("health.toml", tuple[HarmlessMessage, ...], "harmless")
+    is_harmless = any(re.search(row.pattern, line, re.IGNORECASE) for row in harmless)
+    return "" if is_harmless else UNKNOWN_MESSAGE
 
 
 def message_action(identifier: str) -> tuple[Action, str]:
     """The action for such a message and its title."""
+    if identifier == UNKNOWN_MESSAGE:
+        return "monitor", "a message of the driver that is in no table"
     row = next(row for row in _messages() if row.id == identifier)
     return row.action, row.title
 

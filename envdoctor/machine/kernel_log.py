@@ -11,14 +11,16 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, known, unreadable
-from envdoctor.knowledge.health import kernel_message
+from envdoctor.knowledge.health import UNKNOWN_MESSAGE, kernel_message
 
 KERNEL_LOG = Path("/dev/kmsg")
 MAX_BYTES = 32 << 20
 EXPECTED, HINT = "the messages of the kernel as text", "journalctl -k -b > kernel.log"
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # a terminal's colours, with ESC, are text
 # Also without the bus, as syslog servers and people shorten it. A code of more digits is that of no Xid.
-XID = re.compile(r"\bXid\b(?: ?\((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\))?:? {0,4}(?P<code>\d{1,6})")
+XID = re.compile(
+    r"\bXid\b(?: ?\((?:PCI:)?(?P<bus>[0-9A-Fa-f:.]{4,20})\))?:? {0,4}(?P<code>[0-9]{1,6})", re.IGNORECASE
+)
 RECOVERY_XID = 154  # its text decides, not its code
 # Seconds since the start of the system: "6,1,5130000,-;" of /dev/kmsg in microseconds, "[    5.13]" of dmesg.
 STAMPS = ((re.compile(r"^\d+,\d+,(\d+),"), 1e-6), (re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]"), 1.0))
@@ -83,12 +85,14 @@ def _parse(text: str) -> tuple[Xid, ...]:
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = []
     for line in without_invisible(text).splitlines():
-        match = XID.search(line)
-        has_meaning = match is not None and int(match["code"]) != RECOVERY_XID
-        message = None if has_meaning else kernel_message(line)
-        if match or message:
+        xids = [(match["bus"] or "unknown", int(match["code"])) for match in XID.finditer(line)]
+        xids = [(bus, code) for bus, code in xids if code] or [("unknown", 0)]
+        codes = {code for _, code in xids}
+        message = kernel_message(line) if codes <= {0, RECOVERY_XID} else ""
+        if message == UNKNOWN_MESSAGE and RECOVERY_XID in codes:
+            message = ""
+        if codes != {0} or message:
             stamp = next((float(m[1]) * unit for pattern, unit in STAMPS if (m := pattern.match(line))), None)
             age = None if stamp is None else max(0.0, uptime - stamp)
-            bus, code = ((match["bus"] or "unknown"), int(match["code"])) if match else ("unknown", 0)
-            found.append(Xid(bus, code, age, message.id if message else ""))
+            found += [Xid(bus, code, age, message) for bus, code in xids]
     return tuple(found)

@@ -71,13 +71,18 @@ def test_expected_gpus_and_driver() -> None:
         ("NVRM: GPU at 0000:04:00.0 has fallen off the bus.", "isolate"),
         ("NVRM: RmInitAdapter failed! (0x62:0x40:2477)", "isolate"),
         ("nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30", "isolate"),
-        ("nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Non-fatal, Link 30", "healthy"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Non-fatal, Link 30", "monitor"),
         ("NVRM: Xid (PCI:0000:04:00):79", "isolate"), ("NVRM: Xid 79", "isolate"),
         ("NV\u200bRM: Xid (PCI:0000:04:00): 79", "isolate"), ("Xid (PCI:0000:04:00): 79, GPU is lost", "isolate"),
         ("NVRM: Xid (PCI:0000:04:00): 99999999999999999999999, x", "monitor"),
         (f"{RECOVERY} changed from 0x0 (None) to 0x2 (Node Reboot Required)", "reset"),
         (f"{RECOVERY} changed from 0x2 (Node Reboot Required) to 0x0 (None)", "monitor"),
         ("NVRM: loading NVIDIA UNIX Open Kernel Module", "healthy"),
+        ("NVRM: GPU Board Serial Number: 1234567890", "healthy"), ("nvidia: module license 'NVIDIA'", "healthy"),
+        ("NVRM: a message of a later driver", "monitor"), ("NVRM: Xid (PCI:0000:04:00): none", "monitor"),
+        ("nvrm: xid (pci:0000:04:00): 79", "isolate"), ("NVRM: Xid 0", "monitor"), ("SXid 12", "monitor"),
+        ("pcieport 0000:04:00.0: device has fallen off the bus", "monitor"),
+        ("NVRM: Xid (PCI:0000:04:00): 31, x; NVRM: Xid (PCI:0000:05:00): 79, y", "isolate"),
     ],
 )  # fmt: skip
 def test_other_messages_of_the_kernel_log(line: str, severity: str, tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ def test_other_messages_of_the_kernel_log(line: str, severity: str, tmp_path: Pa
     assert health(gpus=1, kernel_log=str(tmp_path / "k.log"))[0].severity == severity
 
 
-@pytest.mark.parametrize("driver", ['x"; rm', "580", "580.x", "newest"])
+@pytest.mark.parametrize("driver", ['x"; rm', "580", "580.x", "newest", "580.159", "\uff15\uff18\uff10.159.04"])
 def test_an_expected_driver_is_a_complete_version(driver: str) -> None:
     with pytest.raises(BadInput, match="--driver"):
         health(driver=driver)
@@ -114,7 +119,7 @@ def test_old_xids_are_ignored_and_forms_of_the_log(tmp_path: Path) -> None:
         f"6,1,{int((now - 10) * 1e6)},-;NVRM: Xid (PCI:0000:41:00): 79, pid=1, fell",
         f"<3>[{now - 7200:12.6f}] NVRM: Xid (0000:41:00): 48, DBE",
         "Nov 26 10:00:00 node kernel: NVRM: Xid (PCI:0000:41:00): 31, pid=1",
-        "NVRM: GPU at PCI:0000:41:00: no Xid",
+        "NVRM: GPU at PCI:0000:41:00: GPU-0e3c1b7a-2f61-4f0e-9d7c-0123456789ab",
     )
     log.write_text("\n".join(lines))
     ages = [(xid.code, None if xid.age is None else round(xid.age)) for xid in read_xids(str(log)).value or ()]
@@ -159,7 +164,8 @@ def test_names_are_escaped() -> None:
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path, ended = tmp_path / "e.prom", threading.Event()
-    write_metrics(path, "a 0\n" * 20_000)
+    first = "# HELP envdoctor_a A.\n"
+    write_metrics(path, first + "a 0\n" * 20_000)
     sizes = set()
 
     def read() -> None:
@@ -169,10 +175,10 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for _ in range(100):
-        write_metrics(path, "a 1\n" * 20_000)
+        write_metrics(path, first + "a 1\n" * 20_000)
     ended.set()
     reader.join()
-    assert sizes == {80_000}
+    assert sizes == {80_000 + len(first)}
     assert [each.name for each in tmp_path.iterdir()] == ["e.prom"]
 
 
@@ -198,6 +204,15 @@ def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
     text = metrics_text(read_recorded("h100x8"), "healthy", actions=[], xids={}, expected=8, now=1.0)
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_case("content", ["echo precious\n", "# HELP node_x X.\n", "\x00\x01", "#"])
+def test_metrics_replace_no_other_file(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "prolog.sh"
+    path.write_text(content)
+    with pytest.raises(BadInput, match="no file with metrics"):
+        health(prometheus=str(path))
+    assert path.read_text() == content
 
 
 @each_case("kind", ["link", "broken link", "fifo", "device", "directory"])
