@@ -12,6 +12,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from envdoctor.commands.audit_file import MAX_BYTES, is_environment
+from envdoctor.commands.file_indexes import require_configured_indexes
 from envdoctor.core.decoding import read_text, write_file
 from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import GPU_OPTION, GPU_PREFIX, FactOption, Option, OutputOption, PythonVersionOption
@@ -150,6 +151,7 @@ def read_source(name: str, *, hint: str = HINT) -> MoveSource:
         source = _of_stack("lock", stack_of_lock(lock), name, hint)
         return msgspec.structs.replace(source, built=tuple(package.name for package in lock.built))
     document = read_input(text, path.name, Files(path.parent, "x86_64"), "x86_64")
+    require_configured_indexes(document, name, read_sources())
     if document.paths:
         return _of_commands(document, name, hint)
     if document.sets:
