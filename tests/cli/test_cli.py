@@ -95,7 +95,7 @@ def write_bad_files(folder: Path) -> None:
         "list.json": "[1]",
         "empty.json": "{}",
         "newer.json": '{"schema": 99}',
-        "binary.json": "\udcff\udcfe",
+        "binary.json": "\udc80\udcfe",
         "unknown.toml": PROFILE + "[when2]\n",
         "misspelt.toml": PROFILE.replace("glibc =", "glibcc ="),
         "broken.toml": "id = ",
