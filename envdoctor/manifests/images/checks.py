@@ -12,7 +12,7 @@ from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import Capability, capability_of, runs_as_ptx, runs_native
 from envdoctor.knowledge.cuda import OLDEST_DRIVER, driver_of_cuda, oldest_driver, toolkit
-from envdoctor.knowledge.image_starts import start_condition
+from envdoctor.knowledge.image_starts import image_base, start_condition
 from envdoctor.knowledge.versions import dotted_numbers, major_minor
 from envdoctor.manifests.corrections import worded_for_a_guide
 from envdoctor.manifests.images.alternatives import fitting_image
@@ -94,7 +94,11 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
     """
     image, machine = context.image, context.machine
     requirements = [text for text in (image.require, *image.other_requirements) if text.strip()]
-    if not requirements or not gpus_of(machine):
+    if not gpus_of(machine):
+        return
+    if image.has_requirement is None and image_base(image.repository, image.tag) is not None:
+        yield from _unknown_requirement(context)
+    if not requirements:
         return
     require_value("driver.version", machine.driver.version)
     results = [(start_condition(text, start_properties(machine)), text) for text in requirements]
@@ -129,6 +133,21 @@ def container_runtime_rejects_the_driver(context: ImageContext) -> Iterator[Prob
         fix,
         remedies,
     )
+
+
+def _unknown_requirement(context: ImageContext) -> Iterator[Problem]:
+    """A requirement in no table. Its `cuda>=` of the image's release holds for a driver that fully supports it."""
+    image = context.image
+    if driver_compatibility(context).kind in ("minor", "forward"):
+        yield Problem(
+            "unknown",
+            f"not evaluated: NVIDIA_REQUIRE_CUDA of CUDA {image.cuda} is in no table, and the driver is older",
+            (
+                evidence("driver.version", context.machine.driver.version),
+                Evidence("image.cuda", image.cuda, image.source),
+            ),
+            "",
+        )
 
 
 @rule("IMG003", kind="image", severity=("error", "unknown", "info"), cause="driver-too-old", url=MINOR)

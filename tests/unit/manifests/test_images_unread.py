@@ -136,3 +136,13 @@ def test_the_platform_of_from_counts(tmp_path: Path) -> None:
     assert serious(check(path, "l4", "550.54")[0]) == {"IMG001"}
     path.write_text("FROM --platform=$BUILDPLATFORM nvidia/cuda:12.0.0-base-ubuntu22.04\n")
     assert check(path, "l4", "550.54")[0].verdict == "runs"
+
+
+@each_case(
+    ("image", "driver", "verdict"),
+    [("nvidia/cuda:12.3.1-base-ubuntu22.04", "530.30.02", "unknown"),
+     ("nvidia/cuda:12.3.1-base-ubuntu22.04", "570.26", "runs"),
+     ("nvidia/cuda:12.4.1-base-ubuntu22.04", "535.54.03", "runs")],
+)  # fmt: skip
+def test_a_requirement_in_no_table_is_not_assumed(image: str, driver: str, verdict: str) -> None:
+    assert check(Path(image), "l4", driver)[0].verdict == verdict
