@@ -30,6 +30,7 @@ SYSTEM_PACKAGES = re.compile(
 COMPAT_PACKAGE = re.compile(r"cuda-compat-(\d+)-(\d+)")
 STARTS_PROGRAMS = re.compile(r"subprocess|system|popen|spawn|exec|install|pip", re.IGNORECASE)
 UV_INSTALLER = re.compile(r"https://astral\.sh/uv/(?:[\d.]+/)?install\.sh")
+PROGRAM_ARGUMENTS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "foreach"})  # of find and git submodule
 COPIED_FROM = re.compile(r"--from=(\S+)")
 LINE = re.compile(r"\(line (\d+)\)")
 MAX_LISTED = 50
@@ -131,7 +132,8 @@ def _is_harmless(command: Command, understood: set[str], previous: str) -> bool:
     if re.fullmatch(r"python[\d.]*", name):
         is_code = len(arguments) == 2 and arguments[0] == "-c" and not STARTS_PROGRAMS.search(arguments[1])
         return is_code or arguments[:1] in (["--version"], ["-V"])
-    return name.lower() in harmless_programs()
+    starts_program = PROGRAM_ARGUMENTS.intersection(arguments)
+    return not starts_program and (name.lower() in harmless_programs() or words[:2] == ["command", "-v"])
 
 
 def _of_branches(paths: Sequence[Guide], lines: set[int]) -> Iterator[str]:
