@@ -132,7 +132,7 @@ def _without_quote(raw: list[str], filled: list[str]) -> list[str]:
 def _without_log_start(raw: list[str], filled: list[str]) -> list[str]:
     """The lines without the words of a logger, if all lines start with words of the same kind."""
     starts = [_log_words(line) for line in filled]
-    for number in range(max(map(len, starts)), 0, -1):
+    for number in range(max(map(len, starts), default=0), 0, -1):
         shapes = Counter(tuple(map(_shape, words[:number])) for words in starts if len(words) >= number)
         (shape, count), *_ = shapes.most_common(1)
         if count >= SHARE * len(filled) and SURE.search("".join(shape)):

@@ -275,3 +275,8 @@ def test_the_first_200_lines_decide_on_line_numbers() -> None:
     text = ["text"] * 100 + [f"{number} text" for number in range(1, 200)]
     assert has_line_numbers(text)
     assert not has_line_numbers(["text"] * 2 + text)
+
+
+def test_lines_that_consist_of_their_start_are_read() -> None:
+    for text in ("\\\n" * 60_000, "\\\n" * 9, "|\n" * 40, " \n" * 40, "> \n" * 40, "\\ x\n" * 30):
+        assert not parse_report(text).kinds
