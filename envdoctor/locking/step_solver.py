@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,12 +33,14 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY, torch_has_build
 STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all steps of a command
 _MAX_ATTEMPTS = 8
+_MAX_RELEASED = 4  # conflicts after which some installed releases are constraints no longer
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv tells it from the release of an index
 _FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
+_BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
-_NOT_CACHED = re.compile(r"network was disabled|network connectivity is disabled|--offline", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class _Question(NamedTuple):
@@ -87,8 +89,15 @@ class UvStepSolver:
         return None if solution and solution.conflict and problem.has_other_index else solution
 
     def _solve(self, question: _Question) -> StepSolution | None:
-        for _ in range(_MAX_ATTEMPTS):
-            attempt = self._run(question)
+        """Solve a step. With several indexes, the installed releases are constraints, as far as these permit it.
+
+        uv takes a preference from the first index that has the release, and discards it if that index lacks the wheel
+        for this Python. For a constraint, uv reads all indexes.
+        """
+        kept = frozenset(question.preferences if self.sources.extra_indexes else ())
+        remaining = _MAX_RELEASED
+        for _ in range(_MAX_ATTEMPTS + _MAX_RELEASED):
+            attempt = self._run(_with_kept(question, kept))
             if attempt.timed_out or is_unreachable(attempt.output):
                 self.reason = "no response in time" if attempt.timed_out else describe_unreachable(attempt.output)
                 return None
@@ -98,9 +107,13 @@ class UvStepSolver:
                 return None
             newest = partial(self._newest_releases, question)
             found = releases_to_build(attempt.output, question.requirements, newest) - self.built
-            if not found:
+            if found:
+                self.built |= found
+            elif kept:
+                remaining -= 1
+                kept = _without_excluded(kept, attempt.output) if remaining else frozenset()
+            else:
                 return StepSolution(conflict=describe_conflict(attempt.output))
-            self.built |= found
         return None
 
     def _solution(self, lines: Iterable[str]) -> StepSolution:
@@ -207,6 +220,21 @@ def _question(problem: StepProblem) -> _Question:
         tuple(placeholders), target.python, platform,
         "" if target.exclude_newer.startswith("9") else target.exclude_newer, problem.with_dependencies,
     )  # fmt: skip
+
+
+def _with_kept(question: _Question, kept: Collection[str]) -> _Question:
+    """The step with some preferences as constraints."""
+    preferences = tuple(pin for pin in question.preferences if pin not in kept)
+    return question._replace(preferences=preferences, constraints=(*question.constraints, *sorted(kept)))
+
+
+def _without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
+    """The installed releases without those of the conflict; none if the conflict names none of them."""
+    named = {normalize_name(word) for word in _WORD.findall(output)}
+    excluded = {pin for pin in kept if _name(pin) in named}
+    if any(_name(pin) == "torch" for pin in excluded):
+        excluded |= {pin for pin in kept if _BOUND_TO_TORCH.match(pin)}
+    return kept - excluded if excluded else frozenset()
 
 
 def _text(requirement: InstallRequirement, specifier: str = "") -> str:

@@ -57,6 +57,14 @@ def write_wheel(
     return wheel
 
 
+def index_without_wheels(folder: Path, *releases: tuple[str, str]) -> str:
+    """The URL of an index on disk that has releases for Python 3.8 only, as a partial mirror."""
+    for name, version in releases:
+        wheel = write_wheel(folder / name, name, version, tag="cp38-cp38-manylinux_2_17_x86_64")
+        (folder / name / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    return folder.as_uri()
+
+
 def _record_hash(data: bytes) -> str:
     """The hash of a file as RECORD has it."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

@@ -7,9 +7,10 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.cases import each_case
 from support.guide_cases import INDEX, sh
-from support.local_packages import write_wheel
+from support.local_packages import index_without_wheels, write_wheel
 from support.release_index import ReleaseIndex, serve
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
@@ -103,6 +104,16 @@ def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path
     assert found(result, "RUN010") == []
     replaced = audit(tmp_path, sh(steps[0], "pip install vllm==0.10.2"), solver)
     assert [each.line for each in found(replaced, "RUN010")] == [4]
+
+
+def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    """pip's extra-index-url: its index has the installed release, but no wheel for this Python."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"), ("triton", "3.0.0"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    steps = (f"pip install torch==2.4.0 'numpy<2' --index-url {INDEX}cu121", "pip install accelerate==1.0.1")
+    assert found(audit(tmp_path, sh(*steps), UvStepSolver(sources)), "RUN010") == []
+    newer = audit(tmp_path, sh(*steps, "pip install vllm==0.10.2"), UvStepSolver(sources))
+    assert {each.line for each in found(newer, "RUN010")} == {5}
 
 
 def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
