@@ -266,7 +266,8 @@ class _Solver:
         source, output = folder / "requirements.in", folder / "solved.txt"
         contained = [f"{name}=={version}" for name, version in self.corrected.contained.items()]
         source.write_text("".join(f"{text}\n" for text in (*requirements, *contained)))
-        output.write_text("".join(f"{text}\n" for text in self.preferences))
+        # Of a preference, uv reads only the first index that has the release: it would hide other wheels of a pin.
+        output.write_text("".join(f"{text}\n" for text in self.preferences if text not in requirements))
         links = [*links, *self.sources.find_links]  # an argument replaces UV_FIND_LINKS
         return self._call(
             source, output, "--only-binary", ":all:", *options, *(f"--find-links={link}" for link in links)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
+from support.local_packages import index_without_wheels
 from support.release_index import ReleaseIndex, serve
 
 from envdoctor.download.sources import Sources
@@ -88,6 +91,19 @@ def test_a_pin_that_another_one_excludes_gives_way_with_uvs_reason(sources: Sour
     conflict = solve_set(unknown, sources)
     assert (conflict.state, conflict.note) == (
         "conflict", "xunknown was not found in the package registry; the step requires xunknown",
+    )  # fmt: skip
+
+
+def test_a_partial_mirror_is_no_reason_of_a_conflict(sources: Sources, tmp_path: Path) -> None:
+    mirror = index_without_wheels(tmp_path, ("numpy", "2.2.6"))
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12", requirements=("numpy==2.2.6", "xunknown==1.0"),
+        wanted=("numpy==2.2.6", "xunknown==1.0"),
+    )  # fmt: skip
+    several = replace(sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    solved = solve_set(corrected, several)
+    assert (solved.state, solved.note) == (
+        "conflict", "xunknown was not found in the package registry; the step requires xunknown==1.0",
     )  # fmt: skip
 
 
