@@ -45,7 +45,7 @@ def require_configured_indexes(document: Document, name: str, sources: Sources) 
     raise BadInput(
         f"{name} takes packages from {' and '.join(shown)}, which this command does not use",
         expected="an index of the file that pip or uv is configured to use as well",
-        hint=shell_command(f"export {variable}={{}}", " ".join(addresses)),
+        hint=shell_command("export {}={}", variable, " ".join(addresses)),
     )
 
 

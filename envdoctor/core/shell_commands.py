@@ -41,7 +41,7 @@ def _filled_word(space: str, word: str, values: Iterator[object]) -> str:
         value = next(values)
         words = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         return space + " ".join(map(quote, words)) if words else ""
-    texts = [str(next(values)) for _ in range(word.count(PLACEHOLDER))]
+    texts = [_text(next(values), word) for _ in range(word.count(PLACEHOLDER))]
     if SYNTAX.search(SINGLE_QUOTED.sub("", word)):
         has_quotes = QUOTED.search(word)
         return space + _fill(word, [_require(PLAIN, text, word) if has_quotes else quote(text) for text in texts])
@@ -51,6 +51,12 @@ def _filled_word(space: str, word: str, values: Iterator[object]) -> str:
         return space + quote(_fill(plain, texts))
     name = _require(NAME, texts.pop(0), word) if match[1] == PLACEHOLDER else match[1]
     return f"{space}{name}={quote(_fill(match[2], texts))}"
+
+
+def _text(value: object, word: str) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        raise TypeError(f"a sequence of words inside of the word {word}")
+    return str(value)
 
 
 def _require(pattern: re.Pattern[str], text: str, word: str) -> str:

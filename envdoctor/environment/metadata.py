@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from packaging.utils import canonicalize_version
 
 from envdoctor.core.files import LISTING_BYTES, read_file, read_file_head, read_file_text
 from envdoctor.core.record import Record
@@ -185,15 +184,15 @@ def _problem_of_name(path: Path, fields: dict[str, list[str]]) -> str:
     if UNSAFE.sub("-", normalize_name(folder)) != normalize_name(_first(fields, "name")):
         return f"its name is {_first(fields, 'name')[:SHOWN_LENGTH]!a}, not that of its folder"
     stated = _first(fields, "version")
-    if version != stated and canonicalize_version(version.replace("_", "-")) != canonicalize_version(
-        stated.replace("_", "-")
-    ):
+    if version != stated and _canonical(version) != _canonical(stated):
         return f"its version is {stated[:SHOWN_LENGTH]!a}, not that of its folder"
     return ""
 
 
 def _canonical(version: str) -> str:
     """A version in its usual form: installers write `_` in the name of a folder where the version has `-`."""
+    from packaging.utils import canonicalize_version  # 10 ms, and most names of folders are canonical
+
     return canonicalize_version(version.replace("_", "-"))
 
 

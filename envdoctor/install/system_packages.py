@@ -99,7 +99,7 @@ def install_needs(needs: Sequence[MissingNeed], manager: str, log: Path) -> None
         raise Refused(
             f"--system as user {os.geteuid()}: {describe_needs(needs, manager)}",
             expected="root, which is required for system packages",
-            hint=shell_command("sudo {}, then the same command without --system", command),
+            hint=shell_command("sudo {}", command) + ", then the same command without --system",
         )
     environment = {"DEBIAN_FRONTEND": "noninteractive"} if manager == "apt" else {}
     if manager == "apt":  # a new container has no package lists
