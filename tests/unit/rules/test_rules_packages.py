@@ -304,6 +304,14 @@ def test_bitsandbytes_libraries_from_files_and_variable() -> None:
     assert (finding["BNB002"].status, "BNB001" in finding) == ("warning", False)
 
 
+@each_case(("release", "imports_triton"), [("0.37.0", False), ("0.38.0.post2", False), ("0.38.1", True)])
+def test_bitsandbytes_imports_triton_from_its_first_release_with_the_module(
+    release: str, imports_triton: bool
+) -> None:
+    findings = findings_by_id(make_machine([H100]), stack_of(f"torch 2.6.0, triton 3.2.0, bitsandbytes {release}"))
+    assert ("BNB003" in findings) is imports_triton
+
+
 def test_flash_attn_wheel_name() -> None:
     wheel = Distribution(
         name="flash-attn", version="2.8.3",
