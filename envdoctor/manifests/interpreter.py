@@ -10,7 +10,7 @@ from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.published import find_release
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -300,7 +300,8 @@ class GuideInterpreter:
             return package
         is_cpu = source.backend == "auto" and self._state.in_dockerfile
         cuda = "cpu" if is_cpu else torch_cuda(package.version, source, self.platform, self.driver)
-        version = f"{package.version}.dev0" if source.nightly and not package.pinned else package.version
+        is_release = source.nightly and not package.pinned and not is_prerelease(package.version)
+        version = f"{package.version}.dev0" if is_release else package.version
         return package._replace(cuda=cuda, origin=str(source), version=version)
 
 

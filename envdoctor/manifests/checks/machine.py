@@ -11,7 +11,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
-from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
@@ -129,7 +129,8 @@ def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Prob
             minimum = ".".join(f"{part:02}" for part in required)
             # vLLM's own libraries are for the CUDA version of torch on PyPI.
             has_vllm = "vllm" in environment.state.packages
-            backend = "" if has_vllm else _fitting_backend(context, public_part(torch.version), cuda)
+            is_replaceable = not has_vllm and not is_prerelease(torch.version)  # no index has the torch of an image
+            backend = _fitting_backend(context, public_part(torch.version), cuda) if is_replaceable else ""
             alternative = f"the build {backend}" if backend else f"a torch for CUDA {major_minor(cuda)[0] - 1}"
             whose = "the guide states" if _is_stated(context) else "the machine has"
             yield Problem(

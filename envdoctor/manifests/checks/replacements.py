@@ -279,7 +279,8 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
 def _release_for_the_guide(context: GuideContext, cuda: str) -> tuple[str, str]:
     """The release of torch that the other packages of the guide need, and a CUDA version that it is built for.
 
-    Without such a package, it is the newest release for the CUDA version of the nightly index.
+    Without such a package, it is the newest release for the CUDA version of the nightly index. The build
+    runs with the driver and on the GPUs.
     """
     needed = next(
         (
@@ -289,7 +290,7 @@ def _release_for_the_guide(context: GuideContext, cuda: str) -> tuple[str, str]:
         ),
         "",
     )
-    builds = [row for row in known_builds() if row.platform == context.platform]
+    builds = [row for row in known_builds() if row.platform == context.platform and context.build.runs(row)]
     fitting = [row for row in builds if not needed or row.torch == minor_of(needed)]
     exact = [row for row in fitting if row.cuda == cuda]
     if not (row := next(reversed(exact or fitting), None)):

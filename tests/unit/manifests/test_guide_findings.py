@@ -129,6 +129,22 @@ def test_a_nightly_is_replaced_by_the_release_that_the_other_pins_require() -> N
     assert commands_of(alone["RUN012"]) == ["uv pip install torch==2.11.0 --torch-backend=cu128"]
 
 
+def test_the_release_for_a_nightly_is_built_for_a_cuda_version_of_the_driver() -> None:
+    later = sh(f"pip install --pre torch --index-url {INDEX}nightly/cu132", title="# H100 with driver 570.172.08")
+    assert commands_of(findings_of(later)["RUN012"]) == ["uv pip install torch==2.14.1 --torch-backend=cu126"]
+    too_old = sh(f"pip install --pre torch --index-url {INDEX}nightly/cu132", "pip install torch==2.15.0",
+                 title="# H100 with driver 570.172.08")  # fmt: skip
+    finding = findings_of(too_old)["RUN012"]
+    assert (finding.fix, commands_of(finding)) == ("Use a release.", [])
+
+
+def test_the_torch_of_an_image_is_not_offered_for_an_older_driver() -> None:
+    run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:26.01-py3 bash"
+    too_old = findings_of(sh(run, "pip install peft", title="# H100 with driver 570.172.08"))["RUN051"]
+    assert "or use a torch for CUDA 12" in too_old.fix
+    assert commands_of(too_old) == []
+
+
 def test_the_torch_of_an_image_is_not_pinned() -> None:
     run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:25.08-py3 bash"
     replaced = findings_of(sh(run, "pip install vllm==0.10.2"))["RUN010"]

@@ -72,6 +72,14 @@ def test_an_installed_release_stays_where_a_later_step_accepts_it(solver: UvStep
     assert [each.line for each in found(audit(tmp_path, upgraded, solver), "RUN003")] == [4]
 
 
+def test_the_release_for_a_solved_nightly_exists(solver: UvStepSolver, tmp_path: Path) -> None:
+    nightly = sh(f"pip install --pre numpy torch --index-url {INDEX}nightly/cu118", title="# H100, driver 570.172.08")
+    (finding,) = found(audit(tmp_path, nightly, solver), "RUN012")
+    assert [remedy.commands for remedy in finding.remedies] == [
+        ("uv pip install torch==2.7.1 --torch-backend=cu118",)
+    ]
+
+
 CONFLICTS = {
     "a release that does not exist": (
         "nvidia-cuda-runtime-cu12==1.2.3",
