@@ -17,7 +17,7 @@ from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
-from envdoctor.knowledge.torch_builds import published_wheels
+from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
@@ -26,6 +26,7 @@ from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without
+from envdoctor.resolution.torch_sources import torch_has_build
 
 SOLVE_SECONDS = 120.0
 DEFAULT_PYTHON = "3.12"
@@ -211,7 +212,14 @@ class _Solver:
         with tempfile.TemporaryDirectory(prefix="envdoctor-torch-index-") as folder:
             if self.index_is_unreachable:
                 note = self._write_torch(Path(folder), backend)
+                requirements = (*requirements, *self._limits_of_index())
             return self._compile(requirements, (), (folder,)), note
+
+    def _limits_of_index(self) -> list[str]:
+        """The release lines of torch that the PyTorch index does not have for the CUDA version: PyPI has them all."""
+        cuda, platform = self.corrected.cuda, self.corrected.architecture
+        lines = [line for line in torch_releases() if torch_has_build(line, cuda, platform) is False]
+        return [f"torch{','.join(f'!={line}.*' for line in lines)}"] if lines else []
 
     def note_on_sources(self, versions: Mapping[str, str]) -> str:
         """The releases that uv builds from source, of which the requirements are those of the tables."""

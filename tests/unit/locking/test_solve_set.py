@@ -66,6 +66,19 @@ def test_without_the_pytorch_index_the_output_states_what_was_not_verified(
     )
 
 
+def test_without_the_pytorch_index_a_release_that_has_no_build_for_the_driver_is_not_chosen(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", UNREACHABLE)
+    proposed = set_of(sh("pip install torch", title="# H100 with driver 570.172.08"))
+    assert (proposed.requirements, proposed.cuda) == (("torch==2.14.1",), "12.6")
+    missing = replace(proposed, requirements=("torch==2.14.9",))  # an index without the wheel of the proposed release
+    for corrected in (proposed, missing):
+        solved = solve_set(corrected, sources)
+        assert (solved.state, solved.options) == ("solved", ("--torch-backend=cu126",))
+        assert solved.corrected.requirements == ("torch==2.14.1",)  # 2.15.0 has builds for CUDA 13 only
+
+
 def test_a_source_that_does_not_answer_solves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     solved = solve_set(set_of(sh("pip install trl==0.23.1")), Sources(index=f"{UNREACHABLE}/simple"))
