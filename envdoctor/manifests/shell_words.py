@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 _ARCHITECTURE = re.compile(r"(?:\$\(|`)\s*(?:uname\s+-[mpi]|arch)\s*(?:\)|`)")
+_SUBSTITUTION = re.compile(r"\$\(|`")
 _MAX_WORD_LENGTH = 20_000
 _MAX_FIELDS = 2000
 _MAX_DEPTH = 40
@@ -81,7 +82,8 @@ class WordReader:
             return [node_text(node)]
         if quoted:
             return values if _is_list(node) else [" ".join(values)]
-        return [part for value in values for part in value.split()]
+        # The arguments of a command whose output is unknown are no words of their own.
+        return [part for value in values for part in ([value] if _SUBSTITUTION.search(value) else value.split())]
 
     def _lookup(self, node: Node, depth: int) -> list[str] | None:
         """The value, or the elements of an array; None if it is unknown."""

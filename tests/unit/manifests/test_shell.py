@@ -67,6 +67,11 @@ def test_commands(name: str) -> None:
     assert len(found) == len(expected) or name == "unclosed quote"
 
 
+def test_the_unknown_output_of_a_command_in_a_variable_is_one_word() -> None:
+    *_, command = commands("V=\"$(sed -n 's/a \\(b\\)/\\1/p' f)\"\npip install x@v$V `V2` y")
+    assert command.words == ("pip", "install", "x@v$(sed -n 's/a \\(b\\)/\\1/p' f)", "`V2`", "y")
+
+
 def test_each_branch_can_be_chosen() -> None:
     text = "if x; then a; elif y; then b; else c; fi\npip install p || pip install q"
     state = ShellState()
