@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY, torch_has_build
 STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all steps of a command
 _MAX_ATTEMPTS = 8
-_MAX_RELEASED = 4  # conflicts after which some installed releases are constraints no longer
+_MAX_RELEASED = 4  # runs with fewer installed releases each
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv tells it from the release of an index
 _FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
@@ -84,20 +84,16 @@ class UvStepSolver:
         if not question.requirements:
             return StepSolution()
         if question not in self.solved:
-            self.solved[question] = self._solve(question)
+            solution = self._solve(question)
+            if solution and self.sources.extra_indexes:
+                solution = self._keep_installed(question, solution)
+            self.solved[question] = solution
         solution = self.solved[question]
         return None if solution and solution.conflict and problem.has_other_index else solution
 
     def _solve(self, question: _Question) -> StepSolution | None:
-        """Solve a step. With several indexes, the installed releases are constraints, as far as these permit it.
-
-        uv takes a preference from the first index that has the release, and discards it if that index lacks the wheel
-        for this Python. For a constraint, uv reads all indexes.
-        """
-        kept = frozenset(question.preferences if self.sources.extra_indexes else ())
-        remaining = _MAX_RELEASED
-        for _ in range(_MAX_ATTEMPTS + _MAX_RELEASED):
-            attempt = self._run(_with_kept(question, kept))
+        for _ in range(_MAX_ATTEMPTS):
+            attempt = self._run(question)
             if attempt.timed_out or is_unreachable(attempt.output):
                 self.reason = "no response in time" if attempt.timed_out else describe_unreachable(attempt.output)
                 return None
@@ -107,14 +103,37 @@ class UvStepSolver:
                 return None
             newest = partial(self._newest_releases, question)
             found = releases_to_build(attempt.output, question.requirements, newest) - self.built
-            if found:
-                self.built |= found
-            elif kept:
-                remaining -= 1
-                kept = _without_excluded(kept, attempt.output) if remaining else frozenset()
-            else:
+            if not found:
                 return StepSolution(conflict=describe_conflict(attempt.output))
+            self.built |= found
         return None
+
+    def _keep_installed(self, question: _Question, solution: StepSolution) -> StepSolution:
+        """The solution with the installed releases that its new packages accept.
+
+        Of several indexes, uv takes a preference from the first one that has the release, and discards it if that
+        index lacks the wheel for this Python. For a constraint, uv reads all indexes.
+        """
+        kept = frozenset(
+            pin for pin in question.preferences
+            if pin not in _pins(solution) and _name(pin) in solution.versions
+        )  # fmt: skip
+        named = {_name(text) for text in question.requirements}
+        known = {_name(pin) for pin in question.preferences}
+        chosen = [
+            pin for pin in _pins(solution)
+            if _name(pin) not in known and (_name(pin) in named or not _BOUND_TO_TORCH.match(pin))
+        ]  # fmt: skip
+        for _ in range(_MAX_RELEASED):
+            if not kept:
+                break
+            preferences = tuple(pin for pin in question.preferences if pin not in kept)
+            constraints = (*question.constraints, *chosen, *sorted(kept))
+            attempt = self._run(question._replace(preferences=preferences, constraints=constraints))
+            if attempt.lines:
+                return self._solution(attempt.lines)
+            kept = _without_excluded(kept, attempt.output)
+        return solution
 
     def _solution(self, lines: Iterable[str]) -> StepSolution:
         versions: dict[str, str] = {}
@@ -222,10 +241,8 @@ def _question(problem: StepProblem) -> _Question:
     )  # fmt: skip
 
 
-def _with_kept(question: _Question, kept: Collection[str]) -> _Question:
-    """The step with some preferences as constraints."""
-    preferences = tuple(pin for pin in question.preferences if pin not in kept)
-    return question._replace(preferences=preferences, constraints=(*question.constraints, *sorted(kept)))
+def _pins(solution: StepSolution) -> list[str]:
+    return [f"{name}=={version}" for name, version in solution.versions.items()]
 
 
 def _without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:

@@ -36,6 +36,8 @@ def solver(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         monkeypatch.setenv(name, value)
     wheels = tmp_path / "wheels"
     write_wheel(wheels, "holds-transformers", "1.0", requires=["transformers<5"])
+    write_wheel(wheels, "caps-torch", "1.0")
+    write_wheel(wheels, "caps-torch", "2.0", requires=["torch<2.4"])
     write_wheel(wheels, "needs-old", "2.0", requires=["nvidia-cuda-runtime-cu12<12.5"])
     return UvStepSolver(Sources(index=variables["UV_DEFAULT_INDEX"], find_links=(str(wheels),)))
 
@@ -122,6 +124,8 @@ def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tm
     assert found(audit(tmp_path, sh(*steps), UvStepSolver(sources)), "RUN010") == []
     newer = audit(tmp_path, sh(*steps, "pip install vllm==0.10.2"), UvStepSolver(sources))
     assert {each.line for each in found(newer, "RUN010")} == {5}
+    capped = audit(tmp_path, sh(*steps, "pip install caps-torch"), UvStepSolver(sources))  # not the older release
+    assert {each.line for each in found(capped, "RUN010")} == {5}
 
 
 def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
