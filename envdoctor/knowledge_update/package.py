@@ -104,7 +104,7 @@ def _check_dates(version: str, tables: Mapping[str, bytes], source: str) -> None
     rows = (date.decode() for content in tables.values() for date in ROW_DATE.findall(content))
     for date in (date_of(version), *rows):
         try:
-            datetime.strptime(date, "%Y-%m-%d")  # noqa: DTZ007: only whether the day exists
+            datetime.strptime(date, "%Y-%m-%d")
         except ValueError as error:
             raise _refused(source, f"{date} is no date", "the date of the tables as its version") from error
         if date > latest:

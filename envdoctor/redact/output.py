@@ -43,17 +43,24 @@ def _plain(text: str) -> str:
 
 def may_have_secrets(text: str) -> bool:
     """Whether a text has anything that the patterns of secrets start with."""
-    text = _plain(text)
-    return bool(SUSPICIOUS.search(text)) or any(value in text for value in _secret_values())
+    return _is_suspicious(_plain(text), _secret_values())
+
+
+def _is_suspicious(text: str, values: tuple[str, ...]) -> bool:
+    return bool(SUSPICIOUS.search(text)) or any(value in text for value in values)
 
 
 def without_secrets(text: str) -> str:
     """The text without tokens, credentials, values after the name of a secret, and values of secret variables."""
+    return _without_secrets(text, _secret_values())
+
+
+def _without_secrets(text: str, values: tuple[str, ...]) -> str:
     visible = _plain(text)
-    if not may_have_secrets(visible):
+    if not _is_suspicious(visible, values):
         return text
     text = visible
-    for value in _secret_values():
+    for value in values:
         text = text.replace(value, MARK)
     from envdoctor.redact.secrets import redact_private_keys, redact_secrets
 
@@ -63,17 +70,24 @@ def without_secrets(text: str) -> str:
     return BEARER.sub(rf"\1\2{MARK}", text)
 
 
-def data_without_secrets(data: Any, name: str = "") -> Any:
+def data_without_secrets(data: Any) -> Any:
     """Dicts, lists and texts without secrets. The text of a field with the name of a secret is one."""
+    return _data_without_secrets(data, "", _secret_values())
+
+
+def _data_without_secrets(data: Any, name: str, values: tuple[str, ...]) -> Any:
     if isinstance(data, str):
         from envdoctor.redact.field_names import is_secret_name
         from envdoctor.redact.secrets import NO_VALUE
 
         is_secret = name and is_secret_name(name) and data.strip() and not NO_VALUE.fullmatch(data.strip())
-        return MARK if is_secret else without_secrets(data)
+        return MARK if is_secret else _without_secrets(data, values)
     if isinstance(data, dict):
-        return {without_secrets(str(key)): data_without_secrets(value, str(key)) for key, value in data.items()}
-    return [data_without_secrets(value, name) for value in data] if isinstance(data, list | tuple) else data
+        return {
+            _without_secrets(str(key), values): _data_without_secrets(value, str(key), values)
+            for key, value in data.items()
+        }
+    return [_data_without_secrets(value, name, values) for value in data] if isinstance(data, list | tuple) else data
 
 
 def _mark(kind: str, value: str) -> str:
