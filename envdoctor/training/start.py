@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envdoctor import __version__
-from envdoctor.core.directories import bundled_directory
+from envdoctor.core.directories import PACKAGE, bundled_directory
 from envdoctor.core.errors import BadInput
 from envdoctor.core.files import read_file
 from envdoctor.core.processes import CompletedProcess, run
@@ -65,7 +65,7 @@ def plan_run(
 ) -> Run:
     """Plan a run and its launch. `environment`: the variables of the environment's profile."""
     _require_one_line(directory, python)
-    folders = (directory, *_environment_folders(python), bundled_directory("train"), Path(node.__file__).parent)
+    folders = (directory, *_environment_folders(python), bundled_directory("train"), PACKAGE)
     spec = RunSpec(
         directory=str(directory),
         recipe=recipe,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from run.checkpoints import archive_later_files, checkpoint_step, choose_checkpoint
-from run.redaction import redact
+from run.redaction import data_without_secrets
 from settings import BadInput
 
 csv.field_size_limit(sys.maxsize)  # a completion may be longer than csv's default of 128 KiB
@@ -133,7 +133,7 @@ class RunDirectory:
             self._events_checked = True
         record = {"t": round(time.time(), 3), "event": event, **fields}
         with file.open("a", encoding="utf-8") as stream:
-            stream.write(redact(json.dumps(replace_nonfinite(record), ensure_ascii=False)) + "\n")
+            stream.write(json.dumps(data_without_secrets(replace_nonfinite(record)), ensure_ascii=False) + "\n")
 
     def start_phase(self, name: str, detail: str = "") -> None:
         """Log the start of a phase."""

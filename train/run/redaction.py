@@ -1,59 +1,53 @@
-"""Removes secrets from what a trainer prints and records. Standard library only.
+"""Removes secrets from what a trainer prints and records, as envdoctor does from its own output.
 
 The exception of a reward or of a library can quote a token or the address of a server with a password. The log of a
 run is read by others, and kept.
+
+The modules of envdoctor that remove secrets import the standard library only. They are imported from the package that
+this program belongs to, since the interpreter of a stack does not have envdoctor, and none of its dependencies.
 """
 
 from __future__ import annotations
 
-import os
-import re
+import importlib.util
 import sys
-from functools import cache
+from pathlib import Path
 from typing import Any, TextIO
 
-SECRET_NAME = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-MIN_LENGTH = 12  # of the value of a secret variable; shorter ones are words
-CREDENTIALS = re.compile(r"://[^/\s\"'<>`\\]{0,1000}@")
-TOKENS = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_|sk-|gsk_|r8_|gh[opsur]_|github_pat_|glpat-|wandb_v\d_|nvapi-|xox[a-z]-|AKIA)[\w-]{12,}"
-    r"|\b(?<=earer )[\w.~+/=-]{12,}"
-)
-# `password=...`, `"api_key": "..."`; not `tokens: 512`.
-NAMED = re.compile(
-    r"((?:password|passwd|passphrase|secret|credential|(?:api|access|private|secret)[_-]?key|(?:api|auth|access)[_-]?token)"
-    r"s?[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?![\s\"'*$<{(])[^\s\"',;]{3,}",
-    re.IGNORECASE,
-)
-AUTHORIZATION = re.compile(r"(Authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?)[^\"'\r\n]+", re.IGNORECASE)
-MARK = "***"
+TRAIN = Path(__file__).resolve().parents[1]
+PACKAGES = (TRAIN.parent / "envdoctor", TRAIN.parents[1])  # a checkout; the installed package has bundled/train
 
 
-def redact(text: str) -> str:
-    """The text without tokens, credentials, named secrets, and the values of this process's secret variables."""
-    for value in _secret_values():
-        text = text.replace(value, MARK)
-    text = TOKENS.sub(MARK, CREDENTIALS.sub(f"://{MARK}@", text))
-    return NAMED.sub(rf"\1{MARK}", AUTHORIZATION.sub(rf"\1{MARK}", text))
-
-
-@cache
-def _secret_values() -> tuple[str, ...]:
-    named = (value for name, value in os.environ.items() if SECRET_NAME.search(name))
-    return tuple(
-        sorted({each for each in named if len(each) >= MIN_LENGTH and each[0] != "/"}, key=len, reverse=True)
+def _import_package() -> None:
+    """Make envdoctor importable without a directory on sys.path, which would add all packages next to it."""
+    if "envdoctor" in sys.modules:
+        return
+    package = next(folder for folder in PACKAGES if (folder / "redact/output.py").is_file())
+    spec = importlib.util.spec_from_file_location(
+        "envdoctor", package / "__init__.py", submodule_search_locations=[str(package)]
     )
+    assert spec
+    assert spec.loader
+    sys.modules["envdoctor"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+_import_package()
+
+from envdoctor.redact.output import data_without_secrets, without_secrets  # noqa: E402
+
+__all__ = ["data_without_secrets", "redact_standard_streams", "without_secrets"]
 
 
 class RedactedStream:
-    """A text stream whose written text passes through `redact`."""
+    """A text stream whose written text passes through `without_secrets`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Write the redacted text."""
-        self._stream.write(redact(text))
+        self._stream.write(without_secrets(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+from support.paths import TRAIN
 
 from envdoctor.explain import explain
 from envdoctor.redact.identity import read_identity
@@ -52,6 +57,30 @@ def test_explain_quotes_a_line_without_it(text: str) -> None:
         explained = explain(io.BytesIO(log.encode()))
         assert explained.causes
         assert S not in without_secrets(str(explained.causes))
+
+
+def test_the_trainer_prints_and_records_none(tmp_path: Path) -> None:
+    """In a process without envdoctor on its path, as in the environment of a stack."""
+    code = (
+        "import json, pathlib, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from run.directory import RunDirectory\n"
+        "from run.redaction import redact_standard_streams, without_secrets\n"
+        "texts, kept = json.load(sys.stdin)\n"
+        "assert all(without_secrets(text) == text for text in kept)\n"
+        "redact_standard_streams()\n"
+        "run = RunDirectory(pathlib.Path(sys.argv[2]))\n"
+        "for text in texts:\n"
+        "    print(text)\n"
+        "    run.write_event('error', message=text)\n"
+    )
+    texts = json.dumps([[*ONE_LINE, *LINES], KEPT])
+    arguments = [sys.executable, "-I", "-S", "-c", code, str(TRAIN), str(tmp_path)]
+    done = subprocess.run(arguments, input=texts, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    stored = (tmp_path / "events.jsonl").read_text()
+    assert [json.loads(line)["event"] for line in stored.splitlines()] == ["error"] * (len(ONE_LINE) + len(LINES))
+    assert S not in done.stdout + stored
 
 
 @pytest.mark.parametrize("text", KEPT)
