@@ -39,7 +39,7 @@ def without_invisible(text: str) -> str:
 
 
 def single_lines(data: Any) -> Any:
-    """Dicts, lists and texts of a stranger whose texts are one line each: another one would look like our own."""
+    """Dicts, lists and texts of a stranger, each text as one line: a second one could be taken for a line of ours."""
     if isinstance(data, str):
         return " ".join(data.splitlines())
     if isinstance(data, dict):

@@ -100,7 +100,7 @@ def _is_within_word(line: str, following: str) -> bool:
 
 
 def _find_breaks(raw: list[str]) -> set[int]:
-    """The numbers of the lines that go on in the next line, because its first word did not fit."""
+    """The numbers of the lines that continue in the next line, because its first word did not fit."""
     longest = max((len(line.rstrip()) for line in raw if " " in line.strip() and not _is_rule(line)), default=0)
     widths = [width for width in WIDTHS if longest <= width <= longest + MAX_LONGEST_WORD] if longest else []
     breaks = _find_rests_of_rows(raw)
@@ -142,7 +142,7 @@ def _is_full(line: str, following: str, width: int) -> bool:
 
 
 def _find_rests_of_rows(raw: list[str]) -> set[int]:
-    """The numbers of the lines of a table whose row goes on in the next line, up to a `|` or a `+`."""
+    """The numbers of the lines of a table whose row continues in the next line, up to a `|` or a `+`."""
     found: set[int] = set()
     row: list[int] = []  # the lines of a row that has no end yet
     for number, (line, following) in enumerate(pairwise(raw)):

@@ -70,15 +70,11 @@ def install_torch(stack: Stack, release: str, cuda: str) -> TorchInstall | None:
         packages |= _transformers(stack, name, moved)
     same = [name for name in packages if public_part(versions.get(name, "")) == packages[name]]
     words = [f"{name}=={version}" if version else name for name, version in packages.items()]
-    words += [
-        f"--torch-backend={backend_of(cuda)}",
-        *(word for name in same for word in ("--reinstall-package", name)),
-    ]
+    words.append(f"--torch-backend={backend_of(cuda)}")
+    words += [word for name in same for word in ("--reinstall-package", name)]
     remove = other_cuda(stack, cuda)
-    steps = ([shell_command("uv pip uninstall {}", remove)] if remove else []) + [
-        shell_command("uv pip install {}", words)
-    ]
-    return TorchInstall(release, cuda, tuple(steps))
+    uninstall = (shell_command("uv pip uninstall {}", remove),) if remove else ()
+    return TorchInstall(release, cuda, (*uninstall, shell_command("uv pip install {}", words)))
 
 
 def best_torch(
@@ -166,14 +162,11 @@ def rebuild(name: str, version: str, capabilities: str = "") -> str:
     """
     if name not in WITH_SOURCE:
         return ""
-    variables, value = "", [capabilities] if capabilities else []
+    variables = "TORCH_CUDA_ARCH_LIST={} " if capabilities else ""
     if name == "flash-attn" and capabilities:
-        variables, value = (
-            "FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS={} ",
-            [capabilities.replace(".", "")],
-        )
-    elif capabilities:
-        variables = "TORCH_CUDA_ARCH_LIST={} "
+        variables = "FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS={} "
+        capabilities = capabilities.replace(".", "")
+    value = [capabilities] if capabilities else []
     install = "uv pip install {}=={} --no-build-isolation --no-binary {} --reinstall-package {}"
     return shell_command(f"UV_NO_CACHE=1 {variables}{install}", *value, name, version, name, name)
 

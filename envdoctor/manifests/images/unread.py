@@ -23,7 +23,7 @@ GPU_PACKAGES = re.compile(
     r"vllm|sglang|sgl-kernel|jax-cuda.*|tensorflow|cupy-.*|onnxruntime-gpu|flash-attn.*|deepspeed|xformers|"
     r"numba-cuda|llama-cpp-python|ctranslate2|tensorrt.*|cudf.*|cuml.*"
 )
-# Packages of the operating system with CUDA, and files that a package manager cannot be asked about before the build.
+# Packages of the operating system with CUDA, and files whose packages are known only after the build.
 SYSTEM_PACKAGES = re.compile(
     r"(?:lib)?(?:cuda|cublas|torch|nvinfer|tensorrt|nvidia-cuda)\S*|python3?-torch\S*|.*[/$].*"
 )
