@@ -15,12 +15,13 @@ from envdoctor.core.options import FactOption, MachineOption, Option
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, Machine, unreadable
 from envdoctor.core.results import CommandResult
-from envdoctor.knowledge.health import ACTIONS, Action, finding_action, message_action, xid_action
+from envdoctor.knowledge.health import ACTIONS, UNKNOWN_MESSAGE, Action, finding_action, message_action, xid_action
 from envdoctor.machine.kernel_log import Xid, read_xids
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 
 HOUR = 3600
+MESSAGES_SHOWN = 5  # of those that are in no table
 DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]{1,3}){1,2}")
 # Rules on how programs and builds find files, which say nothing about a node.
 IGNORED = ("HOST004", "HOST005", "HOST006", "HOST009", "GPU007", "GPU013", "ENV", "PY")
@@ -130,9 +131,17 @@ def _items(request: HealthRequest, machine: Machine, xids: Fact[tuple[Xid, ...]]
         action, title = xid_action(code)
         times = f" {number} times" if number > 1 else ""
         yield HealthItem(action, "XID", f"Xid {code}{times} in the kernel log: {title}")
-    for message in dict.fromkeys(xid.message for xid in _recent(request, xids) if xid.message):
+    messages = Counter((xid.message, xid.text) for xid in _recent(request, xids) if xid.message)
+    unknown = [key for key in messages if key[1]]
+    for key in unknown[MESSAGES_SHOWN:]:
+        del messages[key]
+    if len(unknown) > MESSAGES_SHOWN:
+        messages[UNKNOWN_MESSAGE, f"{len(unknown) - MESSAGES_SHOWN} others"] = 1
+    for (message, text), number in messages.items():
         action, title = message_action(message)
-        yield HealthItem(action, "KLOG", f"the kernel log reports: {title}")
+        times = f" {number} times" if number > 1 else ""
+        shown = f": {text}" if text else ""
+        yield HealthItem(action, "KLOG", f"the kernel log reports{times}: {title}{shown}")
 
 
 def _expectations(request: HealthRequest, machine: Machine) -> Iterator[HealthItem]:

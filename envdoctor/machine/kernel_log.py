@@ -11,10 +11,11 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.records import Fact, known, unreadable
-from envdoctor.knowledge.health import UNKNOWN_MESSAGE, kernel_message
+from envdoctor.knowledge.health import OF_THE_DRIVER, UNKNOWN_MESSAGE, kernel_message
 
 KERNEL_LOG = Path("/dev/kmsg")
 MAX_BYTES = 32 << 20
+MESSAGE_CHARACTERS = 120
 EXPECTED, HINT = "the messages of the kernel as text", "journalctl -k -b > kernel.log"
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # a terminal's colours, with ESC, are text
 # Also without the bus, as syslog servers and people shorten it. A code of more digits is that of no Xid.
@@ -33,6 +34,7 @@ class Xid(Record, frozen=True):
     code: int  # 0: a message without an Xid
     age: float | None = None
     message: str = ""  # the id of another message that decides something
+    text: str = ""  # of a message of the driver that is in no table: its start, without the time stamp
 
 
 def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
@@ -81,6 +83,11 @@ def _read_ring_buffer() -> str:
     return b"".join(lines).decode("utf-8", "replace")
 
 
+def _start_of_message(line: str) -> str:
+    match = OF_THE_DRIVER.search(line)
+    return line[match.start() if match else 0 :][:MESSAGE_CHARACTERS].strip()
+
+
 def _parse(text: str) -> tuple[Xid, ...]:
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = []
@@ -94,5 +101,6 @@ def _parse(text: str) -> tuple[Xid, ...]:
         if codes != {0} or message:
             stamp = next((float(m[1]) * unit for pattern, unit in STAMPS if (m := pattern.match(line))), None)
             age = None if stamp is None else max(0.0, uptime - stamp)
-            found += [Xid(bus, code, age, message) for bus, code in xids]
+            text = _start_of_message(line) if message == UNKNOWN_MESSAGE else ""
+            found += [Xid(bus, code, age, message, text) for bus, code in xids]
     return tuple(found)

@@ -90,6 +90,20 @@ def test_other_messages_of_the_kernel_log(line: str, severity: str, tmp_path: Pa
     assert health(gpus=1, kernel_log=str(tmp_path / "k.log"))[0].severity == severity
 
 
+def test_a_message_in_no_table_is_shown(tmp_path: Path) -> None:
+    lines = [f"[   {second}.000000] NVRM: a message of a later driver {'x' * 200}" for second in (1, 2)]
+    (tmp_path / "k.log").write_text("\n".join([*lines, "[ 3.0] NVRM: RmInitAdapter failed! (0x62)"]))
+    report, _ = health(gpus=1, kernel_log=str(tmp_path / "k.log"), xid_hours=10**6)
+    lost, unknown = (item.message for item in report.items)
+    assert lost == "the kernel log reports: the driver did not initialise a GPU"
+    start = "the kernel log reports 2 times: a message of the driver that is in no table: NVRM: a message of a later"
+    assert unknown.startswith(start)
+    assert len(unknown) < 200
+    (tmp_path / "k.log").write_text("".join(f"NVRM: message {number}\n" for number in range(40)))
+    items = health(gpus=1, kernel_log=str(tmp_path / "k.log"))[0].items
+    assert [items[0].message[-15:], items[-1].message[-9:], len(items)] == ["NVRM: message 0", "35 others", 6]
+
+
 @pytest.mark.parametrize("driver", ['x"; rm', "580", "580.x", "newest", "580.159", "\uff15\uff18\uff10.159.04"])
 def test_an_expected_driver_is_a_complete_version(driver: str) -> None:
     with pytest.raises(BadInput, match="--driver"):
