@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from envdoctor import __version__
 from envdoctor.commands.check_verdict import undecided_parts
 from envdoctor.commands.pasted_text import read_pasted_text
-from envdoctor.commands.rule_filter import CAUSE_PREFIX, TEXT_PREFIX, RuleFilter, parse_rule_filter
+from envdoctor.commands.report_findings import diagnose_report, evaluate_with_versions
+from envdoctor.commands.rule_filter import CAUSE_PREFIX, RuleFilter, parse_rule_filter
 from envdoctor.core.decoding import write_file
 from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import (
@@ -45,7 +45,6 @@ from envdoctor.profiles import choose, read_candidates
 from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.rules import RULES, evaluate
-from envdoctor.rules.torch_build import has_code_for_every_gpu
 from envdoctor.verify.status import (
     BenchmarkStatus,
     VerificationStatus,
@@ -54,20 +53,7 @@ from envdoctor.verify.status import (
     verification_state,
 )
 
-if TYPE_CHECKING:
-    from envdoctor.explain import Cause
-    from envdoctor.reports import Report
-
 UNNAMED_REPORT = "text"  # facts in a text that is the output of no known command
-# Minimum score of a cause found in the lines of a report, by the status of the finding.
-ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
-NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
-# A warning that reports a failure.
-FAILURE = (
-    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
-    r"|devices to be zero|Invoking ptxas"
-)
-ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
 class CheckRequest(Record, frozen=True, kw_only=True):
@@ -145,7 +131,7 @@ def run(request: CheckRequest) -> CommandResult:
     stack = read_environment(environment)
     if request.save:
         _save(machine, request)
-    findings = _evaluate(machine, stack)
+    findings = evaluate_with_versions(machine, stack)
     findings = remedies_for_environment(findings, (stack.python.value or "") if stack else "")
     result = _check_result(machine, stack, findings, rule_filter=rule_filter, environment=environment)
     return _result(request, result if stack is None or request.machine else _with_stored_results(result, stack))
@@ -164,16 +150,6 @@ def _check_image(request: CheckRequest) -> CommandResult:
     options = machine_words(request.machine)
     options += [word for fact in request.facts for word in ("--fact", fact)]
     return check_image(request.image, select_machine(request.machine, request.facts), tuple(options))
-
-
-def _evaluate(machine: Machine, stack: Stack | None) -> list[Finding]:
-    """The findings; the remedies of those on an environment have exact versions."""
-    findings = evaluate(machine, stack)
-    if stack is None:
-        return findings
-    from envdoctor.remedies import pin_remedies
-
-    return pin_remedies(machine, stack, findings)
 
 
 def _result(request: CheckRequest, data: CheckResult) -> CommandResult:
@@ -309,78 +285,6 @@ def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResu
         coverage=measure_coverage(report, unread),
     )
     return _result(request, result)
-
-
-def diagnose_report(report: Report) -> list[Finding]:
-    """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause.
-
-    Of several reports in one text each is judged. A finding names its report, unless all of them have it.
-    """
-    from envdoctor.explain import explain
-
-    findings = _findings_of_each((report, *report.later))
-    rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
-    causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
-    from_lines = [
-        Finding(
-            f"{TEXT_PREFIX}{cause.cause}",
-            cause.cause,
-            _status_of_lines(cause),
-            cause.lines[0],
-            fix=cause.fix,
-            remedies=cause.remedies,
-            url=cause.url,
-        )
-        for cause in causes
-        if cause.lines and cause.score >= WARNING_SCORE and not _is_covered_by_rules(cause.cause, rule_causes, report)
-    ]
-    return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
-
-
-def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:
-    evaluated = [_evaluate(report.machine, report.stack) for report in reports]
-    found: dict[tuple[str, str], Finding] = {}
-    for report, findings in zip(reports, evaluated, strict=True):
-        for finding in findings:
-            key = (finding.id, finding.message)
-            in_all = all(key in {(each.id, each.message) for each in others} for others in evaluated)
-            message = finding.message if in_all else f"{report.name}: {finding.message}"
-            found.setdefault((finding.id, message), msgspec.structs.replace(finding, message=message))
-    return list(found.values())
-
-
-def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:
-    """Whether the rules report this cause, or can tell it from a cause with the same error line.
-
-    "no kernel image" is printed for a GPU that is too new, for one that is too old, and for an extension.
-    The facts distinguish these cases.
-    """
-    if cause == "ext-arch-not-in-build" and rule_causes & ARCHITECTURE_CAUSES:
-        return True
-    if cause == "gpu-unsupported-by-library" and "nvcc-too-old" in rule_causes:  # FlashInfer's line for both
-        return True
-    if cause not in ARCHITECTURE_CAUSES:
-        return cause in rule_causes
-    return bool(rule_causes & ARCHITECTURE_CAUSES) or all(
-        has_code_for_every_gpu(each.machine, each.stack) for each in (report, *report.later)
-    )
-
-
-def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
-    """The status of a cause that only the lines of a report show.
-
-    Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
-    score is near certain. A deprecated feature still works. Lines that do not decide between causes blame none.
-    """
-    from envdoctor.explain.rank import WARNING_LINE
-
-    if cause.undecided:
-        return "info"
-    quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
-    deprecated = all("deprecated" in line for line in cause.lines)
-    if quiet and (deprecated or cause.score < NEAR_CERTAIN):
-        return "info"
-    return "error" if cause.score >= ERROR_SCORE else "warning"
 
 
 def _save(machine: Machine, request: CheckRequest) -> None:

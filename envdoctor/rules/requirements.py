@@ -52,6 +52,18 @@ class Violation(Record, frozen=True):
         requirement = f"{self.requirer} {self.requirer_version} requires {self.name}{self.specifier}"
         return f"{requirement}, but {self.installed} is installed"
 
+    @property
+    def is_newer_than_tested(self) -> bool:
+        """Whether an exact release is required, and a newer one of the same major version is installed.
+
+        Not for packages of which one is compiled for the other: torch generates code for one release of triton.
+        """
+        if self.requirer == "torch" or (self.requirer in LINKED and self.name in LINKED):
+            return False
+        exact = re.fullmatch(r"===?([^*,]+)", self.specifier)
+        required, installed = version_key(exact[1]) if exact else None, version_key(self.installed)
+        return bool(required and installed and installed > required and installed[0][0] == required[0][0])
+
 
 class Missing(Record, frozen=True):
     """A requirement whose package is not installed."""

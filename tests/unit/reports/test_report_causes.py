@@ -7,7 +7,7 @@ import json
 from support.cases import each_case
 from support.paths import DATA
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
 
 ROWS = json.loads((DATA / "report_causes.json").read_text())

@@ -13,7 +13,8 @@ from support.collect_env_reports import PACKAGES, torch_report, vllm_report
 from support.command import envdoctor
 from support.recorded_results import assert_as_recorded
 
-from envdoctor.commands.check import CheckRequest, diagnose_report, run
+from envdoctor.commands.check import CheckRequest, run
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
 
 CONTRADICTIONS = {
@@ -377,3 +378,24 @@ def test_two_values_of_a_fact_give_no_verdict(tmp_path: Path, name: str) -> None
 def test_value_on_the_next_line_is_read(value: str) -> None:
     report = parse_report(torch_report({}, {}).replace("Is CUDA available: True", f"Is CUDA available:\n{value}"))
     assert report.stack.cuda_available.value is (value.strip() == "True")
+
+
+SGLANG = "Python: 3.12.12\nGPU 0: NVIDIA H100 80GB HBM3\nPyTorch: 2.9.1+cu130\nsglang: 0.5.5.post3\ntriton: 3.5.1\n"
+SGL_NEWER, SGL_OLDER = "sgl_kernel: 0.3.18.post2\n", "sgl_kernel: 0.3.16\n"
+
+
+@each_case(
+    ("text", "status"),
+    [
+        (SGLANG + SGL_NEWER, {"info"}),
+        (f"The throughput of the new release is 3 % lower.\n{SGLANG}{SGL_NEWER}", {"info"}),
+        (f"{SGLANG}{SGL_NEWER}sglang does not start since the upgrade.", {"warning"}),
+        (f"{SGLANG}{SGL_NEWER}AttributeError: module 'sgl_kernel' has no attribute 'fp8_gemm'", {"info", "warning"}),
+        (f"{SGLANG}{SGL_NEWER}KeyError: 'learning_rate' in my_config.py", {"info"}),
+        (SGLANG + SGL_OLDER, {"info", "warning"}),  # the torch is newer
+        ("torch==2.5.1\ntriton==3.2.0\n", {"warning"}),  # torch generates code for one release of triton
+    ],
+)
+def test_a_newer_release_than_the_required_one_is_blamed_only_for_a_failure(text: str, status: set[str]) -> None:
+    found = {each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001"}
+    assert found == status

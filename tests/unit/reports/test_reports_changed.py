@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.changed_texts import CUT, CUT_WITHIN_LINES, REVERSIBLE, Change, known_facts, wrong_facts
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.cases import each_case
 from support.collect_env_reports import torch_report
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
 
 GPUS = "GPU models and configuration"

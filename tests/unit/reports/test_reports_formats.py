@@ -12,7 +12,7 @@ import pytest
 from support.cases import each_case
 from support.report_samples import gpus, versions
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.explain import explain
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage

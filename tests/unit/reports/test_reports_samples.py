@@ -14,7 +14,7 @@ from support.cases import each_case
 from support.report_samples import gpus, versions
 from test_reports_formats import fact
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage
 

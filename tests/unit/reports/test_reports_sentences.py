@@ -7,7 +7,7 @@ from typing import Any
 from support.cases import each_case
 from support.report_samples import versions
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Fact
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from envdoctor.commands.check import diagnose_report
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import required_specifier

@@ -1,0 +1,149 @@
+"""Findings on a pasted report: of the rules on its facts, and of its error lines."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from envdoctor.commands.rule_filter import TEXT_PREFIX
+from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.rules import evaluate
+from envdoctor.rules.requirements import requirements_of
+from envdoctor.rules.torch_build import has_code_for_every_gpu
+
+if TYPE_CHECKING:
+    from envdoctor.explain import Cause
+    from envdoctor.reports import Report
+
+# Minimum score of a cause found in the lines of a report, by the status of the finding.
+ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
+NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
+# A warning that reports a failure.
+FAILURE = (
+    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+    r"|devices to be zero|Invoking ptxas"
+)
+# In a text that has none of these, nothing failed.
+SIGN_OF_FAILURE = re.compile(
+    rf"{FAILURE}|Traceback|[Ee]xception\b|undefined symbol|[Ss]egmentation|core dumped"
+    r"|(?i:\b(?:crash|hang|broke|abort|fails|(?:not|n't|no longer) work|cannot|can't|unable|does not start))"
+    r"|(?i:\bwrong (?:result|output))"
+)
+DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
+ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
+
+
+def diagnose_report(report: Report) -> list[Finding]:
+    """Findings of the rules on a report's facts, and of its error lines where no rule covers the cause.
+
+    Of several reports in one text each is judged. A finding names its report, unless all of them have it.
+    """
+    from envdoctor.explain import explain
+
+    reports = (report, *report.later)
+    findings = _findings_of_each(reports)
+    findings = [_without_blame(each, reports, report.errors) for each in findings]
+    rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
+    causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
+    from_lines = [
+        Finding(
+            f"{TEXT_PREFIX}{cause.cause}",
+            cause.cause,
+            _status_of_lines(cause),
+            cause.lines[0],
+            fix=cause.fix,
+            remedies=cause.remedies,
+            url=cause.url,
+        )
+        for cause in causes
+        if cause.lines and cause.score >= WARNING_SCORE and not _is_covered_by_rules(cause.cause, rule_causes, report)
+    ]
+    return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:
+    evaluated = [evaluate_with_versions(report.machine, report.stack) for report in reports]
+    found: dict[tuple[str, str], Finding] = {}
+    for report, findings in zip(reports, evaluated, strict=True):
+        for finding in findings:
+            key = (finding.id, finding.message)
+            in_all = all(key in {(each.id, each.message) for each in others} for others in evaluated)
+            message = finding.message if in_all else f"{report.name}: {finding.message}"
+            found.setdefault((finding.id, message), msgspec.structs.replace(finding, message=message))
+    return list(found.values())
+
+
+def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
+    """A finding on an exact requirement with a newer version of the package, as `info` if nothing failed.
+
+    Projects require the release that they were tested with, and their own images have newer ones. Such a requirement
+    is a fact; it explains a failure if the text reports one of the two packages.
+    """
+    if finding.id != DECLARED_RANGES or finding.status != "warning" or not finding.evidence:
+        return finding
+    package = finding.evidence[0].fact
+    violations = [
+        each
+        for report in reports
+        for each in requirements_of(report.stack).violations
+        if each.name == package and str(each) in finding.message
+    ]
+    if not violations or not all(each.is_newer_than_tested for each in violations):
+        return finding
+    names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
+    if SIGN_OF_FAILURE.search(errors) and re.search(_any_name(names), errors):
+        return finding
+    return msgspec.structs.replace(finding, status="info", fix=f"No action needed unless it fails. {finding.fix}")
+
+
+def _any_name(names: Iterable[str]) -> str:
+    """A pattern for packages and their modules: flash-attn, flash_attn."""
+    return "(?i)" + "|".join(re.escape(name).replace(r"\-", "[-_]") for name in names)
+
+
+def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:
+    """Whether the rules report this cause, or can tell it from a cause with the same error line.
+
+    "no kernel image" is printed for a GPU that is too new, for one that is too old, and for an extension.
+    The facts distinguish these cases.
+    """
+    if cause == "ext-arch-not-in-build" and rule_causes & ARCHITECTURE_CAUSES:
+        return True
+    if cause == "gpu-unsupported-by-library" and "nvcc-too-old" in rule_causes:  # FlashInfer's line for both
+        return True
+    if cause not in ARCHITECTURE_CAUSES:
+        return cause in rule_causes
+    return bool(rule_causes & ARCHITECTURE_CAUSES) or all(
+        has_code_for_every_gpu(each.machine, each.stack) for each in (report, *report.later)
+    )
+
+
+def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
+    """The status of a cause that only the lines of a report show.
+
+    Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
+    score is near certain. A deprecated feature still works. Lines that do not decide between causes blame none.
+    """
+    from envdoctor.explain.rank import WARNING_LINE
+
+    if cause.undecided:
+        return "info"
+    quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
+    deprecated = all("deprecated" in line for line in cause.lines)
+    if quiet and (deprecated or cause.score < NEAR_CERTAIN):
+        return "info"
+    return "error" if cause.score >= ERROR_SCORE else "warning"
+
+
+def evaluate_with_versions(machine: Machine, stack: Stack | None) -> list[Finding]:
+    """The findings; the remedies of those on an environment have exact versions."""
+    findings = evaluate(machine, stack)
+    if stack is None:
+        return findings
+    from envdoctor.remedies import pin_remedies
+
+    return pin_remedies(machine, stack, findings)
