@@ -14,7 +14,7 @@ from envdoctor.forecast.records import YOUR_CODE, Break, Held, SafeSet, SafeUpgr
 from envdoctor.forecast.wheels import Pin
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part, version_key
-from envdoctor.locking.uv import is_unreachable, lookup_environment, run_uv, summarize_error
+from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv, summarize_error
 
 SOLVE_SECONDS = 120.0
 MAX_ROUNDS = 12
@@ -97,7 +97,7 @@ class SafeSetSolver:
             until = self.forecast.wheels.until
             command: Sequence[str | Path] = [
                 "pip", "compile", source, "--constraints", limits, "--output-file", output, "--no-header",
-                "--no-annotate", "--only-binary", ":all:", "--python-version", target.pythons[0],
+                "--no-annotate", "--only-binary", ":all:", *OWN_PYTHON, "--python-version", target.pythons[0],
                 "--python-platform", target.platform, *uv_arguments(self.sources),
                 *(["--exclude-newer", until] if until else []),
             ]  # fmt: skip

@@ -20,7 +20,7 @@ from envdoctor.knowledge.releases import parse_requirement, requirements_of_rele
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.locking.create_lock import CUDA_LIBRARIES, CreatedLock, create_lock
 from envdoctor.locking.lock import Lock, Target
-from envdoctor.locking.uv import lookup_environment, run_uv
+from envdoctor.locking.uv import OWN_PYTHON, lookup_environment, run_uv
 from envdoctor.profiles import Profile
 from envdoctor.profiles.records import Build, Cuda, Pin, Python, Source, Train, Verify, When
 from envdoctor.rules.torch_install import TorchInstall, best_torch
@@ -274,7 +274,7 @@ class _Solver(NamedTuple):
             file = Path(folder, "requirements.in")
             file.write_text(f"{requirement}\n")
             command: list[str | Path] = [
-                "pip", "compile", file, "--no-deps", "--only-binary", ":all:", "--no-header",
+                "pip", "compile", file, *OWN_PYTHON, "--no-deps", "--only-binary", ":all:", "--no-header",
                 "--python-version", self.target.pythons[0], "--python-platform", self.target.platform,
                 *uv_arguments(self.sources),
             ]  # fmt: skip

@@ -23,7 +23,7 @@ from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
 from envdoctor.locking.step_solver import describe_conflict
 from envdoctor.locking.torch_index import write_placeholder
-from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv
+from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without
 from envdoctor.resolution.torch_sources import torch_has_build
@@ -289,9 +289,9 @@ class _Solver:
 
     def _call(self, source: Path, output: Path, *options: str) -> _Attempt:
         command: list[str | Path] = [
-            "pip", "compile", source, "--output-file", output, "--python-version", self.target.pythons[0],
-            "--python-platform", self.target.platform, "--no-header", "--no-annotate", *options,
-            *uv_arguments(self.sources),
+            "pip", "compile", source, "--output-file", output, *OWN_PYTHON,
+            "--python-version", self.target.pythons[0], "--python-platform", self.target.platform,
+            "--no-header", "--no-annotate", *options, *uv_arguments(self.sources),
         ]  # fmt: skip
         result = run_uv(
             command, environment=lookup_environment() | uv_environment(self.sources), timeout=SOLVE_SECONDS

@@ -24,7 +24,14 @@ from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
-from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, parse_messages, run_uv
+from envdoctor.locking.uv import (
+    OWN_PYTHON,
+    describe_unreachable,
+    is_unreachable,
+    lookup_environment,
+    parse_messages,
+    run_uv,
+)
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -188,7 +195,7 @@ class UvStepSolver:
         if limit <= 0:
             return _Attempt(timed_out=True)
         environment = lookup_environment() | uv_environment(self.sources)
-        result = run_uv(["pip", "compile", source, *options], environment=environment, timeout=limit)
+        result = run_uv(["pip", "compile", source, *OWN_PYTHON, *options], environment=environment, timeout=limit)
         if not result.ok:
             return _Attempt(output=result.output, timed_out=result.timed_out)
         return _Attempt(tuple(output.read_text().splitlines()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -27,6 +28,9 @@ CANNOT_WRITE = re.compile(
     r"Failed to initialize cache|No space left on device|Disk quota exceeded|Read-only file system|Input/output error"
 )
 SUMMARY_LENGTH = 500
+# For `uv pip compile` without builds, which needs no interpreter of the version to solve for. Without the option, uv
+# starts each interpreter on PATH in search of one: pyenv's shims take seconds.
+OWN_PYTHON = ("--python", sys.executable) if sys.executable else ()
 
 
 @cache

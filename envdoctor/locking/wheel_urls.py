@@ -22,7 +22,14 @@ from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.locking.lock import Lock
 from envdoctor.locking.resolve import file_location
-from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv, summarize_error
+from envdoctor.locking.uv import (
+    OWN_PYTHON,
+    describe_unreachable,
+    is_unreachable,
+    lookup_environment,
+    run_uv,
+    summarize_error,
+)
 
 LOCATE_SECONDS = 300.0
 SIZES_SECONDS = 60.0  # limit for size queries, which are optional
@@ -108,7 +115,7 @@ def _compile(lock: Lock, lines: str, options: Sequence[str], sources: Sources) -
         requirements_file.write_text(lines)
         command: list[str | Path] = [
             "pip", "compile", requirements_file, "--no-deps", "--output-file", pylock_file, "--format", "pylock.toml",
-            "--python-version", lock.python, "--python-platform", lock.platform, *options,
+            *OWN_PYTHON, "--python-version", lock.python, "--python-platform", lock.platform, *options,
             "--no-header", *uv_arguments(sources),
             *(["--torch-backend", lock.backend] if lock.backend else []),
         ]  # fmt: skip

@@ -52,6 +52,20 @@ def found(result: AuditResult, *identifiers: str) -> list[Finding]:
     return [each for each in result.findings if each.id in identifiers]
 
 
+def test_no_interpreter_on_path_is_started(
+    solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv would start each python3.12 on PATH; those of pyenv take seconds, and pyenv fails if 3.12 is not chosen."""
+    started, shim = tmp_path / "started", tmp_path / "shims" / "python3.12"
+    shim.parent.mkdir()
+    shim.write_text(f"#!/bin/sh\ntouch {started}\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(shim.parent), prepend=":")
+    result = audit(tmp_path, sh("pip install vllm==0.10.2 transformers"), solver)
+    assert result.resolution == "resolved with uv for x86_64, Python 3.12"
+    assert not started.exists()
+
+
 def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolver, tmp_path: Path) -> None:
     limited = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), solver)
     assert found(limited, "RUN003") == []
