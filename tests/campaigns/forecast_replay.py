@@ -8,9 +8,13 @@ the same set: an error that the lock does not have is a known break. It is found
 the same packages.
 
 A forecast without a known break is confirmed or refuted by another judge: a conflict of requirements by the library
-packaging, and a missing name by the tables of names in envdoctor/knowledge/names, or by the Python sources of the
-release if the word occurs in none of them. What neither can decide is counted as undecided, and as
-wrong. Where requirements conflict already, only the packages of a known break are judged by their names as well.
+packaging, and a missing name by the tables of names in envdoctor/knowledge/names, by the Python sources of the
+release if the word occurs in none of them, or by Python, which imports the release and reads a signature. What none
+of them can decide is counted as undecided, and as wrong. Where requirements conflict already, only the packages of a
+known break are judged by their names as well.
+
+The second table has the known breaks of knowledge/breaks.toml, which the metadata of both packages permits, and how
+many of them the names alone show.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +47,7 @@ from envdoctor.locking.lock import Target
 from envdoctor.locking.uv import find_uv
 from envdoctor.package_index.address import index_address
 from envdoctor.reports import parse_report
+from envdoctor.rules.known_breaks import known_breaks
 
 STACKS = {
     "hf": ("trl", "transformers", "peft", "accelerate", "datasets", "liger-kernel", "bitsandbytes"),
@@ -52,6 +58,18 @@ PYTHON, PLATFORM = "3.12", "x86_64-manylinux_2_35"
 MARKERS = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "platform_machine": "x86_64",
            "platform_system": "Linux", "sys_platform": "linux", "extra": ""}  # fmt: skip
 RUN_SECONDS = 4 * 3600.0
+PERMITTED = {row.id for row in known_breaks()}
+READ_SIGNATURE = """
+import importlib, inspect, sys
+path, argument = sys.argv[1:]
+parts = path.split(".")
+value = importlib.import_module(parts[0])
+for part in parts[1:]:
+    value = getattr(value, part)
+parameters = inspect.signature(value).parameters.values()
+accepts = any(each.name == argument or each.kind is each.VAR_KEYWORD for each in parameters)
+print("present" if accepts else "missing")
+"""
 NAME_KINDS = ("module", "name", "argument", "attribute", "result")
 
 
@@ -70,6 +88,8 @@ class Verdict(NamedTuple):
     breaks: tuple[Break, ...]
     known: tuple[str, ...]
     found: bool
+    is_permitted: bool  # a known break that the metadata permits
+    found_by_names: bool  # the names alone show it
     state: str  # of the forecast: "known", "confirmed", "refuted", "undecided", or empty without a break
 
 
@@ -91,6 +111,11 @@ class MemoNames(NameJudge):
         if key not in self._pairs:
             self._pairs[key] = tuple(super().missing_in(other, locked, pin))
         yield from self._pairs[key]
+
+    def function_of(self, found: Break) -> str:
+        """The dotted name of the function that a missing argument belongs to: numpy.reshape."""
+        use, _ = self._causes[found.key]
+        return f"{use.module}.{use.name}"
 
 
 def months() -> list[str]:
@@ -130,7 +155,7 @@ def judge_requirement(found: Break, versions: Mapping[str, str], pin: Pin, wheel
     return "refuted"
 
 
-def judge_name(found: Break, pin: Pin, wheels: Wheels) -> str:
+def judge_name(found: Break, pin: Pin, wheels: Wheels, names: MemoNames) -> str:
     """A missing name, by the table of names, else by the words of the release."""
     own = found.user == pin.name
     owner, version = pin.name, pin.version
@@ -146,16 +171,31 @@ def judge_name(found: Break, pin: Pin, wheels: Wheels) -> str:
     library = wheels.library(Pin(owner, version))
     if library is None:
         return "undecided"
-    word = last if found.kind != "argument" else found.evidence[0].value.partition("(")[2].partition("=")[0]
-    return "confirmed" if word not in library.words else "undecided"
+    argument = found.evidence[0].value.partition("(")[2].partition("=")[0] if found.kind == "argument" else ""
+    if (argument or last) not in library.words:
+        return "confirmed"
+    return judge_by_import(Pin(owner, version), names.function_of(found), argument) if argument else "undecided"
 
 
-def judge_forecast(breaks: tuple[Break, ...], versions: Mapping[str, str], pin: Pin, wheels: Wheels) -> str:
+@cache
+def judge_by_import(pin: Pin, function: str, argument: str) -> str:
+    """Whether a function of a release accepts an argument, by its signature in an environment of its own."""
+    command = [
+        find_uv(), "run", "-q", "--isolated", "--no-project", "--no-config", "--python", PYTHON, "--with",
+        f"{pin.name}=={pin.version}", "python", "-c", READ_SIGNATURE, function, argument,
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {"missing": "confirmed", "present": "refuted"}.get(result.stdout.strip(), "undecided")
+
+
+def judge_forecast(
+    breaks: tuple[Break, ...], versions: Mapping[str, str], pin: Pin, wheels: Wheels, names: MemoNames
+) -> str:
     """The best state of the breaks of one upgrade: one that is confirmed suffices."""
     states = []
     for found in breaks:
         if found.kind in NAME_KINDS:
-            states.append(judge_name(found, pin, wheels))
+            states.append(judge_name(found, pin, wheels, names))
         elif found.kind == "requirement":
             states.append(judge_requirement(found, versions, pin, wheels))
         else:
@@ -163,7 +203,7 @@ def judge_forecast(breaks: tuple[Break, ...], versions: Mapping[str, str], pin: 
     return next((state for state in ("confirmed", "undecided", "refuted") if state in states), "")
 
 
-def decide(forecast: Forecast, names: NameJudge, rules: RuleJudge, pin: Pin) -> Verdict:
+def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin) -> Verdict:
     """Judge one upgrade by the wheels, by the rules, and the forecast by another judge."""
     versions = forecast.versions
     known = tuple(each.message for each in rules.judge(versions, pin))
@@ -174,10 +214,18 @@ def decide(forecast: Forecast, names: NameJudge, rules: RuleJudge, pin: Pin) -> 
     elif locked := versions.get(pin.name):
         for other in (Pin(name, versions[name]) for name in sorted(mentioned)):
             breaks = (*breaks, *names.removed_for(other, Pin(pin.name, locked), pin))
-    involved = {name for each in breaks for name in packages_in(f"{each.user} {each.message}", versions)} - {pin.name}
-    found = bool(mentioned & involved)
-    state = judge_forecast(breaks, versions, pin, forecast.wheels) if breaks else ""
-    return Verdict(breaks, known, found, "known" if found else state)
+            breaks = (*breaks, *names.missing_in(other, Pin(pin.name, locked), pin))
+    found = bool(mentioned & involved_packages(breaks, versions, pin))
+    permitted = [text for text in known if text.partition(":")[0] in PERMITTED]
+    subjects = packages_in(" ".join(permitted), versions) - {pin.name}
+    by_names = involved_packages((each for each in breaks if each.kind in NAME_KINDS), versions, pin)
+    state = judge_forecast(breaks, versions, pin, forecast.wheels, names) if breaks else ""
+    return Verdict(breaks, known, found, bool(permitted), bool(subjects & by_names), "known" if found else state)
+
+
+def involved_packages(breaks: Iterable[Break], versions: Mapping[str, str], pin: Pin) -> set[str]:
+    """The other packages of some breaks."""
+    return {name for each in breaks for name in packages_in(f"{each.user} {each.message}", versions)} - {pin.name}
 
 
 def packages_in(text: str, versions: Mapping[str, str]) -> set[str]:
@@ -219,6 +267,7 @@ def replay(folder: Path, stacks: list[str], locks: int) -> dict[Case, Verdict]:
                     verdicts[Case(stack, lock, month, pin)] = decided[pin]
             print(f"\n# {stack}, locks up to {lock}: {len(decided)} upgrades, {client.bytes >> 20} MiB")
             print_table(verdicts)
+            print_names_table(verdicts)
             print_details(verdicts)
             sys.stdout.flush()
     return verdicts
@@ -245,6 +294,19 @@ def print_table(verdicts: Mapping[Case, Verdict]) -> None:
         print("|", " | ".join(map(str, cells)), "|")
 
 
+def print_names_table(verdicts: Mapping[Case, Verdict]) -> None:
+    """Recall by the names alone, of known breaks that the metadata permits."""
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for case, verdict in verdicts.items():
+        for key in (case.month[:7], "all"):
+            rows[key]["permitted"] += verdict.is_permitted
+            rows[key]["found"] += verdict.is_permitted and verdict.found_by_names
+    print("| Month | Known breaks that the metadata permits | Found by names | Recall |")
+    print("|---|---|---|---|")
+    for month, row in sorted(rows.items()):
+        print(f"| {month} | {row['permitted']} | {row['found']} | {share(row['found'], row['permitted'])} |")
+
+
 def share(part: int, whole: int) -> str:
     """A share in per cent."""
     return f"{100 * part / whole:.0f} %" if whole else "-"
@@ -257,6 +319,8 @@ def print_details(verdicts: Mapping[Case, Verdict]) -> None:
     for case, verdict in verdicts.items():
         kinds.update(f"{verdict.state}: {kind}" for kind in {each.kind for each in verdict.breaks})
         missed = bool(verdict.known) and not verdict.found
+        if verdict.is_permitted and not verdict.found_by_names:
+            kinds.update(f"not shown by names: {text.partition(':')[0]}" for text in verdict.known)
         key = (case.pin.name, case.pin.version, verdict.state, *(verdict.known if missed else ()))
         if key in seen or not (missed or verdict.state in ("refuted", "undecided")):
             continue
