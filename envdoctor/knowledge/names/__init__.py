@@ -53,10 +53,15 @@ def compared_wheels(package: str) -> tuple[str, str]:
     return f"{table['source']}: {package}", table["date"]
 
 
+def compared_releases(package: str) -> tuple[str, ...]:
+    """The releases of a package's table, oldest first."""
+    return tuple(read_table(f"names/{package}.toml")["releases"].split())
+
+
 @cache
 def _spans(package: str, kind: Kind) -> dict[str, tuple[Span, ...]]:
     table = read_table(f"names/{package}.toml")
-    releases = table["releases"].split()
+    releases = compared_releases(package)
     following = dict(pairwise(releases))
     preceding = {later: earlier for earlier, later in following.items()}
 

@@ -1,0 +1,91 @@
+"""The members of one release of a library on an index, kept in the cache: a table has hundreds of releases."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import LISTING_BYTES, read_file, write_whole
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.knowledge_check.comparison import select_wheel
+from envdoctor.knowledge_check.library_members import Members, read_members
+from envdoctor.package_index.releases import Release
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.wheel_sources import read_wheel_sources
+
+FOLDER = "library-members-1"  # increase the number when Members or what it is read from changes
+ARCHIVE_BYTES = 64 << 20
+MEMBER_BYTES = 4 << 20
+SOURCES_BYTES = 512 << 20  # of the Python files of an archive
+
+
+def project_of(module: str) -> str:
+    """The project with a module: flash-attn."""
+    return module.replace("_", "-")
+
+
+def file_of(release: Release) -> File:
+    """The wheel of a release, else its source archive. Raises RequestFailed."""
+    archives = (file for file in release.files if file.name.endswith(".tar.gz"))
+    file = select_wheel(release.files) or next(archives, None)
+    if file is None:
+        raise RequestFailed(f"{release.package} {release.version} has neither a wheel nor a .tar.gz archive")
+    return file
+
+
+def read_release_members(client: HttpClient, release: Release, module: str) -> Members:
+    """Read the members of a module from the cache, else from the index. Raises RequestFailed."""
+    file = file_of(release)
+    address = hashlib.sha256(f"{module} {file.url}".encode()).hexdigest()[:12]
+    path = cache_directory() / FOLDER / f"{file.name}-{address}.msgpack.z"
+    with contextlib.suppress(OSError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.msgpack.decode(_decompress(read_file(path, LISTING_BYTES)), type=Members)
+    prefix = f"{module}/"
+    files = ((name.removeprefix(prefix), text) for name, text in _read_files(client, file) if name.startswith(prefix))
+    members = read_members(module, files)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, zlib.compress(msgspec.msgpack.encode(members)), replace=True)
+    return members
+
+
+def _decompress(data: bytes) -> bytes:
+    return zlib.decompressobj().decompress(data, LISTING_BYTES)
+
+
+def _read_files(client: HttpClient, file: File) -> Iterator[tuple[str, str]]:
+    """The Python files of a wheel or a source archive."""
+    if file.wheel:
+        with tempfile.TemporaryDirectory(prefix="envdoctor-") as folder:  # members are kept instead of sources
+            sources = read_wheel_sources(client, file, Path(folder))
+            yield from ((path, sources.read(path)) for path in sources.paths)
+    else:
+        yield from read_archive(client.get(file.url, limit=ARCHIVE_BYTES).body, file.name)
+
+
+def read_archive(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+    """The Python files of a source archive by their path in it. Raises RequestFailed for a damaged one."""
+    total = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+            for member in archive:
+                _, _, path = member.name.partition("/")
+                if not path.endswith(".py") or not member.isreg() or member.size > MEMBER_BYTES:
+                    continue
+                total += member.size
+                if total > SOURCES_BYTES:
+                    raise RequestFailed(f"the Python files of {name} have more than {SOURCES_BYTES} bytes")
+                file = archive.extractfile(member)
+                assert file
+                yield path, file.read().decode("utf-8", "replace")
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise RequestFailed(f"{name} is not a readable archive: {error or type(error).__name__}") from error
