@@ -15,7 +15,9 @@ from envdoctor.knowledge_check import check_facts
 
 
 class FactsCheckRequest(Record, frozen=True):
-    """Prints table entries that differ from the metadata of published wheels, and new releases.
+    """Prints table entries that differ from published wheels, and new releases.
+
+    Metadata is compared for all releases, the Python names for one release of each library.
 
     Example: envdoctor facts check --only vllm
     """
@@ -24,9 +26,12 @@ class FactsCheckRequest(Record, frozen=True):
         tuple[str, ...],
         Option("--only", "Check only this table or package, such as torch.", "TABLE|PACKAGE"),
     ] = ()
+    every: Annotated[bool, Option("--all", "Compare the names in every release.")] = False
 
 
 def run(request: FactsCheckRequest, reporter: Reporter) -> CommandResult:
-    """Compare all tables, or those named in `only`, with the metadata of published wheels."""
-    found = check_facts(request.only, read_sources(), reporter.phase, today=datetime.now(UTC).date())
+    """Compare all tables, or those named in `only`, with published wheels."""
+    found = check_facts(
+        request.only, read_sources(), reporter.phase, today=datetime.now(UTC).date(), every=request.every
+    )
     return CommandResult(found, EXIT_NO if found.has_drifted else EXIT_FAILED if found.is_incomplete else EXIT_OK)

@@ -70,7 +70,7 @@ class NvccUser(TableRow, frozen=True, kw_only=True):
     name: str
 
 
-class ImageSystem(Record, frozen=True, kw_only=True):
+class ImageSystem(TableRow, frozen=True, kw_only=True):
     """An operating system of images, with its glibc and Python."""
 
     name: str

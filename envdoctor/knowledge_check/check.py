@@ -12,12 +12,14 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_row, guide_tables
+from envdoctor.knowledge.names import compared_releases
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
+from envdoctor.knowledge_check import names_check as names
 from envdoctor.knowledge_check.records import (
     Drift,
     FactsCheckResult,
@@ -26,6 +28,7 @@ from envdoctor.knowledge_check.records import (
     TableChecked,
     Underivable,
 )
+from envdoctor.knowledge_check.release_members import project_of
 from envdoctor.knowledge_check.tables import RequestedTables, published_packages, requested_tables, underivable
 from envdoctor.package_index.address import index_address
 from envdoctor.package_index.simple_index import File, Project, read_project
@@ -33,7 +36,8 @@ from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
 from envdoctor.package_index.wheel_names import PLATFORMS, glibc_of
 from envdoctor.redact.variables import redact_variable
 
-RUN_SECONDS = 60.0
+RUN_SECONDS = 120.0
+EVERY_SECONDS = 4 * 3600.0  # for each release of the tables of names
 FIRST_DAY = "2021-01-01"  # published.toml contains no older releases
 
 Pages = dict[str, Project | RequestFailed]
@@ -41,16 +45,21 @@ MetadataByUrl = dict[str, Metadata | RequestFailed]  # by URL of the wheel
 
 
 def check_facts(
-    names: Sequence[str],
+    tables: Sequence[str],
     sources: Sources,
     report: Callable[[str], None],
     *,
     today: date,
-    seconds: float = RUN_SECONDS,
+    every: bool = False,
+    seconds: float = 0.0,
 ) -> FactsCheckResult:
-    """Compare the named tables, by default all, with the index. Raises EnvdoctorError where no page is readable."""
+    """Compare the named tables, by default all, with the index. Raises EnvdoctorError where no page is readable.
+
+    Of a table of names one release is compared, or `every` one.
+    """
     start = time.monotonic()
-    requested = requested_tables(names)
+    seconds = seconds or (EVERY_SECONDS if every else RUN_SECONDS)
+    requested = requested_tables(tables)
     packages = list(dict.fromkeys(_packages(requested)))
     client = HttpClient(sources, end=start + seconds)
     index = client.store_credentials(index_address(sources)) if packages else ""
@@ -67,7 +76,12 @@ def check_facts(
         seconds=round(time.monotonic() - start, 2),
         requests=client.requests,
         bytes=client.bytes,
-        tables=tuple(_check_table(table, rows, pages, metadata, today) for table, rows in requested.items()),
+        tables=tuple(
+            _check_names_table(client, table, pages, report, today, every=every)
+            if table.startswith("names/")
+            else _check_table(table, rows, pages, metadata, today)
+            for table, rows in requested.items()
+        ),
     )
 
 
@@ -76,6 +90,8 @@ def _packages(requested: RequestedTables) -> Iterable[str]:
     for table, packages in requested.items():
         if table.startswith("requires/"):
             yield table.removeprefix("requires/")
+        elif table.startswith("names/"):
+            yield project_of(table.removeprefix("names/"))
         elif table == "published":
             yield from (name for name in published_packages() if packages is None or name in packages)
         elif table == "pythons":
@@ -178,6 +194,33 @@ class _TableComparison:
             underivable=(*self.underivable, *underivable_rows),
             failed_reads=tuple(self.failed_reads),
         )
+
+
+def _check_names_table(
+    client: HttpClient, table: str, pages: Pages, report: Callable[[str], None], today: date, *, every: bool
+) -> TableChecked:
+    comparison = _TableComparison()
+    package = table.removeprefix("names/")
+    page = comparison.find_page(pages, project_of(package), names.number_of_rows(package))
+    if page is None:
+        return comparison.result(table, ())
+    versions = names.chosen_releases(package, today, every=every)
+    report(f"reading the Python files of {package} {versions[0]}{f' and {len(versions) - 1} more' if every else ''}")
+    read = names.read_chosen(client, page, package, versions)
+    complete = {version: members for version, members in read.items() if not isinstance(members, RequestFailed)}
+    comparison.failed_reads += [
+        FailedRead(f"{package} {version}", members.reason, names.number_of_rows(package))
+        for version, members in read.items()
+        if isinstance(members, RequestFailed)
+    ]
+    if every and len(complete) == len(versions):
+        comparison.drifted += names.compare_every_release(package, complete, f"the {len(versions)} releases")
+    else:
+        for version, members in complete.items():
+            comparison.drifted += names.compare_release(package, version, members, names.source_of(page, version))
+    comparison.checked = names.number_of_rows(package) if complete else 0
+    comparison.new += compare.new_releases(page, compared_releases(package), "9")
+    return comparison.result(table, ())
 
 
 def _check_requires(

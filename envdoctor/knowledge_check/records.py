@@ -26,13 +26,14 @@ class NewRelease(Record, frozen=True):
 
 
 class Underivable(Record, frozen=True):
-    """Rows that no wheel's metadata can confirm, and the age of their source."""
+    """Rows that nothing on the index can confirm, the age of their source, and what would disprove one."""
 
     rows: int
     reason: str
     source: str
     age_days: int | None = None  # None: the row has no date
     old: bool = False
+    disproof: str = ""  # empty: the release has no wheel to read
 
 
 class FailedRead(Record, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -11,30 +11,17 @@ from typing import Any
 
 from envdoctor import knowledge
 from envdoctor.core.errors import unknown_name
+from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge_check.records import OLD_DAYS, Underivable
+from envdoctor.knowledge_check.release_members import project_of
+from envdoctor.knowledge_check.unproven import UNPROVEN, is_text
 
 # Tables that pages and wheels can confirm, at least in part.
 DERIVED = ("published", "pythons", "torch_builds", "guides")
 # Packages that are read first, since the time may not suffice for all.
 FIRST = ("torch", "torchvision", "torchaudio", "vllm", "trl", "transformers", "peft", "accelerate", "bitsandbytes",
          "liger-kernel", "verl", "xformers", "datasets")  # fmt: skip
-# Lists of rows that no metadata contains, with the reason; an empty reason marks a derivable list.
-REASONS = {
-    "system_packages package": "package names of Linux distributions: not in METADATA",
-    "torch_builds build": "native code of libtorch_cuda: not in METADATA",
-    "guides pypi_torch": "",
-    "torch_builds release": "",
-    "pythons python": "",
-    "torch_wheels wheel": "only the PyTorch index has these",
-    "torch_wheels release": "only the PyTorch index has these",
-    "companions bitsandbytes": "libraries inside the wheel: not in METADATA",
-    "companions pairing": "compatibility of compiled code: not in METADATA",
-    "companions undeclared": "compatibility of compiled code: not in METADATA",
-    "companions numpy2": "compatibility of compiled code: not in METADATA",
-    "breaks break": "failures that the metadata permits",
-}
-DEFAULT_REASON = "NVIDIA's documents, source code or measurements: not in METADATA"
 
 RequestedTables = dict[str, set[str] | None]  # table -> packages; None: the whole table
 
@@ -44,8 +31,14 @@ def table_names() -> tuple[str, ...]:
     """Return all tables, such as "requires/vllm" and "published", in the order of the report."""
     folder = Path(knowledge.__file__).parent
     requires = sorted((path.stem for path in (folder / "requires").glob("*.toml")), key=_priority)
+    names = sorted(packages(), key=_priority)
     others = sorted({path.stem for path in folder.glob("*.toml")} - set(DERIVED))
-    return (*(f"requires/{package}" for package in requires), *DERIVED, *others)
+    return (
+        *(f"requires/{package}" for package in requires),
+        *DERIVED,
+        *others,
+        *(f"names/{package}" for package in names),
+    )
 
 
 @cache
@@ -55,48 +48,58 @@ def published_packages() -> tuple[str, ...]:
 
 
 def requested_tables(names: Sequence[str]) -> RequestedTables:
-    """Return the tables for names: a table ("published", "requires/vllm"), all of "requires", or a package."""
+    """Return the tables for names: one ("published", "requires/vllm"), all of "requires" or "names"; a package."""
     if not names:
         return dict.fromkeys(table_names())
     requested: RequestedTables = {}
-    packages = {name.removeprefix("requires/") for name in table_names() if name.startswith("requires/")}
+    required = {name.removeprefix("requires/") for name in table_names() if name.startswith("requires/")}
+    with_names = {project_of(module): f"names/{module}" for module in packages()}
     for argument in names:
         name = argument.removesuffix(".toml")
         if name in table_names():
             requested[name] = None
-        elif name == "requires":
-            requested |= {table: None for table in table_names() if table.startswith("requires/")}
-        elif name in packages or name in published_packages():
-            requested |= {f"requires/{name}": None} if name in packages else {}
+        elif name in ("requires", "names"):
+            requested |= {table: None for table in table_names() if table.startswith(f"{name}/")}
+        elif name in required or name in published_packages() or name in with_names:
+            requested |= {f"requires/{name}": None} if name in required else {}
+            requested |= {with_names[name]: None} if name in with_names else {}
             requested |= {"torch_builds": None, "guides": None} if name == "torch" else {}
             for table in ("published", "pythons"):
                 rows = requested.get(table, set())
                 requested[table] = None if rows is None else rows | {name}
         else:
-            known = [*table_names(), "requires", *packages, *published_packages()]
+            known = [*table_names(), "requires", "names", *required, *with_names, *published_packages()]
             raise unknown_name("table", argument, sorted(set(known)), hint="envdoctor facts check")
     return {table: requested[table] for table in table_names() if table in requested}
 
 
 def underivable(table: str, today: date) -> tuple[Underivable, ...]:
-    """Return the rows of a table that no metadata confirms, by source."""
-    if table.startswith("requires/") or table == "published":
+    """Return the rows of a table that nothing on the index confirms, by source."""
+    if table.startswith(("requires/", "names/")) or table == "published":
         return ()
     groups: list[Underivable] = []
-    for name, rows in read_table(f"{table}.toml").items():
-        reason = REASONS.get(f"{table} {name}", DEFAULT_REASON)
-        if reason:
-            groups += _by_source(f"{name}: {reason}", rows if isinstance(rows, list) else [rows], today)
+    for name, rows in fact_lists(table).items():
+        if (unproven := UNPROVEN.get(f"{table} {name}")) is not None:
+            groups += _by_source(f"{name}: {unproven.reason}", unproven.disproof, rows, today)
     return tuple(groups)
 
 
-def _by_source(reason: str, rows: Iterable[dict[str, Any]], today: date) -> list[Underivable]:
-    counts = Counter((row.get("source", "no source in the table"), str(row.get("date", ""))) for row in rows)
-    groups = []
+def fact_lists(table: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the lists of a table that state facts, each row with its source and date, or those of the table."""
+    content = read_table(f"{table}.toml")
+    common = {key: value for key, value in content.get("table", {}).items() if key in ("source", "date")}
+    found = {}
+    for name, rows in content.items():
+        if not is_text(table, name) and (name != "table" or len(rows) > len(common)):
+            found[name] = [common | row for row in (rows if isinstance(rows, list) else [rows])]
+    return found
+
+
+def _by_source(reason: str, disproof: str, rows: Iterable[dict[str, Any]], today: date) -> Iterator[Underivable]:
+    counts = Counter((row["source"], row["date"]) for row in rows)
     for (source, day), number in counts.items():
-        age = (today - date.fromisoformat(day)).days if day else None
-        groups.append(Underivable(number, reason, source, age, age is not None and age > OLD_DAYS))
-    return groups
+        age = (today - date.fromisoformat(day)).days
+        yield Underivable(number, reason, source, age, age > OLD_DAYS, disproof)
 
 
 def _priority(package: str) -> tuple[int, str]:

@@ -59,7 +59,8 @@ def compared_releases(package: str) -> tuple[str, ...]:
 
 
 @cache
-def _spans(package: str, kind: Kind) -> dict[str, tuple[Span, ...]]:
+def spans_of(package: str, kind: Kind) -> dict[str, tuple[Span, ...]]:
+    """The rows of one kind: the periods of each member."""
     table = read_table(f"names/{package}.toml")
     releases = compared_releases(package)
     following = dict(pairwise(releases))
@@ -87,7 +88,7 @@ def find_name(package: str, name: str) -> tuple[Span, ...]:
 
     A name that was removed and added again has a span for each period.
     """
-    return _spans(package, "names").get(name, ()) if package in packages() else ()
+    return spans_of(package, "names").get(name, ()) if package in packages() else ()
 
 
 def single_period(spans: tuple[Span, ...]) -> Span | None:
@@ -110,7 +111,7 @@ def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
 def _find_in(package: str, kind: Kind, owner: str, member: str, seen: tuple[str, ...]) -> tuple[Span, ...]:
     if owner in seen:
         return ()
-    if spans := _spans(package, kind).get(f"{owner}.{member}"):
+    if spans := spans_of(package, kind).get(f"{owner}.{member}"):
         return spans
     for base in _bases(package).get(owner, ()):
         for other in (package, *CALLERS):

@@ -19,7 +19,11 @@ def test_tables_and_packages_by_name() -> None:
     assert requested_tables(["requires"]) == requires
     assert requested_tables(["published.toml"]) == {"published": None}
     assert requested_tables(["requires/vllm"]) == {"requires/vllm": None}
-    assert requested_tables(["vllm"]) == {"requires/vllm": None, "published": {"vllm"}, "pythons": {"vllm"}}
+    assert requested_tables(["vllm"]) == {
+        "requires/vllm": None, "published": {"vllm"}, "pythons": {"vllm"}, "names/vllm": None
+    }  # fmt: skip
+    assert "names/flash_attn" in requested_tables(["flash-attn"])
+    assert all(name.startswith("names/") for name in requested_tables(["names"]))
     torch = requested_tables(["torch"])
     assert {"torch_builds", "guides"} <= torch.keys()
     assert torch["published"] == {"torch"}

@@ -1,0 +1,151 @@
+"""Lists of table rows that no wheel's metadata or sources prove: the reason, and what would disprove a row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unproven(NamedTuple):
+    """Why a check cannot confirm the rows of a list, and an observation that contradicts one."""
+
+    reason: str
+    disproof: str  # one sentence
+
+
+_NATIVE = "native code: not in METADATA"
+_COMPILED = "compatibility of compiled code: not in METADATA"
+_TORCH_INDEX = "only the PyTorch index has these"
+_NVIDIA = "NVIDIA's documents: not in METADATA"
+_PROJECTS = "documents or sources of the projects: not in METADATA"
+_MEASURED = "measurements: not in METADATA"
+_IMAGES = "content of container images: not in METADATA"
+
+UNPROVEN = {
+    "breaks break": Unproven(
+        "failures that the metadata permits",
+        "The versions of `when`, installed together without those of `unless`, import and run without the problem.",
+    ),
+    "companions numpy2": Unproven(
+        _COMPILED, "An import of a release before `first` with numpy 2 works, or one from `first` on fails."
+    ),
+    "companions pairing": Unproven(
+        _COMPILED, "An import of the row's release with a torch outside of its range works, or one within it fails."
+    ),
+    "companions undeclared": Unproven(
+        _COMPILED, "An import of the row's release with a torch outside of its range works, or one within it fails."
+    ),
+    "cuda release": Unproven(
+        _NVIDIA, "The release notes of the CUDA toolkit give another driver, or CUDA starts with an older one."
+    ),
+    "gpu_catalogue gpu": Unproven(
+        _MEASURED, "The GPU has another memory size in nvidia-smi, or another bandwidth in its data sheet."
+    ),
+    "gpu_speeds pcie": Unproven(
+        _MEASURED, "`envdoctor bench` reports another copy speed on a healthy machine with links of that generation."
+    ),
+    "gpu_speeds speed": Unproven(
+        _MEASURED, "`envdoctor bench` on a healthy GPU is a tenth below or above `typical`, or exceeds `peak`."
+    ),
+    "gpus gpu": Unproven(
+        _NVIDIA, "`nvidia-smi --query-gpu=name,compute_cap` prints another capability for a matching name."
+    ),
+    "guides inherited": Unproven(
+        _PROJECTS, "A class of the packages with that base class does not accept one of the names, in any release."
+    ),
+    "guides module": Unproven(
+        _PROJECTS, "A wheel within the range of `present` lacks the module, or one outside of it contains the module."
+    ),
+    "guides switch": Unproven(
+        _PROJECTS, "The sources of a release of torch read the variable."
+    ),
+    "guides ubuntu_cuda": Unproven(
+        "packages of Ubuntu: not in METADATA",
+        "`apt-cache policy nvidia-cuda-toolkit` of that Ubuntu has another version.",
+    ),
+    "guides use": Unproven(
+        _PROJECTS, "A text that matches the pattern runs in an environment without the package."
+    ),
+    "health harmless": Unproven(
+        _NVIDIA, "A line that matches is printed for a GPU that NVIDIA's documents call faulty."
+    ),
+    "health message": Unproven(
+        _NVIDIA, "NVIDIA's documents recommend another action for a line that matches."
+    ),
+    "health xid": Unproven(
+        _NVIDIA, "NVIDIA's catalogue of Xid errors gives another meaning or action for the code."
+    ),
+    "image_releases image": Unproven(
+        _IMAGES, "The Dockerfile of one of these releases names another CUDA version, Python or system."
+    ),
+    "image_starts base": Unproven(
+        _IMAGES, "An image of the repository has cuda-compat for another set of architectures."
+    ),
+    "image_starts platform": Unproven(
+        _IMAGES, "The manifest of an image of the repository lists another set of architectures."
+    ),
+    "image_starts requirement": Unproven(
+        _IMAGES, "NVIDIA_REQUIRE_CUDA of an image with that CUDA version permits another set of driver branches."
+    ),
+    "image_steps table": Unproven(
+        _PROJECTS, "A listed program needs a GPU in the build of an image, or one that is not listed needs none."
+    ),
+    "images cuda": Unproven(
+        _IMAGES, "The registry has no image with this version and system."
+    ),
+    "images nvcc": Unproven(
+        _PROJECTS, "The package works in an image without nvcc."
+    ),
+    "images python": Unproven(
+        _IMAGES, "/etc/os-release in the image names another system."
+    ),
+    "images uv": Unproven(
+        _IMAGES, "The registry has no image with this tag."
+    ),
+    "images system": Unproven(
+        _IMAGES, "`ldd --version` or `python3 --version` in the system's image prints another version."
+    ),
+    "ngc_images image": Unproven(
+        _NVIDIA, "The release notes or the start banner of the image give another CUDA version, torch or system."
+    ),
+    "notebook_services service": Unproven(
+        "packages of notebook services: not in METADATA",
+        "`pip list` in a new notebook of the service prints another set.",
+    ),
+    "python_limits limit": Unproven(
+        "resolutions of an index by uv: no single wheel shows them",
+        "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",
+    ),
+    "system_packages package": Unproven(
+        "package names of Linux distributions: not in METADATA",
+        "The distribution has no package of that name, or the package does not contain the program or library.",
+    ),
+    "toolkits toolkit": Unproven(
+        _NVIDIA, "The toolkit's nvcc accepts a newer gcc, or compiles for an architecture outside of the range."
+    ),
+    "torch_builds build": Unproven(
+        _NATIVE, "`envdoctor archs` with that build installed, or cuobjdump --list-elf, prints other architectures."
+    ),
+    "torch_libraries release": Unproven(
+        _TORCH_INDEX, "METADATA of a torch wheel of that build requires another release of one of the libraries."
+    ),
+    "torch_wheels release": Unproven(
+        _TORCH_INDEX, "METADATA of that wheel on the PyTorch index has other requirements."
+    ),
+    "torch_wheels wheel": Unproven(
+        _TORCH_INDEX, "The PyTorch index gives another SHA-256 or size for the file."
+    ),
+    "companions bitsandbytes": Unproven(
+        "libraries inside the wheel: not in METADATA",
+        "The wheel of a release contains libraries of other CUDA versions.",
+    ),
+}  # fmt: skip
+
+# Lists that pages, METADATA or sources of wheels prove.
+DERIVABLE = frozenset({"guides pypi_torch", "pythons python", "torch_builds release", "guides argument"})
+# Tables and lists of envdoctor's own texts and measurements of itself, which state nothing about a library.
+TEXTS = frozenset({"calibration", "causes", "fleet", "phrases", "health rule", "notebook_services table"})
+
+
+def is_text(table: str, rows: str) -> bool:
+    """Whether a list states nothing about a library."""
+    return table in TEXTS or f"{table} {rows}" in TEXTS
