@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import io
-import sys
-from pathlib import Path
 
 import pytest
 from support.cases import each_case
@@ -16,9 +13,6 @@ from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.name_errors import name_error_symptoms
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.names import Span, find_member, find_name, packages
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "campaigns"))
-import library_names
 
 
 def causes_of(text: str, versions: dict[str, str]) -> list[str]:
@@ -116,15 +110,6 @@ def test_members_that_were_removed_and_added_again(text: str, versions: dict[str
     assert causes_of(text, versions) == causes
 
 
-def test_periods_of_a_member_are_generated() -> None:
-    """A member that a release between two others lacks has a range for each period."""
-    releases = ["1.0", "1.1", "1.2", "1.3"]
-    owners = [{"A", "f"}, {"A", "f"}, {"A"}, {"A", "f", "g"}]
-    members = [{"A.x", "A.y"}, {"A.x"}, {"A.y"}, {"A.x", "A.y"}]
-    assert list(library_names.changes(releases, members, owners)) == ["A.x ..1.1 1.3..", "A.y ..1.0 1.2.."]
-    assert list(library_names.changes(releases, owners, owners)) == ["f ..1.1 1.3..", "g 1.3.."]
-
-
 def test_the_line_before_names_the_class() -> None:
     text = b"""
     self.model = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(**engine_args))
@@ -177,41 +162,6 @@ def test_spans_of_known_changes() -> None:
 )
 def test_attributes_that_init_sets(text: str, versions: dict[str, str], causes: list[str]) -> None:
     assert causes_of(f"AttributeError: {text}", versions) == causes
-
-
-def test_generated_attributes_of_a_class() -> None:
-    """An attribute that one path through `__init__` does not set is missing from some instances."""
-    source = """
-class A:
-    annotated: int
-    assigned = 1
-
-    def __init__(self, config):
-        self.always = config.other = 1
-        if config:
-            self.both, self.one = 1, 2
-        elif not config:
-            self.both = 3
-        else:
-            raise ValueError
-        try:
-            self.attempted = 1
-        except ImportError:
-            self.attempted = None
-        for each in config:
-            self.in_loop = each
-        with config:
-            self.inside = 2
-
-    def later(self):
-        self.of_a_method = 1
-"""
-    (node,) = ast.parse(source).body
-    assert isinstance(node, ast.ClassDef)
-    always = set(library_names._attributes_of_every_instance(node))
-    assert always == {"__init__", "later", "assigned", "always", "both", "attempted", "inside"}
-    sometimes = set(library_names._attributes_of_class(node)) - always
-    assert sometimes == {"annotated", "one", "in_loop", "of_a_method"}
 
 
 @each_case(

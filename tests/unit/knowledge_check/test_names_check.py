@@ -73,6 +73,53 @@ def test_rows_are_derived_from_the_sources() -> None:
     assert derive_table("demo", list(CODE), read) == ROWS
 
 
+def test_periods_of_a_member() -> None:
+    """A member that a release between two others lacks has a range for each period."""
+    versions = ["1.0", "1.1", "1.2", "1.3"]
+    code = [
+        "class A:\n    def __init__(self, x, y): ...\ndef f(): ...\n",
+        "class A:\n    def __init__(self, x): ...\ndef f(): ...\n",
+        "class A:\n    def __init__(self, y): ...\n",
+        "class A:\n    def __init__(self, x, y): ...\ndef f(): ...\ndef g(): ...\n",
+    ]
+    rows = derive_table("demo", versions, [read_members("demo", [("__init__.py", text)]) for text in code])
+    assert rows["arguments"] == ["A.x ..1.1 1.3..", "A.y ..1.0 1.2.."]
+    assert rows["names"] == ["f ..1.1 1.3..", "g 1.3.."]
+
+
+def test_attributes_that_some_instances_lack() -> None:
+    """An attribute that one path through `__init__` does not set is missing from some instances."""
+    source = """
+class A:
+    annotated: int
+    assigned = 1
+
+    def __init__(self, config):
+        self.always = config.other = 1
+        if config:
+            self.both, self.one = 1, 2
+        elif not config:
+            self.both = 3
+        else:
+            raise ValueError
+        try:
+            self.attempted = 1
+        except ImportError:
+            self.attempted = None
+        for each in config:
+            self.in_loop = each
+        with config:
+            self.inside = 2
+
+    def later(self):
+        self.of_a_method = 1
+"""
+    read = read_members("demo", [("__init__.py", source)])
+    always = {f"A.{name}" for name in ("__init__", "later", "assigned", "always", "both", "attempted", "inside")}
+    assert read.attributes - read.partial == always
+    assert read.partial == {f"A.{name}" for name in ("annotated", "one", "in_loop", "of_a_method")}
+
+
 def test_agreeing_table(index: DatedIndex, write_table: Write) -> None:
     write_table(ROWS)
     table = check(index, every=True)
