@@ -20,6 +20,7 @@ class TorchRelease(TableRow, frozen=True, kw_only=True):
     latest: str  # "2.9.1"
     python: tuple[str, str] | None = None  # oldest and newest Python with wheels
     pypi: str = ""  # CUDA version of PyPI's wheel for Linux on x86_64
+    complete: tuple[str, ...] = ()  # platforms of which the table has all builds
 
 
 class KnownBuild(TableRow, frozen=True, kw_only=True):

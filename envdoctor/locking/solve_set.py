@@ -18,6 +18,7 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
+from envdoctor.knowledge.versions import minor_of
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
@@ -26,7 +27,7 @@ from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without
-from envdoctor.resolution.torch_sources import torch_has_build
+from envdoctor.resolution.torch_sources import may_provide
 
 SOLVE_SECONDS = 120.0
 DEFAULT_PYTHON = "3.12"
@@ -218,7 +219,8 @@ class _Solver:
     def _limits_of_index(self) -> list[str]:
         """The release lines of torch that the PyTorch index does not have for the CUDA version: PyPI has them all."""
         cuda, platform = self.corrected.cuda, self.corrected.architecture
-        lines = [line for line in torch_releases() if torch_has_build(line, cuda, platform) is False]
+        pinned = {minor_of(text.partition("==")[2]) for text in self.corrected.wanted if text.startswith("torch==")}
+        lines = [line for line in torch_releases() if not may_provide(line, cuda, platform, is_pinned=line in pinned)]
         return [f"torch{','.join(f'!={line}.*' for line in lines)}"] if lines else []
 
     def note_on_sources(self, versions: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ from envdoctor.locking.uv import (
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
 from envdoctor.resolution.step import StepProblem, StepSolution
-from envdoctor.resolution.torch_sources import TORCH_FAMILY, torch_has_build
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, may_provide
 
 STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all steps of a command
@@ -325,11 +325,13 @@ def _wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]],
     wheels: list[tuple[str, str]] = []
     newest: dict[str, str] = {}
     is_cuda = source.cuda not in ("", "cpu")
+    pins = {requirement.name: public_part(requirement.pin) for requirement in problem.requirements}
     for name in _FROM_TORCH_INDEX:
         for row in published_releases(name):
             torch = row.version if name == "torch" else torch_of_companion(name, row.version)
-            has_build = not is_cuda or not torch or torch_has_build(torch, source.cuda, target.platform) is not False
-            if is_prerelease(row.version) or not has_build or not row.has_wheel("", target.python):
+            is_pinned = row.version == pins.get(name)
+            has_build = not torch or may_provide(torch, source.cuda, target.platform, is_pinned=is_pinned)
+            if is_prerelease(row.version) or (is_cuda and not has_build) or not row.has_wheel("", target.python):
                 continue
             wheels.append((name, f"{row.version}+{source.backend}"))
             if source.has_priority:

@@ -341,7 +341,7 @@ def _wanted_cuda(context: GuideContext, torch: ResolvedPackage | None) -> str:
     version = public_part(torch.version)
     if torch.origin == IMAGE_ORIGIN:
         return cuda if cuda in cuda_releases() else ""
-    if context.platform == "aarch64" and (cuda == "cpu" or torch_has_build(version, cuda, "aarch64") is False):
+    if context.platform == "aarch64" and (cuda == "cpu" or not torch_has_build(version, cuda, "aarch64")):
         build = aarch64_build(version, context.trace.driver, context.version("vllm"))
         cuda = build.cuda if build else ""
     elif torch_has_build(version, cuda, context.platform) is False:

@@ -11,6 +11,7 @@ from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, minor_of
 from envdoctor.manifests.guide import Guide
+from envdoctor.resolution.torch_sources import torch_has_build
 
 
 class BuildTarget(NamedTuple):
@@ -28,10 +29,14 @@ class BuildTarget(NamedTuple):
 
     def runs(self, build: KnownBuild) -> bool:
         """Whether the driver supports the CUDA version of a build, and the build has code for the GPUs."""
-        driver, oldest = dotted_numbers(self.driver), oldest_driver(build.cuda)
-        if driver and driver < oldest[: len(driver)]:
+        if not self._supports(build.cuda):
             return False
         return all(runs_native(build.architectures, gpu) or runs_as_ptx(build.ptx, gpu) for gpu in self.capabilities)
+
+    def _supports(self, cuda: str) -> bool:
+        """Whether the driver supports a CUDA version; an unknown driver supports all."""
+        driver, oldest = dotted_numbers(self.driver), oldest_driver(cuda)
+        return not driver or driver >= oldest[: len(driver)]
 
     def fitting_cuda(self, version: str, cuda: str) -> str:
         """The CUDA version of the build to use of a release: `cuda` if it fits, else the newest; empty without one.
@@ -41,6 +46,8 @@ class BuildTarget(NamedTuple):
         builds = self._builds(minor_of(version))
         if not builds or not str(self):
             return cuda
+        if cuda != "cpu" and torch_has_build(version, cuda, self.platform) is None and self._supports(cuda):
+            return cuda  # a build that the table does not have: its GPUs are unknown
         fitting = [build.cuda for build in builds if self.runs(build)]
         return cuda if cuda in fitting else max(fitting, key=major_minor, default="")
 

@@ -17,7 +17,7 @@ from envdoctor.knowledge.releases import (
 )
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_has_build
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, may_provide
 
 _MAX_ROUNDS = 300
 # setup.py of transformers 4.20 to 4.35 and of peft 0.1 to 0.7
@@ -245,7 +245,7 @@ class Resolver:
         if source.cuda == "cpu":
             return True
         torch = row.version if name == "torch" else torch_of_companion(name, row.version)
-        return not torch or torch_has_build(torch, source.cuda, self.target.platform) is not False
+        return not torch or may_provide(torch, source.cuda, self.target.platform, is_pinned=False)
 
     def _backtrack(
         self,

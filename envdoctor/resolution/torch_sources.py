@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.torch_builds import KnownBuild, known_builds
+from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, satisfies
 
 TORCH_FAMILY = frozenset(
@@ -55,11 +55,28 @@ def cuda_name(backend: str) -> str:
 
 
 def torch_has_build(version: str, cuda: str, platform: str) -> bool | None:
-    """Whether the PyTorch index has a build; None for releases that are not in the table."""
-    rows = [row for row in known_builds() if row.torch == minor_of(version) and row.platform == platform]
-    if not rows:
-        return False if platform == "aarch64" and satisfies(version, "<2.5") else None
-    return any(row.cuda == cuda for row in rows)
+    """Whether the PyTorch index has a build; None if the tables do not prove either.
+
+    A release has no build for a CUDA version older or newer than those of all its known builds. One between them is
+    excluded only if the list of builds is complete.
+    """
+    line = minor_of(version)
+    if platform == "aarch64" and satisfies(version, "<2.5"):
+        return False
+    rows = [row for row in known_builds() if row.torch == line]
+    if any((row.cuda, row.platform) == (cuda, platform) for row in rows):
+        return True
+    if not rows or not dotted_numbers(cuda):
+        return None
+    known = [major_minor(row.cuda) for row in rows]
+    is_complete = line in torch_releases() and platform in torch_releases()[line].complete
+    return None if not is_complete and min(known) <= major_minor(cuda) <= max(known) else False
+
+
+def may_provide(version: str, cuda: str, platform: str, *, is_pinned: bool) -> bool:
+    """Whether a step can get a release from an index: a pinned one unless it is excluded, others if it is known."""
+    has_build = torch_has_build(version, cuda, platform)
+    return bool(has_build) or (has_build is None and (is_pinned or minor_of(version) not in torch_releases()))
 
 
 def cuda_builds(version: str, platform: str) -> list[str]:
@@ -75,7 +92,7 @@ def torch_cuda(version: str, source: TorchSource, platform: str, driver: str = "
         return ""
     if source.backend == "auto":
         return _newest_cuda_build(version, platform, driver)
-    if source.backend and (source.has_priority or torch_has_build(version, source.cuda, platform)):
+    if source.backend and (source.has_priority or torch_has_build(version, source.cuda, platform) is not False):
         return source.cuda
     return cuda_on_pypi(version, platform)
 

@@ -34,6 +34,14 @@ _IMAGE_IN_TEXT = re.compile(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
 _BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
+# From this release on, flash-attn's setup.py limits its jobs by the memory, for which it imports psutil: setup.py of
+# the tags v2.5.3 and v2.5.4, 2026-11-26.
+_LIMITS_ITS_JOBS = ">=2.5.4"
+# Later releases of setuptools serve their own copies of packaging and wheel to a build, because their import extends
+# sys.path: wheels of setuptools 70.3.0 and 71.0.0, 2026-11-26.
+_WITHOUT_COPIES = "<71"
+_UBUNTU_SETUPTOOLS = "68.1.2"  # of 24.04, the newest of 20.04 to 24.04: packages.ubuntu.com, 2026-11-26
+_PIP_OF_UBUNTU = "python3-pip"
 _VLLM_WITH_NINJA = ">=0.8.5"  # requires it, resolved with uv 2026-11-25: 0.8.5, 0.10.2, 0.12.0, 0.19.0, 0.31.0
 _PROJECTS = frozenset({"verl"})  # whose own requirements have no torch: setup.py of verl 0.2 to 0.9
 _REQUIRING_PSUTIL = frozenset({"accelerate", "transformers", "vllm", "datasets", "deepspeed", "peft", "wandb"})
@@ -124,6 +132,8 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
     for install, requirement, line in _possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
+        if "MAX_JOBS" in install.variables or not _limits_its_jobs(install, requirement):
+            missing = [name for name in missing if name != "psutil"]
         if requirement.url in (".", "./") and _cloned_project(context, install) not in _BUILT_WITH_TORCH:
             missing = [name for name in missing if name in ("torch", "setuptools", "wheel")]  # of any extension
         if _has_wheel(context, install, requirement):  # its setup.py downloads it
@@ -162,7 +172,7 @@ def _uses_installed(install: InstallStep) -> str:
 
 
 def _missing_build_requirements(install: InstallStep) -> list[str]:
-    state = install.before
+    state, system = install.before, install.system_packages
     available = set(state.packages)
     if state.image and any(name in state.image for name in _IMAGES_WITH_BUILD_REQUIREMENTS):
         available.update(_BUILD_REQUIREMENTS)
@@ -172,13 +182,18 @@ def _missing_build_requirements(install: InstallStep) -> list[str]:
         available.update(("packaging", "psutil"))
     if (available | set(state.requested)) & _REQUIRING_PACKAGING:
         available.add("packaging")
-    vllm = state.packages.get("vllm")
-    if install.system_packages & {"ninja-build", "ninja"} or (vllm and satisfies(vllm.version, _VLLM_WITH_NINJA)):
-        available.add("ninja")
     torch = public_part(state.packages["torch"].version) if "torch" in state.packages else "0"
     # torch 2.5 and newer requires setuptools on Python 3.12 and newer.
     if satisfies(torch, ">=2.5") and satisfies(state.python or "3.0", ">=3.12"):
         available.add("setuptools")
+    setuptools = state.packages.get("setuptools")
+    of_ubuntu = _UBUNTU_SETUPTOOLS if state.system.startswith("ubuntu") and _PIP_OF_UBUNTU in system else ""
+    is_old = satisfies(setuptools.version if setuptools else of_ubuntu, _WITHOUT_COPIES)
+    if "setuptools" in available and not is_old:
+        available.update(("packaging", "wheel"))
+    vllm = state.packages.get("vllm")
+    if system & {"ninja-build", "ninja"} or (vllm and satisfies(vllm.version, _VLLM_WITH_NINJA)):
+        available.add("ninja")
     return [name for name in _BUILD_REQUIREMENTS if name not in available]
 
 
@@ -257,9 +272,14 @@ def _text_names_cuda(context: GuideContext) -> bool:
 
 @rule("RUN044", kind="guide", severity="warning", cause="host-oom-build", url=FLASH)
 def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
-    """A source build of flash-attn needs about 5 GB of memory for each job. MAX_JOBS limits the jobs."""
+    """A source build of flash-attn needs about 5 GB of memory for each job. MAX_JOBS limits the jobs.
+
+    flash-attn 2.5.4 and newer limits them itself, by the free memory.
+    """
     for install, requirement, line in _possible_builds(context):
         if "MAX_JOBS" in install.variables or _skips_cuda_build(install) or _fails_isolated(install):
+            continue
+        if _limits_its_jobs(install, requirement):
             continue
         if requirement.name in _BUILT_WITH_TORCH and _is_compiled(context, install, requirement):
             yield Problem(
@@ -270,6 +290,12 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
                 steps("export MAX_JOBS=4"),
                 line=line,
             )
+
+
+def _limits_its_jobs(install: InstallStep, requirement: InstallRequirement) -> bool:
+    """Whether the setup.py of flash-attn determines the number of jobs; the main branch does."""
+    version = _flash_attn_version(install, requirement)
+    return requirement.name == "flash-attn" and satisfies(version or "99", _LIMITS_ITS_JOBS) is not False
 
 
 def _fails_isolated(install: InstallStep) -> bool:

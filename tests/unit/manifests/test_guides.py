@@ -47,12 +47,12 @@ def test_correct_guides_cover_each_kind() -> None:
 EXPECTED = {
     "outdated-gh200.md": {
         (10, "RUN050"), (11, "RUN050"), (19, "RUN012"), (20, "RUN003"), (21, "RUN030"), (23, "RUN010"),
-        (23, "RUN011"), (23, "RUN020"), (24, "RUN003"), (24, "RUN060"), (25, "RUN022"), (26, "RUN041"),
-        (26, "RUN045"), (26, "RUN060"), (27, "RUN065"), (28, "RUN061"), (28, "RUN062"), (32, "RUN072"),
+        (23, "RUN011"), (23, "RUN020"), (24, "RUN003"), (24, "RUN060"), (25, "RUN022"), (26, "RUN045"),
+        (26, "RUN060"), (27, "RUN065"), (28, "RUN061"), (28, "RUN062"), (32, "RUN072"),
         (36, "RUN070"), (38, "RUN070"), (40, "RUN074"), (42, "RUN070"),
     },
     "outdated-verl-conda.md": {
-        (5, "RUN041"), (9, "RUN010"), (10, "RUN023"), (12, "RUN064"), (19, "RUN056"), (23, "RUN003"),
+        (9, "RUN010"), (10, "RUN023"), (12, "RUN064"), (19, "RUN056"), (23, "RUN003"),
     },
     "outdated-docker-pyproject.md": {(9, "RUN003"), (28, "RUN010")},
 }  # fmt: skip

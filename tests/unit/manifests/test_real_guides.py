@@ -89,7 +89,7 @@ def test_a_release_of_flash_attn_with_a_wheel_is_not_compiled(lines: tuple[str, 
 def test_a_commit_of_flash_attn_is_compiled() -> None:
     command = "pip install --no-build-isolation git+https://github.com/Dao-AILab/flash-attention@27f501d"
     found = findings_of(sh("pip install torch==2.4.0 packaging psutil ninja wheel setuptools", command))
-    assert {"RUN043", "RUN044"} <= {each.id for each in found}
+    assert "RUN043" in {each.id for each in found}
 
 
 def notebook(*sources: str) -> str:

@@ -1,0 +1,61 @@
+"""A finding needs evidence: each case has a guide that proves the fault, and one that does not."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import NamedTuple
+
+from support.cases import each_case
+from support.guide_cases import INDEX, sh
+
+from envdoctor.manifests import audit_guide
+
+TODAY = date(2026, 11, 21)
+VENV = "python3.12 -m venv v && . v/bin/activate"
+FLASH = "pip install flash-attn==2.8.3 --no-build-isolation"
+
+
+class Case(NamedTuple):
+    """A rule, a guide with its fault, and one without proof of it."""
+
+    name: str
+    rule: str
+    faulty: str
+    open: str
+
+
+CASES = [
+    Case("a build between the known ones of a release whose list is incomplete", "RUN054",
+         sh(f"pip install torch==2.9.1 --index-url {INDEX}cu121"),
+         sh(f"pip install torch==2.9.1 --index-url {INDEX}cu129")),
+    Case("a build between the known ones of a release whose list is complete", "RUN054",
+         sh(f"pip install torch==2.6.0 --index-url {INDEX}cu121"),
+         sh(f"pip install torch==2.6.0 --index-url {INDEX}cu124")),
+    Case("setuptools contains copies of packaging and wheel", "RUN041",
+         sh(VENV, "pip install torch==2.5.1 psutil ninja setuptools==69.5.1", FLASH),
+         sh(VENV, "pip install torch==2.5.1 psutil ninja setuptools==75.1.0", FLASH)),
+    Case("torch brings a setuptools that contains them", "RUN041",
+         sh(VENV, "pip install torch==2.4.1 psutil ninja", FLASH),
+         sh(VENV, "pip install torch==2.5.1 psutil ninja", FLASH)),
+    Case("the setuptools of Ubuntu has no copies", "RUN041",
+         "```dockerfile\nFROM ubuntu:22.04\nRUN apt-get install -y python3-pip\n"
+         f"RUN pip install torch==2.4.1 psutil ninja\nRUN {FLASH}\n```\n",
+         "```dockerfile\nFROM ubuntu:22.04\nRUN apt-get install -y python3-pip\n"
+         f"RUN pip install torch==2.4.1 psutil ninja setuptools\nRUN {FLASH}\n```\n"),
+    Case("psutil counts the memory for the number of jobs", "RUN041",
+         sh(VENV, "pip install torch==2.11.0 ninja", FLASH),
+         sh(VENV, "pip install torch==2.11.0 ninja", f"MAX_JOBS=4 {FLASH}")),
+    Case("flash-attn limits its jobs", "RUN044",
+         sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH.replace("2.8.3", "2.5.3")),
+         sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH)),
+]  # fmt: skip
+
+
+@each_case("case", CASES, ids=lambda case: case.name)
+def test_a_finding_needs_evidence(case: Case) -> None:
+    def problems(text: str) -> list[str]:
+        found = audit_guide(text, name="guide.md", today=TODAY).findings
+        return [each.message for each in found if each.id == case.rule and each.status in ("error", "warning")]
+
+    assert problems(case.faulty)
+    assert problems(case.open) == []
