@@ -48,6 +48,8 @@ _CONDITION = re.compile(
 _INSTALL_OF_ONE = re.compile(
     r"\s*(?:[$%>]\s+)?(?:sudo\s+)?(pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+[\"']?([A-Za-z][\w.-]*)"
 )
+_FOR = re.compile(r"(?:for|if|on|when|with|für|pour|para|для|如果|若|对于)\b", re.IGNORECASE)
+_PIN = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?==([\w.]+)")
 _MKDOCS_TAB = re.compile(r"(\s*)===[!+]?\s+[\"“](.+?)[\"”]\s*")
 _DIRECTIVE_TAB = re.compile(r"(\s*)\.\. (?:tab|tab-item|group-tab)::\s+(.+)")
 _OPENED_TABS = (  # with a line that closes them
@@ -323,6 +325,22 @@ def _comments_in_blocks(blocks: Sequence[Block]) -> Iterator[list[Branch]]:
             before, after = _command_before(block, index), _command_after(block, index)
             if _OR.fullmatch(text) and before and after:
                 yield [before, after]
+        yield from _other_pins(block, comments)
+
+
+def _other_pins(block: Block, comments: Sequence[tuple[int, str]]) -> Iterator[list[Branch]]:
+    """Commands after "# for A" and "# for B" that pin the same packages to other releases."""
+    branches: list[Branch] = []
+    pins: dict[str, str] = {}
+    for index, text in comments:
+        command = _command_after(block, index) if _FOR.match(text) else None
+        found = dict(_PIN.findall(block.lines[index + 1][1])) if command else {}
+        if found.keys() != pins.keys() or found == pins:
+            yield branches
+            branches, pins = [], found
+        if command and found:
+            branches.append(Branch(_plain(text), block.lines[index][0], command.last))
+    yield branches
 
 
 def _command_before(block: Block, index: int) -> Branch | None:

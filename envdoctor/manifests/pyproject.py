@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from envdoctor.knowledge.releases import normalize_name
@@ -13,6 +13,12 @@ from envdoctor.resolution.requirement import InstallRequirement, parse_install_r
 
 _MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
 _LINUX = re.compile(r"(?:sys_platform|platform_system)\s*(==|!=)\s*['\"](\w+)['\"]")
+# A part of the name of an extra for one kind of accelerator.
+_ACCELERATOR = re.compile(
+    r"(?:^|[-_.])(cpu|gpu|cuda|cu(?:da)?\d{2,3}|rocm|amd|npu|ascend|xpu|hpu|tpu|mps|mlx|metal)(?=[\d.]*(?:[-_.]|$))",
+    re.IGNORECASE,
+)
+_OTHERS_THAN_NVIDIA = frozenset({"cpu", "rocm", "amd", "npu", "ascend", "xpu", "hpu", "tpu", "mps", "mlx", "metal"})
 _MAX_DEPTH = 8  # of groups that include groups
 
 
@@ -78,25 +84,32 @@ class _Reader:
         for name, value in table(self.pdm, "dev-dependencies").items():
             groups[name] = self._texts(value)
         common = [*self._texts(self.project.get("dependencies")), *self._texts(self.uv.get("dev-dependencies"))]
-        common = [*common, *self._poetry()]
+        base = common = [*common, *self._poetry()]
         conflicts = [
             {str(item.get("extra") or item.get("group", "")) for item in rows(conflict)}
             for conflict in items(self.uv.get("conflicts"))
         ]
         named = extras | groups
-        conflicts = [set(named)] if each_extra else conflicts
+        exclusive = set() if conflicts else _exclusive(named)
+        conflicts = [set(named)] if each_extra else conflicts or [exclusive]
         conflicting = set().union(*conflicts) if conflicts else set()
         for name, requirements in named.items():
             if name not in conflicting:
-                common += requirements
+                common = [*common, *requirements]
         own_name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
         common = [each for each in common if each.name != own_name or not own_name]
         overrides = {each.name: each for each in self._texts(self.uv.get("override-dependencies"))}
-        common = [overrides.get(each.name, each) for each in common]
+        base, common = ([overrides.get(each.name, each) for each in part] for part in (base, common))
         named = {name: [overrides.get(each.name, each) for each in named[name]] for name in named}
+        # An extra for GPUs of another vendor is judged without the other extras, which may be for NVIDIA's.
         variants = {
-            name: (*common, *named[name]) for conflict in conflicts for name in sorted(conflict) if name in named
+            name: (*(base if name in exclusive and _is_of_other_vendor(name) else common), *named[name])
+            for conflict in conflicts
+            for name in sorted(conflict)
+            if name in named
         }
+        if exclusive and not each_extra:
+            variants = {"": tuple(common)} | variants
         return PyProject(
             own_name,
             str(self.project.get("requires-python") or self._poetry_python()),
@@ -193,6 +206,27 @@ class _Reader:
         pattern = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
         first = self.lines[0][0] if self.lines else 0
         return next((number for number, line in self.lines if pattern.match(line)), first)
+
+
+def _exclusive(named: Mapping[str, Sequence[InstallRequirement]]) -> set[str]:
+    """The extras of which a reader installs one: for different accelerators, or with different pins of a package.
+
+    A single extra for NVIDIA's GPUs belongs to the environment.
+    """
+    accelerators = {name for name in named if _ACCELERATOR.search(name)}
+    found = accelerators if len(accelerators) > 1 or any(map(_is_of_other_vendor, accelerators)) else set()
+    pins: dict[str, dict[str, set[str]]] = {}  # package -> pin -> extras
+    for name, requirements in named.items():
+        for each in requirements:
+            if each.pin:
+                pins.setdefault(each.name, {}).setdefault(each.pin, set()).add(name)
+    return found.union(*(extras for each in pins.values() if len(each) > 1 for extras in each.values()))
+
+
+def _is_of_other_vendor(extra: str) -> bool:
+    """Whether the name of an extra is that of an accelerator other than NVIDIA's GPUs."""
+    match = _ACCELERATOR.search(extra)
+    return bool(match and match[1].lower() in _OTHERS_THAN_NVIDIA)
 
 
 def poetry_specifier(text: str) -> str:

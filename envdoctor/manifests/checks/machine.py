@@ -5,30 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.cuda import cuda_releases, driver_of_cuda, oldest_driver
+from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
-from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, major_minor, public_part, satisfies
+from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import image_state
-from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
-COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 NGC = "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/"
 TORCH_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 CONDA = "https://github.com/pytorch/pytorch/issues/138506"
 _STATED_CUDA = re.compile(r"CUDA[ :=|*`/-]{0,6}(1[1-3]\.\d)\b", re.IGNORECASE)
-# CUDA version of the PTX code of FlashAttention 2 in vLLM's wheels. A driver of this CUDA version can compile it.
-_VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 
 
 @rule("RUN050", kind="guide", severity="error", cause="driver-ptx-too-old", url=NGC)
@@ -112,108 +107,6 @@ def _check_ngc_image(context: GuideContext, action: UseImage, line: int, stated:
         either(*((shell_command("docker pull {}:{}-py3", action.name, replacement),) if replacement else ())),
         line=line,
     )
-
-
-@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
-def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Problem]:
-    """The driver in the guide is older than the CUDA build of torch, or the PTX code in vLLM, requires."""
-    driver = context.trace.driver
-    if not dotted_numbers(driver):
-        return
-    for environment in context.environments:
-        torch = environment.state.packages.get("torch")
-        cuda = torch.cuda if torch and torch.cuda not in ("", "cpu") else ""
-        required = oldest_driver(cuda) if cuda else ()
-        if torch and required and dotted_numbers(driver) < required[: len(dotted_numbers(driver))]:
-            line = line_of(context, torch.line, torch.reason)
-            minimum = ".".join(f"{part:02}" for part in required)
-            # vLLM's own libraries are for the CUDA version of torch on PyPI.
-            has_vllm = "vllm" in environment.state.packages
-            is_replaceable = not has_vllm and not is_prerelease(torch.version)  # no index has the torch of an image
-            backend = _fitting_backend(context, public_part(torch.version), cuda) if is_replaceable else ""
-            alternative = f"the build {backend}" if backend else f"a torch for CUDA {major_minor(cuda)[0] - 1}"
-            whose = "the guide states" if _is_stated(context) else "the machine has"
-            yield Problem(
-                "error",
-                f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; {whose} {driver}",
-                (_driver_evidence(context), table_evidence(f"CUDA {cuda}", minimum, COMPATIBILITY)),
-                f"Upgrade the driver to {minimum} or newer, or use {alternative}.",
-                install_step(f"torch=={public_part(torch.version)}", backend=backend) if backend else (),
-                line=line,
-            )
-        yield from _check_ptx(context, environment.state.packages.get("vllm"), driver)
-
-
-def _is_stated(context: GuideContext) -> bool:
-    """Whether the driver is that of the guide, not of the machine that the audit is for."""
-    return context.trace.driver == context.guide.stated_machine.driver
-
-
-def _driver_evidence(context: GuideContext) -> Evidence:
-    driver = context.trace.driver
-    if not _is_stated(context):
-        return Evidence("driver", driver, "the machine of the audit")
-    return guide_evidence(context, "driver", driver, context.guide.stated_machine.driver_line)
-
-
-def _fitting_backend(context: GuideContext, version: str, cuda: str) -> str:
-    """The build of a release of torch that the driver runs; empty without one."""
-    fitting = context.build.fitting_cuda(version, cuda)
-    return f"cu{fitting.replace('.', '')}" if fitting not in ("", cuda) else ""
-
-
-def _check_ptx(context: GuideContext, vllm: ResolvedPackage | None, driver: str) -> Iterator[Problem]:
-    if not vllm or not vllm.version:
-        return
-    cuda = next((cuda for release, cuda in _VLLM_PTX if satisfies(public_part(vllm.version), release)), "")
-    required = driver_of_cuda(cuda) if cuda else ""
-    if not required or dotted_numbers(driver) >= dotted_numbers(required)[: len(dotted_numbers(driver))]:
-        return
-    yield Problem(
-        "warning",
-        f"vLLM {vllm.version} contains PTX of CUDA {cuda} for FlashAttention 2; driver {driver} is too old for it",
-        (
-            _driver_evidence(context),
-            table_evidence(
-                f"vLLM {vllm.version}",
-                f"PTX of CUDA {cuda}",
-                "measured in the wheel; github.com/vllm-project/vllm/issues/28030",
-                "2026-11-21",
-            ),
-        ),
-        f"On Hopper, upgrade the driver to {required} or newer, or put cuda-compat of CUDA {cuda} first.",
-        line=line_of(context, vllm.line, "vllm"),
-        cause="driver-ptx-too-old",
-        url="https://github.com/vllm-project/vllm/issues/28030",
-    )
-
-
-@rule(
-    "RUN052",
-    kind="guide",
-    severity="warning",
-    cause="cuda-compat-lib-conflict",
-    url="https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
-)
-def compat_package_is_older_than_the_driver(context: GuideContext) -> Iterator[Problem]:
-    """A cuda-compat package must be newer than the driver. Otherwise CUDA fails with error 803."""
-    driver = dotted_numbers(context.trace.driver)
-    for action in context.actions(InstallSystemPackages):
-        for name in action.names:
-            match = re.match(r"cuda-compat-(\d+)-(\d+)", name)
-            library = driver_of_cuda(f"{match[1]}.{match[2]}") if match else ""
-            if library and driver and dotted_numbers(library) <= driver:
-                line = line_of(context, action.line, name)
-                yield Problem(
-                    "warning",
-                    f"{name} contains libcuda {library}, which must be newer than the driver {context.trace.driver}",
-                    (
-                        guide_evidence(context, "package", name, line),
-                        table_evidence(name, library, "CUDA toolkit release notes"),
-                    ),
-                    "Remove it. The driver supports this CUDA version without it.",
-                    line=line,
-                )
 
 
 @rule(
@@ -372,9 +265,14 @@ def _without_cudatoolkit(context: GuideContext) -> tuple[str, tuple[Remedy, ...]
 
 
 def _selects_build(action: Install) -> bool:
-    """Whether cudatoolkit selects the build: of a torch before 1.13, or in a list of exact builds."""
+    """Whether cudatoolkit selects the build: of an old torch, or in a list of exact builds.
+
+    In the channel pytorch it does so before torch 1.13, in conda-forge before 2.1.
+    """
     torch = next((each for each in action.requirements if each.name == "pytorch"), None)
-    is_old = bool(torch and torch.pin and satisfies(torch.pin.replace(".*", ""), "<1.13"))
+    number = re.search(r"\d+(?:\.\d+)*", torch.specifier) if torch else None
+    first = "2.1" if "conda-forge" in action.channels and "pytorch" not in action.channels else "1.13"
+    is_old = bool(number and satisfies(number[0], f"<{first}"))
     return is_old or any(re.search(r"=\w+_\d+$", each.text) for each in action.requirements)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import ModulePresence, guide_tables
@@ -108,7 +109,7 @@ def _major_version(specifier: str) -> int:
     return int(match[1]) if match else 0
 
 
-@rule("RUN061", kind="guide", severity=("error", "warning"), cause="hub-auth", url=HUB_CLI)
+@rule("RUN061", kind="guide", severity=("error", "warning", "info"), cause="hub-auth", url=HUB_CLI)
 def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
     """huggingface-hub 1.x has no huggingface-cli. The commands are `hf auth login` and `hf download`."""
     hub = context.version("huggingface-hub")
@@ -122,7 +123,7 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
         new = re.sub(r"huggingface-cli (login|whoami)", r"hf auth \1", text)
         new = _REMOVED_OPTIONS.sub("", new.replace("huggingface-cli", "hf")).partition(" --token")[0]
         yield Problem(
-            "error" if hub and is_complete(context) else "warning",
+            _status_without_cli(context, hub),
             "huggingface-cli was removed in huggingface-hub 1.x"
             + (f"; the guide would install {hub}" if hub else ""),
             (
@@ -133,6 +134,13 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
             guide_command(_TOKEN.sub("$HF_TOKEN", new)),
             line=line,
         )
+
+
+def _status_without_cli(context: GuideContext, hub: str) -> Status:
+    """Of a command without huggingface-cli: what the guide does not show can limit huggingface-hub."""
+    if is_complete(context) or not hub:
+        return "error" if hub else "warning"
+    return "info"
 
 
 def _project_is_older(context: GuideContext, day: str) -> bool:

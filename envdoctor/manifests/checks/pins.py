@@ -17,6 +17,7 @@ from envdoctor.knowledge.published import (
     releases_in_range,
     usable_release,
 )
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
@@ -193,7 +194,8 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             )
             # What the guide does not show can limit the dependencies of its packages.
             is_known = environment.state.resolution != "partial" or not _depends_on_unread(environment, substitution)
-            if is_known and not substitution.pinned and not in_image and not _is_cpu_build(substitution):
+            is_used = not substitution.package.is_dependency or _is_required(environment, substitution.package)
+            if is_known and is_used and not substitution.pinned and not in_image and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
@@ -204,6 +206,20 @@ def _depends_on_unread(environment: CorrectedEnvironment, substitution: Substitu
     packages = environment.state.packages
     named = [substitution.package.name, *(item.fact for item in substitution.violation.problem.evidence)]
     return any(packages[name].is_dependency for name in named if name in packages)
+
+
+def _is_required(environment: CorrectedEnvironment, package: ResolvedPackage) -> bool:
+    """Whether a dependency is still required; a later step can replace the release that it was installed for."""
+    name, _, version = package.reason.removeprefix("required by ").partition(" ")
+    requiring = environment.state.packages.get(name)
+    if not requiring or not version or public_part(requiring.version) == version:
+        return True
+    texts = (
+        text
+        for each in environment.state.packages.values()
+        for text in requirements_of_release(each.name, public_part(each.version))
+    )
+    return any(bound.name == package.name for text in texts if (bound := parse_requirement(text)))
 
 
 def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Substitution) -> bool:

@@ -60,6 +60,14 @@ FORMS = {
 }
 
 
+def test_comments_that_start_with_for_separate_other_pins_of_the_same_packages() -> None:
+    second = A.replace("0.10.2", "0.11.0").replace("4.57.1", "4.57.6")
+    guide = block(f"# for vllm==0.10.2\n{A}\n# for vllm>=0.11\n{second}\npython run.py") + "\n"
+    assert len(parse_paths(parse_guide(guide, "guide.md"), guide, "guide.md")) == 2
+    other = guide.replace("transformers==4.57.6", "peft==0.18.0")
+    assert len(parse_paths(parse_guide(other, "guide.md"), other, "guide.md")) == 1
+
+
 def installs(text: str) -> list[list[str]]:
     """The install commands of each path."""
     paths = parse_paths(parse_guide(text, "guide.md"), text, "guide.md")

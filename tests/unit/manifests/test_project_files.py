@@ -89,3 +89,21 @@ def test_apptainer() -> None:
     assert [(each.name, each.lines) for each in parse_apptainer(numbered(text, 1))] == [
         ("FROM", ((2, "ubuntu:22.04"),)), ("RUN", ((6, "  pip install $P"),)),
     ]  # fmt: skip
+
+
+def test_extras_that_exclude_each_other_are_variants() -> None:
+    head = '[project]\ndependencies = ["transformers"]\n[project.optional-dependencies]\n'
+
+    def variants(*extras: str) -> dict[str, list[str]]:
+        project = parse_pyproject(numbered(head + "\n".join(extras) + "\n"))
+        assert project
+        return {name: [each.text for each in found] for name, found in project.variants.items()}
+
+    audio = 'audio = ["torchaudio"]'
+    assert variants('npu = ["torch==2.7.1"]', audio) == {
+        "": ["transformers", "torchaudio"],
+        "npu": ["transformers", "torch==2.7.1"],
+    }
+    assert set(variants('cu126 = ["torch"]', 'cu128 = ["torch"]', audio)) == {"", "cu126", "cu128"}
+    assert set(variants('old = ["torch==2.7.1"]', 'new = ["torch==2.8.0"]', audio)) == {"", "old", "new"}
+    assert set(variants('gpu = ["vllm"]', 'dev = ["torch==2.8.0"]', 'all = ["torch==2.8.0"]')) == {""}

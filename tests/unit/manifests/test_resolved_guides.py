@@ -75,6 +75,14 @@ def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolve
     assert "vLLM 0.10.2 does not work with transformers 5" in finding.message
 
 
+def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, tmp_path: Path) -> None:
+    """outlines 0.1.11 stays where vLLM 0.11 replaces the release that requires it, with another outlines-core."""
+    steps = ("pip install vllm==0.9.0 'transformers<5'", "pip install vllm==0.11.0 'transformers<5'")
+    assert [each for each in found(audit(tmp_path, sh(*steps), solver), "RUN003") if "outlines" in each.message] == []
+    both = sh(steps[0], "pip install outlines-core==0.2.11")
+    assert [each for each in found(audit(tmp_path, both, solver), "RUN003") if "outlines" in each.message]
+
+
 def test_without_an_index_an_open_version_is_only_noted(tmp_path: Path) -> None:
     result = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), NoSolver())
     assert [each.status for each in found(result, "RUN003")] == ["info"]
