@@ -18,6 +18,7 @@ _ACCELERATOR = re.compile(
     r"(?:^|[-_.])(cpu|gpu|cuda|cu(?:da)?\d{2,3}|rocm|amd|npu|ascend|xpu|hpu|tpu|mps|mlx|metal)(?=[\d.]*(?:[-_.]|$))",
     re.IGNORECASE,
 )
+_ARM = re.compile(r"aarch64|arm64", re.IGNORECASE)  # the audit of a file without a machine is for x86_64
 _OTHERS_THAN_NVIDIA = frozenset({"cpu", "rocm", "amd", "npu", "ascend", "xpu", "hpu", "tpu", "mps", "mlx", "metal"})
 _MAX_DEPTH = 8  # of groups that include groups
 
@@ -106,7 +107,7 @@ class _Reader:
             name: (*(base if name in exclusive and _is_of_other_vendor(name) else common), *named[name])
             for conflict in conflicts
             for name in sorted(conflict)
-            if name in named
+            if name in named and not (name in exclusive and _ARM.search(name) and _is_of_other_vendor(name))
         }
         if exclusive and not each_extra:
             variants = {"": tuple(common)} | variants
