@@ -140,7 +140,7 @@ def test_the_release_for_a_nightly_is_built_for_a_cuda_version_of_the_driver() -
 
 def test_the_torch_of_an_image_is_not_offered_for_an_older_driver() -> None:
     run = "docker run --gpus all -it nvcr.io/nvidia/pytorch:26.01-py3 bash"
-    too_old = findings_of(sh(run, "pip install peft", title="# H100 with driver 570.172.08"))["RUN051"]
+    too_old = findings_of(sh(run, "pip install peft", title="# RTX 5090 with driver 570.172.08"))["RUN051"]
     assert "or use a torch for CUDA 12" in too_old.fix
     assert commands_of(too_old) == []
 
