@@ -14,6 +14,7 @@ SYNCED = (
     + """
 from types import SimpleNamespace
 from peft import LoraConfig, get_peft_model
+from patches.merged_copies import merge_in_copies
 from patches.weight_sync import sync_weights_in_one_call
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -31,7 +32,7 @@ class VllmModel(torch.nn.Module):
         self.weights |= {name: weight.clone() for name, weight in weights}
 
 
-def sync(model, sleeps=False):
+def make_generation(model, sleeps=False):
     vllm_model = VllmModel()
     worker = SimpleNamespace(model_runner=SimpleNamespace(model=vllm_model))
     engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
@@ -41,6 +42,12 @@ def sync(model, sleeps=False):
         llm=SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: True, wake_up=lambda tags: None),
         _dist=SimpleNamespace(is_fsdp=False, gather_params=lambda parameters: __import__("contextlib").nullcontext()),
     )
+    return generation, vllm_model
+
+
+def sync(model):
+    generation, vllm_model = make_generation(model)
+    merge_in_copies(SimpleNamespace(vllm_generation=generation))
     sync_weights_in_one_call(SimpleNamespace(vllm_generation=generation))
     for _ in range(2):
         with torch.no_grad():
@@ -73,6 +80,40 @@ def test_all_weights_in_one_call_each_time(stack_python: Path, tmp_path: Path) -
     found = run_code(stack_python, SYNCED, tmp_path)
     assert found["plain"] == [2, True, True]
     assert found["merged"] == [2, [True, True], True, True]  # merged one by one, never all in memory
+
+
+FROZEN = (
+    SYNCED.partition("root = Path")[0]
+    + """
+root = Path(given[0])
+save_qwen2(root / "model")
+config = LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+model = get_peft_model(Qwen2ForCausalLM.from_pretrained(root / "model", dtype=torch.bfloat16), config)
+layers = [module for module in model.modules() if hasattr(module, "get_delta_weight")]
+frozen = [layer.get_base_layer().weight.clone() for layer in layers]
+generation, vllm_model = make_generation(model)
+merge_in_copies(SimpleNamespace(vllm_generation=generation))
+for _ in range(20):
+    with torch.no_grad():
+        for layer in layers:
+            layer.lora_B["default"].weight.add_(torch.randn_like(layer.lora_B["default"].weight) * 0.01)
+    generation.sync_weights()
+expected = [(weight + layer.get_delta_weight("default")).bfloat16() for weight, layer in zip(frozen, layers)]
+names = [name for name, _ in model.named_modules() if hasattr(_, "get_delta_weight")]
+sent = [vllm_model.weights[name.removeprefix("base_model.model.") + ".weight"] for name in names]
+report(
+    unchanged=all(torch.equal(layer.get_base_layer().weight, weight) for layer, weight in zip(layers, frozen)),
+    sent=all(torch.equal(*pair) for pair in zip(sent, expected)),
+    merged=any(layer.merged for layer in layers), restored="merge_adapter" not in vars(model),
+)
+"""
+)
+
+
+@pytest.mark.stack
+def test_a_weight_sync_keeps_frozen_weights(stack_python: Path, tmp_path: Path) -> None:
+    found = run_code(stack_python, FROZEN, tmp_path)
+    assert found == {"unchanged": True, "sent": True, "merged": False, "restored": True}
 
 
 CAPTURED = """

@@ -188,6 +188,14 @@ PATCHES: tuple[Patch, ...] = (
         "patches.prompt_tokenization", lambda _: True,
     ),
     Patch(
+        "merged-copies", {"trl": ">=0.28,<1.17"},
+        "send merged copies of the frozen weights to vLLM",
+        "TRL merges the adapter in place, and a frozen weight in 16 bits changes by rounding with every sync",
+        "patches.merged_copies",
+        lambda context: context.settings["r"] > 0 and context.settings["use_vllm"] and not context.settings["fsdp"],
+        kind="correctness",
+    ),
+    Patch(
         "one-call-weight-sync", {"trl": ">=0.28,<1.17", "vllm": CURRENT_VLLM},
         "load all weights into vLLM with one call, replayed from a CUDA graph where tensors stay in place",
         "TRL calls load_weights once per tensor",
