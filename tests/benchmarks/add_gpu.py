@@ -41,7 +41,8 @@ sys.path.insert(0, str(TRAIN))
 from settings import read_recipe  # noqa: E402
 
 VLLM = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.05, "vllm_max_model_length": 128}
-LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["all-linear"], "learning_rate": 2e-4}
+# The TRL script loads float32; envdoctor's default for frozen weights is bfloat16.
+LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["all-linear"], "learning_rate": 2e-4, "dtype": "float32"}
 ENGINES = {"vLLM": VLLM, "LoRA": VLLM | LORA, "transformers": {"use_vllm": False}}
 # Memory that grows in other processes would count as vLLM's own while it measures how much is left for its cache.
 COMMON = """

@@ -1,7 +1,7 @@
 """The bundled trainer and a plain TRL script on a GPU: seconds per step, parts of a step, memory peak, lower bound.
 
     python tests/benchmarks/trainer_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--steps N] [--gpus N] [--small]
-        [--micro-batch N] [--rounds N] [--seconds N] [--out FILE]
+        [--micro-batch N] [--rounds N] [--seconds N] [--caches DIR] [--out FILE]
 
 The model is a Qwen2 of 387 M random parameters (Qwen2.5-0.5B with a vocabulary of 32,000, tied embeddings). Each step
 has 8 prompts of 256 tokens with 8 completions of 512 tokens, full fine-tuning and one optimizer step per generation.
@@ -11,9 +11,11 @@ mean difference between the log-probability of a token in vLLM and in the model;
 does not have the trained weights. --small uses a tiny model and short texts, to test the script on a CPU.
 
 --micro-batch N splits the 64 completions of a GPU into passes of N, in both programs; bare TRL's pass of 64 needs
-more than 80 GB. --rounds repeats all cases in turns. Each process starts with empty caches of compiled code, and
-"first step" is the time from its start to the end of its first step. --out appends each result as a line of JSON. No
-case starts after --seconds, and none runs beyond it.
+more than 80 GB. --rounds repeats all cases in turns. Each process starts with empty caches of compiled code; with
+--caches DIR a case has those of its earlier rounds and of earlier calls with this directory. "first step" is the time
+from the start of a process to the end of its first step, and "marks" are the seconds until the libraries are
+imported, the trainer is constructed (with vLLM) and, for envdoctor, the untrained model is evaluated. --out appends
+each result as a line of JSON. No case starts after --seconds, and none runs beyond it.
 
 The lower bound, printed after all cases, uses the measured rates of this GPU (bfloat16 products of 8192 x 8192,
 copies of 4 GiB). Sampling must read the weights and the KV cache for each token. Learning must compute the products
@@ -129,7 +131,7 @@ from datasets import load_dataset
 from reward import lucky
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-times = []
+times, marks = [], {"imports": time.time()}
 class Clock(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
         if "loss" in logs:
@@ -148,10 +150,11 @@ trainer = GRPOTrainer(
     processing_class=PreTrainedTokenizerFast.from_pretrained(folder), callbacks=[Clock()],
     train_dataset=load_dataset("json", data_files=folder + "/rows.jsonl", split="train"),
 )
+marks["trainer"] = time.time()
 trainer.train()
 peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
 if trainer.accelerator.is_main_process:
-    print(json.dumps({"times": times, "peak": peak}))
+    print(json.dumps({"times": times, "marks": marks, "peak": peak}))
 """
 
 
@@ -212,19 +215,21 @@ def write_run(out: Path, model: str, size: dict[str, Any], more: dict[str, Any],
 
 
 def run_case(
-    python: str, name: str, size: dict[str, Any], folder: Path, *, gpus: int, seconds: float | None
+    python: str, name: str, size: dict[str, Any], folder: Path, *, caches: Path, gpus: int, seconds: float | None
 ) -> dict[str, Any]:
     """Time stamps of the steps, memory peak in GiB and, for the bundled trainer, seconds of the parts of a step."""
     kind, more = CASES[name]
     variables = {
-        "VLLM_CACHE_ROOT": str(folder / "vllm"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "VLLM_CACHE_ROOT": str(caches / "vllm"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
     }  # fmt: skip
     model = str(folder / "model")
     out = folder / "run"
     launch = [python, "-B"]
     if gpus > 1:
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+        # As envdoctor's launchers set it; torchrun's default is 1.
+        variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // gpus))
     if kind == "TRL":
         (folder / "trl_script.py").write_text(TRL_SCRIPT)
         program = [str(folder / "trl_script.py"), model, json.dumps(size), json.dumps(more), str(out)]
@@ -242,10 +247,19 @@ def run_case(
     planned = ((result["memory"] or {}).get("planned") or 0) / 2**30
     return {
         "times": [event["t"] for event in steps], "peak": max(peaks) or None, "planned": planned or None,
+        "marks": find_marks(events),
         "parts": {part: statistics.median(row[f"{part}_seconds"] for row in measured) for part in parts},
         "gap": max((row["sampling_gap"] or 0 for row in measured), default=0) or None,
         "patches": result["patches"], "phases": result["seconds"],
     }  # fmt: skip
+
+
+def find_marks(events: list[dict[str, Any]]) -> dict[str, float]:
+    """Time stamps of a run of the bundled trainer before its first step, as those of the TRL script."""
+    data = next(event["t"] for event in events if event["event"] == "phase" and event["name"] == "data")
+    constructed = next(event["t"] for event in events if event["event"] == "patches")
+    evaluated = next(event["t"] for event in events if event["event"] == "eval")
+    return {"imports": data, "trainer": constructed, "evaluation": evaluated}
 
 
 MEASURE_RATES = """
@@ -298,6 +312,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--caches", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
@@ -314,7 +329,8 @@ def main() -> None:
             if not model.exists():
                 run([options.python, "-B", "-c", MAKE, str(model), json.dumps(size)])
             seconds = None if math.isinf(left) else left
-            found = measure(options.python, name, size, model, gpus=options.gpus, seconds=seconds)
+            caches = options.caches and options.caches / name.replace(", ", "-").replace(" ", "-")
+            found = measure(options.python, name, size, model, caches=caches, gpus=options.gpus, seconds=seconds)
             print(f"{name:40} {describe(found)}", flush=True)
             if options.out:
                 with options.out.open("a") as file:
@@ -324,19 +340,29 @@ def main() -> None:
 
 
 def measure(
-    python: str, name: str, size: dict[str, Any], model: Path, *, gpus: int, seconds: float | None
+    python: str,
+    name: str,
+    size: dict[str, Any],
+    model: Path,
+    *,
+    caches: Path | None,
+    gpus: int,
+    seconds: float | None,
 ) -> dict[str, Any]:
     """The result of one case, with the seconds of its steps after the first ones; or its error."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model").symlink_to(model)
         start = time.time()
         try:
-            result = run_case(python, name, size, Path(folder), gpus=gpus, seconds=seconds)
+            result = run_case(
+                python, name, size, Path(folder), caches=caches or Path(folder), gpus=gpus, seconds=seconds
+            )
         except RuntimeError as error:
             print(error, file=sys.stderr, flush=True)
             lines = [line for line in str(error).splitlines() if line.strip()]
             return {"error": next((line for line in reversed(lines) if "Error" in line), lines[-1])}
     times = result.pop("times")
+    result["marks"] = {mark: stamp - start for mark, stamp in result["marks"].items()}
     steps = [after - before for before, after in itertools.pairwise(times)][SKIPPED_STEPS - 1 :]
     return {"median": statistics.median(steps), "seconds": steps, "first_step": times[0] - start} | result
 
@@ -349,6 +375,7 @@ def describe(result: dict[str, Any]) -> str:
     parts = [f"{part} {part_seconds:.3f}" for part, part_seconds in result.get("parts", {}).items()]
     if result.get("gap"):
         parts.append(f"gap {result['gap']:.4f}")
+    parts += [f"{mark} at {seconds:.1f}" for mark, seconds in result["marks"].items()]
     least, first = min(result["seconds"]), result["first_step"]
     return f"{result['median']:6.2f} s (minimum {least:.2f}, first step {first:.0f})  {', '.join(memory + parts)}"
 
