@@ -122,7 +122,12 @@ def _select_solver(when: str) -> StepSolver:
     """The solver for the open versions of files."""
     if when not in _WHEN:
         raise BadInput(f"--resolve {when}", expected=f"one of {', '.join(_WHEN)}", hint="envdoctor audit SETUP.md")
-    return UvStepSolver(read_sources()) if when != "never" else NoSolver()
+    if when == "never":
+        return NoSolver()
+    from envdoctor.forecast.index_facts import IndexReader
+
+    sources = read_sources()
+    return UvStepSolver(sources, IndexReader(sources))
 
 
 def _audit(

@@ -137,7 +137,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Try(self, node: ast.Try) -> None:
         """A handler for a missing name guards the body, and is a substitute itself."""
-        is_guarded = any(_catches_missing(handler) for handler in node.handlers)
+        is_guarded = any(catches_missing(handler) for handler in node.handlers)
         self.visit_body(node.body, is_guarded=is_guarded)
         for handler in node.handlers:
             self.visit_body(handler.body, is_guarded=True)
@@ -231,7 +231,8 @@ class _Visitor(ast.NodeVisitor):
             self.uses.append(Use(self.path, line, module, name, argument, is_deferred=self._functions > 0))
 
 
-def _catches_missing(handler: ast.ExceptHandler) -> bool:
+def catches_missing(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler replaces what cannot be imported."""
     if handler.type is None:
         return True
     names = {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}

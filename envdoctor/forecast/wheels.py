@@ -141,10 +141,14 @@ class Wheels:
     def library(self, pin: Pin) -> Library | None:
         """The names in the wheel of a release; None if it could not be read."""
         if pin not in self._libraries:
-            self.read_sources([pin])
-            sources = self._sources.get(pin)
+            sources = self.sources(pin)
             self._libraries[pin] = Library(sources) if sources else None
         return self._libraries[pin]
+
+    def sources(self, pin: Pin) -> WheelSources | None:
+        """The Python sources of a release; None if they could not be read."""
+        self.read_sources([pin])
+        return self._sources.get(pin)
 
     def tops(self, pin: Pin) -> frozenset[str]:
         """The top-level modules of a release."""

@@ -32,6 +32,7 @@ from envdoctor.locking.uv import (
     parse_messages,
     run_uv,
 )
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -75,8 +76,9 @@ class _Attempt(NamedTuple):
 class UvStepSolver:
     """Solves steps with the configured package sources. `reason` states why a step was not solved."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, index: IndexFacts | None = None) -> None:
         self.sources = sources
+        self.index = index
         self.reason = ""
         self.solved: dict[_Question, StepSolution | None] = {}
         self.current: set[str] = set()  # pins that this command resolved with the network

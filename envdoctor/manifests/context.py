@@ -10,6 +10,7 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
 from envdoctor.manifests.records import build_machine
 from envdoctor.manifests.target_build import BuildTarget, target_of
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import StepSolver
 
@@ -24,6 +25,7 @@ class GuideContext(NamedTuple):
     environments: list[CorrectedEnvironment]
     build: BuildTarget
     machine: Machine | None = None  # the machine that the audit is for, if it is not that of the guide
+    index_facts: IndexFacts | None = None  # None: nothing is requested from the package index
 
     @property
     def platform(self) -> str:
@@ -53,4 +55,5 @@ def build_context(
         )
         for state in trace.final_states
     ]
-    return GuideContext(guide, trace, environments, build, machine)
+    index = solver.index if solver and not solver.reason else None
+    return GuideContext(guide, trace, environments, build, machine, index)

@@ -47,6 +47,7 @@ class Library:
         self._words: dict[str, frozenset[str]] = {}
         self._open: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._defined: dict[str, bool] = {}
+        self._mentioned: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Found] = {}
 
     def has_module(self, name: str) -> bool:
@@ -99,7 +100,7 @@ class Library:
         if module not in self._paths:  # a folder
             return Found("absent", f"{module}.{name}")
         # Most modules behind `from .x import *` do not have the word, and need no parsing.
-        if name in self._words_of(module) and (found := self._find_in_source(module, name, seen)):
+        if name in self._text(module) and (found := self._find_in_source(module, name, seen)):
             return found
         stars, is_open = self._open_names(module)
         for star in stars:
@@ -107,7 +108,7 @@ class Library:
             if found.state == "present":
                 return found
             is_open |= found.state == "unknown"
-        is_unknown = is_open and (name in self.words or not self._are_own(stars))
+        is_unknown = is_open and (self.mentions(name) or not self._are_own(stars))
         return UNKNOWN if is_unknown else Found("absent", f"{module}.{name}")
 
     def _find_in_source(self, module: str, name: str, seen: tuple[str, ...]) -> Found | None:
@@ -149,7 +150,7 @@ class Library:
             if name in definition.members:
                 return Found("present")
             bases = (base.rpartition(".")[2] for base in definition.bases)
-            if name not in self.words and all(base in SIMPLE_BASES or self.defines(base) for base in bases):
+            if not self.mentions(name) and all(base in SIMPLE_BASES or self.defines(base) for base in bases):
                 return Found("absent", f"{owner}.{name}")
         return UNKNOWN
 
@@ -200,6 +201,13 @@ class Library:
     def words(self) -> frozenset[str]:
         """Every identifier-like word in the Python files."""
         return frozenset().union(*(self._words_of(module) for module in self._paths))
+
+    def mentions(self, name: str) -> bool:
+        """Whether a Python file has an identifier-like word."""
+        if name not in self._mentioned:
+            pattern = re.compile(rf"\b{re.escape(name)}\b")
+            self._mentioned[name] = any(name in text and pattern.search(text) for text in self._texts)
+        return self._mentioned[name]
 
     def has_word(self, path: str, word: str) -> bool:
         """Whether a file has a word; also a dotted one."""

@@ -21,6 +21,7 @@ class Metadata(NamedTuple):
     requires: tuple[str, ...]  # with markers
     requires_python: str
     file: str  # name of the wheel
+    urls: tuple[str, ...] = ()  # of the project: home page, repository
 
 
 def read_metadata(client: HttpClient, file: File) -> Metadata:
@@ -39,7 +40,8 @@ def read_metadata(client: HttpClient, file: File) -> Metadata:
     if normalize_name(name) != file.wheel.name or version_key(version) != version_key(file.wheel.version):
         raise RequestFailed(f"METADATA of {file.name} is for {name[:80]!r} {version[:80]!r}")
     python = "".join(fields["requires-python"][:1])
-    return Metadata(tuple(fields["requires-dist"]), python, file.name)
+    urls = (*fields["home-page"], *(text.partition(",")[2].strip() for text in fields["project-url"]))
+    return Metadata(tuple(fields["requires-dist"]), python, file.name, urls)
 
 
 def _read_by_ranges(client: HttpClient, file: File) -> bytes:

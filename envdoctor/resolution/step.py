@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage, ResolverTarget
 
@@ -32,9 +33,13 @@ class StepSolution(NamedTuple):
 
 
 class StepSolver(Protocol):
-    """Solves steps as an installer does. `reason` states why no more steps are solved."""
+    """Solves steps as an installer does. `reason` states why no more steps are solved.
+
+    `index` reads further facts from the index of the solver; None: nothing is requested.
+    """
 
     reason: str
+    index: IndexFacts | None
 
     def __call__(self, problem: StepProblem) -> StepSolution | None:
         """Solve one step; None if that is not possible."""
@@ -45,6 +50,7 @@ class NoSolver:
     """A solver without a package index: all open versions are unknown."""
 
     reason = "--resolve always queries the package index"
+    index: IndexFacts | None = None
 
     def __call__(self, problem: StepProblem) -> None:
         """Solve nothing."""

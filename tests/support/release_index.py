@@ -13,7 +13,7 @@ import re
 import ssl
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -65,7 +65,9 @@ class Release:
     yanked: bool = False
     is_source: bool = False
     requires: tuple[str, ...] = ()
-    files: tuple[tuple[str, str | bytes], ...] = ()  # path and content
+    files: tuple[tuple[str, str | bytes], ...] = ()  # path and content; of an sdist without the default backend
+    python: str = ""  # Requires-Python
+    home_page: str = ""
 
     @property
     def stem(self) -> str:
@@ -85,7 +87,8 @@ class Release:
         if self.name in EXTRAS:
             extra, package = EXTRAS[self.name]
             requires += f"Provides-Extra: {extra}\nRequires-Dist: {package}=={self.version}; extra == '{extra}'\n"
-        return f"Metadata-Version: 2.2\nName: {self.name}\nVersion: {self.version}\n{requires}"
+        home_page = f"Home-page: {self.home_page}\n" if self.home_page else ""
+        return f"Metadata-Version: 2.2\nName: {self.name}\nVersion: {self.version}\n{home_page}{requires}"
 
     def content(self) -> bytes:
         """The wheel or the sdist."""
@@ -103,11 +106,16 @@ class Release:
         return stream.getvalue()
 
     def _sdist(self) -> bytes:
+        if self.files:
+            return self._tar({path: text.encode() if isinstance(text, str) else text for path, text in self.files})
         system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         files = {
             "PKG-INFO": self.metadata.encode(), "pyproject.toml": system.encode(), "backend.py": BACKEND.encode(),
             f"wheel/{self.wheel_name}": self._wheel(),
         }  # fmt: skip
+        return self._tar(files)
+
+    def _tar(self, files: Mapping[str, bytes]) -> bytes:
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
             for path, data in files.items():
@@ -259,6 +267,7 @@ class ReleaseIndex:
                 {
                     "filename": each.file_name, "url": f"/files/{index}/{each.name}/{quote(each.file_name)}",
                     "hashes": {}, "upload-time": f"{each.day}T00:00:00Z", "yanked": each.yanked,
+                    "requires-python": each.python or None,
                     "core-metadata": not each.is_source,
                 }
                 for each in found

@@ -5,6 +5,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     builds,
     driver,
     flags,
+    index_facts,
     lower_bounds,
     machine,
     missing_packages,

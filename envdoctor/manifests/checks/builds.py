@@ -22,7 +22,7 @@ from envdoctor.rules.registry import Problem, rule
 FLASH = "https://github.com/Dao-AILab/flash-attention#installation-and-features"
 ISOLATION = "https://docs.astral.sh/uv/concepts/projects/config/#build-isolation"
 # Packages whose build imports torch. flash-attn has no wheel on PyPI; the others lack wheels for many combinations.
-_BUILT_WITH_TORCH = frozenset(
+BUILT_WITH_TORCH = frozenset(
     {"flash-attn", "flash-attn-3", "apex", "causal-conv1d", "mamba-ssm", "transformer-engine", "deepspeed-kernels"}
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
@@ -58,11 +58,11 @@ def _possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
                 continue  # the content of a local folder is not known
             line = line_of(context, requirement.line, requirement.text)
             name = _REPOSITORY_NAMES.get(requirement.name, requirement.name)
-            if name in _BUILT_WITH_TORCH or (requirement.url and name == "vllm"):
+            if name in BUILT_WITH_TORCH or (requirement.url and name == "vllm"):
                 yield install, requirement._replace(name=name), line
             elif requirement.url in (".", "./") and install.action.no_build_isolation:
                 cloned = _cloned_project(context, install)
-                if cloned in _BUILT_WITH_TORCH or "setup.py" not in install.action.command:
+                if cloned in BUILT_WITH_TORCH or "setup.py" not in install.action.command:
                     yield install, requirement, line
 
 
@@ -109,7 +109,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
     for install, requirement, line in _possible_builds(context):
         if install.action.no_build_isolation or install.action.tool == "conda":
             continue
-        if requirement.name not in _BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
+        if requirement.name not in BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
             continue
         yield Problem(
             "error",
@@ -134,7 +134,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
         if "MAX_JOBS" in install.variables or not _limits_its_jobs(install, requirement):
             missing = [name for name in missing if name != "psutil"]
-        if requirement.url in (".", "./") and _cloned_project(context, install) not in _BUILT_WITH_TORCH:
+        if requirement.url in (".", "./") and _cloned_project(context, install) not in BUILT_WITH_TORCH:
             missing = [name for name in missing if name in ("torch", "setuptools", "wheel")]  # of any extension
         if _has_wheel(context, install, requirement):  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
@@ -247,7 +247,7 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
         cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
         if _fails_isolated(install):
             continue
-        if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in _BUILT_WITH_TORCH | {"vllm"}:
+        if state.toolkit or "CUDA_HOME" in install.variables or requirement.name not in BUILT_WITH_TORCH | {"vllm"}:
             continue
         if not state.image and _text_names_cuda(context):
             continue
@@ -281,7 +281,7 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
             continue
         if _limits_its_jobs(install, requirement):
             continue
-        if requirement.name in _BUILT_WITH_TORCH and _is_compiled(context, install, requirement):
+        if requirement.name in BUILT_WITH_TORCH and _is_compiled(context, install, requirement):
             yield Problem(
                 "warning",
                 f"{requirement.name} is compiled without MAX_JOBS: one job for each CPU, about 5 GB each",

@@ -10,4 +10,4 @@ from envdoctor.resolution.step import NoSolver
 
 @pytest.fixture(autouse=True)
 def _no_package_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "UvStepSolver", lambda _sources: NoSolver())
+    monkeypatch.setattr(audit, "UvStepSolver", lambda *_: NoSolver())

@@ -1,0 +1,116 @@
+"""The imports that loading a module of a wheel runs: those at its top level that nothing guards."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from envdoctor.forecast.uses import catches_missing
+from envdoctor.package_index.python_modules import absolute_module, parse_source
+from envdoctor.package_index.wheel_sources import WheelSources
+
+MAX_MODULES = 400  # that are parsed of one wheel
+_MAX_BYTES = 12 << 20
+_OTHER = re.compile(
+    r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|demos?|_?vendor(?:ed)?|third_party|scripts?|docs?"
+    r"|contrib|integrations?|plugins?|backends?|community|deprecated|experimental|conftest\.py|test_\w+\.py"
+    r"|\w+_test\.py)(?:/|$)"
+)
+_SCRIPT = re.compile(r"^if __name__ ==", re.MULTILINE)  # which users of the package do not import
+_TOP = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+
+
+class Import(NamedTuple):
+    """One import: of a name of a module, or of the module itself if `name` is empty."""
+
+    file: str
+    line: int
+    module: str
+    name: str = ""
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+
+class ModuleImports:
+    """The imports of the modules of one wheel."""
+
+    def __init__(self, sources: WheelSources) -> None:
+        self.sources = sources
+        self.paths = {_module_name(path): path for path in reversed(sources.paths)}
+        self.tops = frozenset(module.partition(".")[0] for module in self.paths)
+        self._parsed: dict[str, tuple[Import, ...]] = {}
+        self._bytes = 0
+        self._external: set[str] | None = None
+
+    def loaded(self, module: str) -> dict[str, None]:
+        """The modules of the wheel that importing one of them loads, in this order."""
+        found: dict[str, None] = {}
+        waiting = [module]
+        while waiting and len(found) < MAX_MODULES:
+            current = waiting.pop(0)
+            if current in found or current not in self.paths:
+                continue
+            found[current] = None
+            for each in self.imports_of(current):
+                if each.top in self.tops:
+                    full = f"{each.module}.{each.name}" if each.name else each.module
+                    waiting += [*_parents(each.module), each.module, *([full] if full in self.paths else [])]
+        return found
+
+    def modules_that_import(self, tops: frozenset[str]) -> Iterator[str]:
+        """The modules, without tests and optional parts, that have a top-level import of one of these packages."""
+        for module, path in self.paths.items():
+            text = "" if _OTHER.search(path) else self.sources.read(path)
+            if tops & set(_TOP.findall(text)) and not _SCRIPT.search(text):
+                yield module
+
+    def external_tops(self) -> set[str]:
+        """The top-level modules of other packages that its modules, without tests and optional parts, import."""
+        if self._external is None:
+            texts = (self.sources.read(path) for path in self.paths.values() if not _OTHER.search(path))
+            self._external = {top for text in texts for top in _TOP.findall(text)} - self.tops
+        return self._external
+
+    def imports_of(self, module: str) -> tuple[Import, ...]:
+        """The imports that loading one module runs."""
+        if module not in self._parsed:
+            self._parsed[module] = self._parse(module)
+        return self._parsed[module]
+
+    def _parse(self, module: str) -> tuple[Import, ...]:
+        path = self.paths[module]
+        text = self.sources.read(path)
+        self._bytes += len(text)
+        if len(self._parsed) > MAX_MODULES or self._bytes > _MAX_BYTES:
+            return ()
+        tree = parse_source(text)
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        return tuple(_imports(tree.body, path, package)) if tree else ()
+
+
+def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (Import(path, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute_module(package, node.level, node.module or "")
+            names = ("" if alias.name == "*" else alias.name for alias in node.names)
+            yield from (Import(path, node.lineno, module, name) for name in names)
+        elif isinstance(node, ast.Try) and not any(catches_missing(handler) for handler in node.handlers):
+            yield from _imports((*node.body, *node.orelse, *node.finalbody), path, package)
+        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
+            yield from _imports(node.body, path, package)
+
+
+def _module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]

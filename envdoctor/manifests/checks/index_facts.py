@@ -1,0 +1,279 @@
+"""Checks with what the package index has: Requires-Python, imports between packages, and imports of setup.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from envdoctor.core.records import Evidence
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.corrections import CorrectedEnvironment
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, IndexFacts, InstalledSet, MissingName
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
+from envdoctor.rules.registry import Problem, rule
+
+REQUIRES_PYTHON = "https://packaging.python.org/en/latest/specifications/core-metadata/#requires-python"
+PKG_RESOURCES = "https://setuptools.pypa.io/en/latest/history.html#v82-0-0"
+_TAG = re.compile(r"@v?(\d+(?:\.\d+)+)(?:#|$)")
+_UNTAGGED = re.compile(r"(?:\.git)?(?:@(?:main|master|HEAD))?(?:#.*)?$")
+_PROSE_PYTHON = re.compile(
+    r"\bPython(?: version)?[ :`*]*(?:>=|≥)? ?(3\.\d{1,2})(?:\.\d+)?(?: or (?:newer|later|higher)|\+)?"
+)
+_AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
+_MAX_OPEN = 8  # requirements of which the newest release is requested
+_ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
+_PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
+
+
+class _GitRelease(NamedTuple):
+    """The release that stands for a package from a repository."""
+
+    release: IndexedRelease
+    is_tag: bool
+
+
+@rule("RUN016", kind="guide", severity="warning", cause="python-unsupported", url=REQUIRES_PYTHON)
+def package_needs_a_newer_python(context: GuideContext) -> Iterator[Problem]:
+    """A package from a repository, or the newest release of one, needs a newer Python than the guide has.
+
+    For the main branch, the newest release on the index stands. With the Python that a text names, an installer takes
+    an older release without a message.
+    """
+    if context.index_facts is None:
+        return
+    for install in context.trace.installs:
+        python = install.before.python
+        for requirement in install.action.requirements if python else ():
+            found = _git_release(context.index_facts, requirement)
+            if found and _excludes(found.release, python):
+                yield _too_old(context, install, requirement, found)
+    yield from _python_of_the_text(context, context.index_facts)
+
+
+def _git_release(index: IndexFacts, requirement: InstallRequirement) -> _GitRelease | None:
+    """The release of a tag, or for the main branch the newest release; None for commits and unknown repositories."""
+    if not requirement.url.startswith("git+") or not requirement.name or "subdirectory=" in requirement.url:
+        return None
+    tag, tail = _TAG.search(requirement.url), _UNTAGGED.sub("", requirement.url.rpartition("/")[2])
+    if (tag is None and "@" in tail) or not index.is_published_from(requirement.name, requirement.url):
+        return None
+    if tag:
+        release = index.release(requirement.name, tag[1])
+        return _GitRelease(release, is_tag=True) if release else None
+    newest = index.newest_release(requirement.name)
+    return _GitRelease(newest, is_tag=False) if newest else None
+
+
+def _excludes(release: IndexedRelease, python: str) -> bool:
+    return bool(release.requires_python) and satisfies(_full(python), release.requires_python) is False
+
+
+def _full(python: str) -> str:
+    """`3.10` as its newest patch release, which a new environment gets."""
+    return python if python.count(".") > 1 else f"{python}.99"
+
+
+def _too_old(
+    context: GuideContext, install: InstallStep, requirement: InstallRequirement, found: _GitRelease
+) -> Problem:
+    release, python = found.release, install.before.python
+    line = line_of(context, requirement.line, requirement.text)
+    which = f"{requirement.name} {release.version}" if found.is_tag else f"its newest release {release.version}"
+    return Problem(
+        "warning",
+        f"`{requirement.text}` needs a newer Python than {python}: {which} requires Python {release.requires_python}",
+        (
+            guide_evidence(context, requirement.name, requirement.text, line),
+            guide_evidence(context, "Python", python, install.before.python_line),
+            _index_evidence(release, f"Requires-Python: {release.requires_python}"),
+        ),
+        f"Use a Python in {release.requires_python}, or install a release for Python {python}.",
+        install_step(requirement.name),
+        line=line,
+    )
+
+
+def _index_evidence(release: IndexedRelease, value: str) -> Evidence:
+    return table_evidence(f"{release.name} {release.version}", value, "the package index", release.day)
+
+
+def _python_of_the_text(context: GuideContext, index: IndexFacts) -> Iterator[Problem]:
+    """Open requirements of which the newest release excludes the lowest Python that the text permits."""
+    stated = _lowest_python(context)
+    if not stated:
+        return
+    python, line = stated
+    seen: set[str] = set()
+    for install in context.trace.installs:
+        if install.before.python or install.action.tool == "conda":
+            continue
+        for requirement in install.action.requirements:
+            is_open = not requirement.url and not requirement.specifier and requirement.name not in seen
+            if not is_open or requirement.name.startswith(("pip", "uv", "setuptools", "wheel")):
+                continue
+            seen.add(requirement.name)
+            newest = index.newest_release(requirement.name) if len(seen) <= _MAX_OPEN else None
+            if newest and newest.has_wheel and _excludes(newest, python):
+                yield _silently_older(context, requirement, newest, python, line)
+
+
+def _lowest_python(context: GuideContext) -> tuple[str, int] | None:
+    """The lowest Python that the text permits, such as `Python >= 3.10`, with its line."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    for number, text in enumerate(context.guide.lines, 1):
+        found = _PROSE_PYTHON.search(text) if number not in code else None
+        if found and _AT_LEAST.search(found[0]):
+            return found[1], number
+    return None
+
+
+def _silently_older(
+    context: GuideContext, requirement: InstallRequirement, newest: IndexedRelease, python: str, stated: int
+) -> Problem:
+    return Problem(
+        "warning",
+        f"the text permits Python {python}, but {newest.name} {newest.version} requires Python "
+        f"{newest.requires_python}: on Python {python} installers take an older release without a message",
+        (
+            guide_evidence(context, "Python", python, stated),
+            guide_evidence(context, requirement.name, requirement.text, requirement.line),
+            _index_evidence(newest, f"Requires-Python: {newest.requires_python}"),
+        ),
+        f"State Python {newest.requires_python}, or name the release for Python {python}.",
+        line=stated,
+    )
+
+
+@rule("RUN017", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url="")
+def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iterator[Problem]:
+    """An older release imports a name that a newer release of another package no longer has.
+
+    No metadata limits the dependency, so installers take its newest release. The files of both wheels prove it: the
+    import, and the missing name, which a release of the dependency from the same time has.
+    """
+    if context.index_facts is None:
+        return
+    for environment in context.environments:
+        state = environment.state
+        if state.resolution not in ("solved", "partial") or state.is_superseded or state.image:
+            continue
+        packages = {name: each for name, each in state.packages.items() if _is_of_index(each)}
+        users = sorted((each for each in packages.values() if _is_user(each, packages)), key=_order)
+        installed = InstalledSet(
+            {name: each.version for name, each in packages.items()}, [each.name for each in users],
+            state.python or context.trace.python, context.platform, state.glibc,
+        )  # fmt: skip
+        for missing in context.index_facts.missing_names(installed):
+            user, dependency = packages[missing.user.name], packages[missing.dependency.name]
+            is_known = state.resolution == "solved" or not dependency.is_dependency
+            if is_known and not _is_reported(environment, user.name, dependency.name):
+                yield _missing_name(context, missing, user, dependency)
+
+
+def _is_of_index(package: ResolvedPackage) -> bool:
+    is_release = package.origin == "PyPI" and not package.wheel and package.version and "+" not in package.version
+    return bool(is_release) and package.name not in TORCH_FAMILY and not package.name.startswith("nvidia-")
+
+
+def _is_user(package: ResolvedPackage, packages: dict[str, ResolvedPackage]) -> bool:
+    """Whether the guide names the package, or one that it pins requires it."""
+    requiring = package.reason.removeprefix("required by ").partition(" ")[0] if package.is_dependency else ""
+    return not package.is_dependency or (requiring in packages and packages[requiring].pinned)
+
+
+def _order(package: ResolvedPackage) -> tuple[bool, bool, int]:
+    return not package.pinned, package.is_dependency, package.line
+
+
+def _is_reported(environment: CorrectedEnvironment, *names: str) -> bool:
+    """Whether a rule of the tables reports the same two packages."""
+    facts = ([item.fact for item in each.violation.problem.evidence] for each in environment.substitutions)
+    return any(set(names) <= set(found) for found in facts)
+
+
+def _missing_name(
+    context: GuideContext, missing: MissingName, user: ResolvedPackage, dependency: ResolvedPackage
+) -> Problem:
+    place = max(user.line, dependency.line) if not dependency.is_dependency else user.line
+    line = line_of(context, place, dependency.reason if place == dependency.line else user.reason)
+    pin = f"{dependency.name}=={missing.last}" if missing.last else ""
+    when = "at its import" if missing.is_imported else "in one of its modules"
+    return Problem(
+        "error" if missing.is_imported and not user.is_dependency else "warning",
+        f"{missing.user} imports {missing.name} {when}, which {missing.dependency} does not have",
+        (
+            guide_evidence(context, user.name, user.reason, user.line),
+            table_evidence(missing.place, missing.name, missing.wheel),
+            table_evidence(dependency.name, f"{dependency.version} ({dependency.reason})", "the package index",
+                           missing.dependency.day),
+        ),
+        f"Use {pin}, which has it." if pin else
+        f"No release of {dependency.name} on the index has it: use a newer release of {user.name}.",
+        install_step(f"{user.name}=={user.version}", pin) if pin else (),
+        line=line,
+    )  # fmt: skip
+
+
+@rule("RUN048", kind="guide", severity="error", cause="build-isolation-no-torch", url=PKG_RESOURCES)
+def isolated_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
+    """A release without a wheel is built in isolation, and its setup.py imports what that environment lacks.
+
+    setuptools 82 has no pkg_resources; torch, numpy and Cython are only there if pyproject.toml requires them.
+    """
+    if context.index_facts is None:
+        return
+    for install in context.trace.installs:
+        if not _is_isolated(install):
+            continue
+        for name in sorted(install.resolution.built - BUILT_WITH_TORCH):
+            package = install.resolution.packages.get(name)
+            python = install.before.python or context.trace.python
+            found = context.index_facts.build_imports(name, package.version, python) if package else ()
+            if package and found:
+                yield _failing_build(context, install, package, found)
+
+
+def _is_isolated(install: InstallStep) -> bool:
+    """Whether a step builds in isolation: uv always does, pip for any project since 25.3."""
+    if install.action.no_build_isolation or install.action.tool == "conda" or install.action.only_binary:
+        return False
+    pip = install.before.packages.get("pip")
+    is_old = (pip and satisfies(pip.version, f"<{_ISOLATING_PIP}")) or satisfies(
+        install.before.python or "3.12", "<3.9"
+    )
+    return install.action.tool == "uv" or not is_old
+
+
+def _failing_build(
+    context: GuideContext, install: InstallStep, package: ResolvedPackage, found: Sequence[BuildImport]
+) -> Problem:
+    line = line_of(context, package.line or install.action.line, package.reason)
+    modules = " and ".join(each.module for each in found)
+    needed = [_PACKAGES.get(each.module, each.module.replace("_", "-")) for each in found]
+    needed += [] if "setuptools<82" in needed else ["setuptools"]
+    pin = f"{package.name}=={package.version}"
+    removed = " (setuptools 82 removed pkg_resources)" if "pkg_resources" in modules else ""
+    return Problem(
+        "error",
+        f"{package.name} {package.version} has no wheel, and its setup.py imports {modules}, which an isolated build "
+        f"lacks{removed}",
+        (
+            guide_evidence(context, package.name, package.reason, line),
+            *(table_evidence(f"setup.py:{each.line}", f"import {each.module}", each.archive) for each in found),
+        ),
+        f"Install {' and '.join(needed)} and wheel first, then build without isolation.",
+        steps(
+            shell_command(f"uv pip install {' '.join('{}' for _ in needed)} wheel", *needed),
+            shell_command("uv pip install {} --no-build-isolation", pin),
+        ),
+        line=line,
+    )

@@ -1,0 +1,84 @@
+"""The build files of a source archive, and the paths of its Python files; kept in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.package_index.simple_index import File
+
+ARCHIVE_BYTES = 8 << 20
+MEMBER_BYTES = 1 << 20
+MAX_MEMBERS = 20_000
+FOLDER = "source-archives-1"  # increase the number when SourceArchive changes
+BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError,
+           EOFError, RuntimeError, NotImplementedError)  # fmt: skip
+
+
+class SourceArchive(msgspec.Struct, frozen=True):
+    """The content of a source archive below its first folder."""
+
+    name: str
+    paths: tuple[str, ...]  # of the Python files
+    texts: dict[str, str]  # of the build files
+
+
+def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
+    """Read an archive from the cache, else from the index. Raises RequestFailed."""
+    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
+    path = cache_directory() / FOLDER / f"{file.name}-{address}.json"
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(read_file(path, SMALL_FILE_BYTES), type=SourceArchive)
+    data = client.get(file.url, limit=ARCHIVE_BYTES).body
+    try:
+        found = _parse(file.name, data)
+    except _BROKEN as error:
+        raise RequestFailed(f"{file.name} is not a readable archive: {error or type(error).__name__}") from error
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, msgspec.json.encode(found), replace=True)
+    return found
+
+
+def _parse(name: str, data: bytes) -> SourceArchive:
+    paths: list[str] = []
+    texts: dict[str, str] = {}
+    for path, content in _zip_members(data) if name.endswith(".zip") else _tar_members(data):
+        if path.endswith(".py"):
+            paths.append(path)
+        if content is not None:
+            texts[path] = content.decode("utf-8", "replace")
+    return SourceArchive(name, tuple(paths), texts)
+
+
+def _tar_members(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as archive:
+        for number, member in enumerate(archive):
+            if number == MAX_MEMBERS:
+                return
+            if member.isfile():
+                path = member.name.removeprefix("./").partition("/")[2]
+                is_read = path in BUILD_FILES and member.size <= MEMBER_BYTES
+                stream = archive.extractfile(member) if is_read else None
+                yield path, stream.read() if stream else None
+
+
+def _zip_members(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist()[:MAX_MEMBERS]:
+            path = member.filename.partition("/")[2]
+            is_read = path in BUILD_FILES and member.file_size <= MEMBER_BYTES
+            yield path, archive.read(member) if is_read else None

@@ -1,0 +1,74 @@
+"""What the files of a package index show about releases, for the rules on guides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class IndexedRelease(NamedTuple):
+    """A release of the index."""
+
+    name: str
+    version: str
+    day: str  # of the upload; empty if the index does not state it
+    requires_python: str = ""
+    has_wheel: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}" + (f" of {self.day}" if self.day else "")
+
+
+class InstalledSet(NamedTuple):
+    """The packages of an environment that come from the index, and those of which the imports are compared."""
+
+    versions: Mapping[str, str]
+    users: Sequence[str]  # packages whose imports are compared, the most important ones first
+    python: str
+    platform: str  # x86_64, aarch64
+    glibc: str = ""
+
+
+class MissingName(NamedTuple):
+    """A name that a release imports, and that an installed release of another package does not have."""
+
+    user: IndexedRelease
+    dependency: IndexedRelease
+    name: str  # "starlette.templating.Jinja2Templates"
+    place: str  # "gradio/routes.py:31"
+    wheel: str
+    is_imported: bool  # by `import` of the package itself, not only by one of its other modules
+    last: str = ""  # a release of the dependency that has the name; empty if none is known
+
+
+class BuildImport(NamedTuple):
+    """A module that setup.py of a release imports, and that an isolated build does not have."""
+
+    release: IndexedRelease
+    module: str
+    line: int
+    archive: str
+
+
+class IndexFacts(Protocol):
+    """Reads releases from the package index. What cannot be read is unknown: None, or empty."""
+
+    def newest_release(self, name: str) -> IndexedRelease | None:
+        """The newest release that is not withdrawn; None if it is unknown."""
+        ...
+
+    def release(self, name: str, version: str) -> IndexedRelease | None:
+        """A release; None if it is unknown."""
+        ...
+
+    def is_published_from(self, name: str, url: str) -> bool:
+        """Whether the newest release of a package names this repository as its own."""
+        ...
+
+    def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
+        """The names that packages import from newer releases of others, which no longer have them."""
+        ...
+
+    def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
+        """The modules that an isolated build of a release lacks."""
+        ...

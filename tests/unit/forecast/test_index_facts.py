@@ -1,0 +1,112 @@
+"""Imports that a newer dependency lacks, and facts of releases, read from an index on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.dated_index import release, serve
+from support.release_index import Release
+
+from envdoctor.download.sources import Sources
+from envdoctor.forecast.index_facts import IndexReader
+from envdoctor.resolution.index_facts import InstalledSet
+
+OLD, NEW = "2023-10-01", "2026-03-01"
+SETUP = "import pkg_resources\nfrom setuptools import setup\nsetup()\n"
+
+
+@pytest.fixture(autouse=True)
+def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@contextmanager
+def reading(*releases: Release) -> Iterator[IndexReader]:
+    with serve(*releases) as index:
+        yield IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))
+
+
+def package(name: str, version: str, day: str, *files: tuple[str, str], requires: tuple[str, ...] = ()) -> Release:
+    return Release(name, version, day, requires=requires, files=files)
+
+
+BASE = (
+    release("base", "1.0", "2023-09-01", "def old(): ...\n"),
+    release("base", "1.5", "2024-06-01", "def old(): ...\n"),
+    release("base", "2.0", NEW, "def new(): ...\n"),
+)
+# A use of `base.old`: the expected place, and whether `import user` runs it.
+USES: dict[str, tuple[tuple[tuple[str, str], ...], str, bool]] = {
+    "in the package itself": ((("user/__init__.py", "from base import old"),), "user/__init__.py:1", True),
+    "in a module that it imports": (
+        (("user/__init__.py", "from . import part"), ("user/part.py", "x = 1\nfrom base import old")),
+        "user/part.py:2", True,
+    ),
+    "in another module": (
+        (("user/__init__.py", ""), ("user/part.py", "from base import old")), "user/part.py:1", False,
+    ),
+    "guarded": (
+        (("user/__init__.py", "try:\n    from base import old\nexcept ImportError:\n    old = None"),), "", False,
+    ),
+    "in a function": ((("user/__init__.py", "def f():\n    from base import old"),), "", False),
+    "in a test": ((("user/__init__.py", ""), ("user/tests/test_a.py", "from base import old")), "", False),
+    "a name that exists": ((("user/__init__.py", "from base import new"),), "", False),
+    "a name that never existed": ((("user/__init__.py", "from base import other"),), "", False),
+}  # fmt: skip
+
+
+@each_case("name", [*USES])
+def test_a_name_that_a_newer_dependency_lacks(name: str) -> None:
+    files, place, is_imported = USES[name]
+    with reading(*BASE, package("user", "1.0", OLD, *files)) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
+        older = reader.missing_names(InstalledSet({"user": "1.0", "base": "1.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.place, each.name, each.is_imported, each.last) for each in found] == (
+        [(place, "base.old", is_imported, "1.5")] if place else []
+    )
+    assert list(older) == []
+
+
+def test_a_replaced_package_without_the_module() -> None:
+    """A name on the index that another project took over after the release: it has only a source archive."""
+    code = ("user/__init__.py", "from places.airports import LIST")
+    taken = Release("places", "0.0.1", NEW, is_source=True, files=(("setup.py", ""), ("src/sample.py", "")))
+    for requires, expected in ((("places",), ["places.airports"]), ((), [])):
+        with reading(taken, package("user", "1.0", OLD, code, requires=requires)) as reader:
+            found = reader.missing_names(InstalledSet({"user": "1.0", "places": "0.0.1"}, ["user"], "3.12", "x86_64"))
+        assert [each.name for each in found] == expected
+
+
+def test_facts_of_releases() -> None:
+    home = "https://github.com/example/user"
+    releases = (
+        Release("user", "1.0", OLD, files=(("user.py", ""),)),
+        Release("user", "2.0", NEW, files=(("user.py", ""),), python=">=3.11", home_page=home),
+        Release("user", "3.0", NEW, yanked=True),
+        Release("built", "1.0", OLD, is_source=True, files=(("setup.py", SETUP),)),
+    )
+    with reading(*releases) as reader:
+        newest = reader.newest_release("user")
+        assert newest
+        assert (newest.version, newest.requires_python, str(newest)) == ("2.0", ">=3.11", f"user 2.0 of {NEW}")
+        assert reader.release("user", "1.0")
+        assert reader.release("user", "9.0") is None
+        assert reader.newest_release("absent") is None
+        assert reader.is_published_from("user", "git+https://github.com/Example/user.git@main")
+        assert not reader.is_published_from("user", "git+https://github.com/fork/user.git")
+        (build,) = reader.build_imports("built", "1.0", "3.12")
+        assert (build.module, build.line, build.archive) == ("pkg_resources", 1, "built-1.0.tar.gz")
+        assert list(reader.build_imports("user", "1.0", "3.12")) == []
+
+
+def test_an_unreachable_index_is_unknown() -> None:
+    reader = IndexReader(Sources(index="http://127.0.0.1:9/simple"))
+    assert reader.newest_release("user") is None
+    assert list(reader.missing_names(InstalledSet({"user": "1"}, ["user"], "3.12", "x86_64"))) == []
+    assert list(reader.build_imports("user", "1", "3.12")) == []
+    no_time = IndexReader(Sources(index="http://127.0.0.1:9/simple"), seconds=0)
+    assert no_time.release("user", "1") is None

@@ -1,0 +1,158 @@
+"""Rules that use facts of the package index, with a solver and an index of fixed contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests import audit_paths
+from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, InstalledSet, MissingName
+from envdoctor.resolution.step import StepProblem, StepSolution
+
+DAY = date(2026, 11, 26)
+DIFFUSERS = "https://github.com/huggingface/diffusers"
+
+
+class FixedIndex:
+    """An index of a few releases, of which the last one is the newest."""
+
+    def __init__(self, *releases: IndexedRelease, missing: Sequence[MissingName] = ()) -> None:
+        self.releases, self.missing = releases, missing
+        self.sets: list[InstalledSet] = []
+
+    def newest_release(self, name: str) -> IndexedRelease | None:
+        return next((each for each in reversed(self.releases) if each.name == name), None)
+
+    def release(self, name: str, version: str) -> IndexedRelease | None:
+        return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
+
+    def is_published_from(self, name: str, url: str) -> bool:
+        return f"huggingface/{name}" in url
+
+    def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
+        self.sets.append(installed)
+        return [each for each in self.missing if each.user.name in installed.users]
+
+    def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
+        release = self.release(name, version)
+        return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
+
+
+class FixedSolver:
+    """Solves each step with these versions; those of `built` have no wheel."""
+
+    reason = ""
+
+    def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
+        self.index, self.versions, self.built = index, versions, frozenset(built)
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        names = {each.name for each in problem.requirements}
+        required_by = {"starlette": ("gradio",)} if "gradio" in names else {}
+        chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
+        return StepSolution(chosen, required_by, self.built & chosen.keys())
+
+
+def findings(text: str, solver: FixedSolver, *identifiers: str) -> list[Finding]:
+    guide = parse_guide(text, "SETUP.md")
+    audit = audit_paths(guide, parse_paths(guide, text, "SETUP.md"), today=DAY, solver=solver)
+    return [each for each in audit.findings if each.id in identifiers]
+
+
+MAIN = f"uv pip install git+{DIFFUSERS}.git@main#egg=diffusers"
+# Commands, and the Python for which the newest release is too new.
+PYTHONS: dict[str, tuple[tuple[str, ...], bool]] = {
+    "main, older Python": (("uv venv --python 3.10", MAIN), True),
+    "main, newer Python": (("uv venv --python 3.12", MAIN), False),
+    "no Python named": ((MAIN,), False),
+    "tag of an older release": (("uv venv --python 3.10", f"uv pip install git+{DIFFUSERS}@v0.41.0"), False),
+    "tag of the newest release": (("uv venv --python 3.10", f"uv pip install git+{DIFFUSERS}@v0.42.1"), True),
+    "a commit": (("uv venv --python 3.10", f"uv pip install git+{DIFFUSERS}@3f1c0de"), False),
+    "a branch": (("uv venv --python 3.10", f"uv pip install git+{DIFFUSERS}@v0.40-release"), False),
+    "the index has an older release": (("uv venv --python 3.10", "uv pip install diffusers"), False),
+}
+
+
+@each_case("name", [*PYTHONS])
+def test_a_repository_needs_a_newer_python(name: str) -> None:
+    commands, is_reported = PYTHONS[name]
+    index = FixedIndex(IndexedRelease("diffusers", "0.41.0", "2026-08-01", ">=3.9"),
+                       IndexedRelease("diffusers", "0.42.1", "2026-10-27", ">=3.11.0"))  # fmt: skip
+    found = findings(sh(*commands), FixedSolver(index, {"diffusers": "0.41.0"}), "RUN016")
+    assert [each.line for each in found] == ([4] if is_reported else [])
+    assert all("requires Python >=3.11.0" in each.message for each in found)
+
+
+def test_the_python_of_the_text_is_below_that_of_the_newest_release() -> None:
+    index = FixedIndex(IndexedRelease("megatron-core", "0.19.2", "2026-10-27", ">=3.12"))
+    solver = FixedSolver(index, {"megatron-core": "0.19.2"})
+    text = "Requires Python {}.\n\n" + sh("pip install megatron-core{}", title="")
+    assert [each.line for each in findings(text.format(">= 3.10", ""), solver, "RUN016")] == [1]
+    assert findings(text.format(">= 3.12", ""), solver, "RUN016") == []
+    assert findings(text.format("3.10", ""), solver, "RUN016") == []  # one of several, perhaps
+    assert findings(text.format(">= 3.10", "==0.16.1"), solver, "RUN016") == []
+
+
+GRADIO = IndexedRelease("gradio", "3.48.0", "2023-10-17")
+STARLETTE = IndexedRelease("starlette", "1.10.0", "2026-10-24")
+
+
+def _missing(*, is_imported: bool = True, last: str = "0.46.2") -> MissingName:
+    return MissingName(GRADIO, STARLETTE, "starlette.old", "gradio/routes.py:31", "gradio.whl", is_imported, last)
+
+
+def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"gradio": "3.48.0", "starlette": "1.10.0"})
+    (found,) = findings(sh("pip install gradio==3.48.0"), solver, "RUN017")
+    assert (found.status, found.line) == ("error", 3)
+    assert "gradio 3.48.0 of 2023-10-17 imports starlette.old" in found.message
+    assert [each.commands for each in found.remedies] == [("uv pip install gradio==3.48.0 starlette==0.46.2",)]
+    (installed,) = solver.index.sets
+    assert (dict(installed.versions), list(installed.users), installed.python) == (
+        {"gradio": "3.48.0", "starlette": "1.10.0"}, ["gradio", "starlette"], "3.12"
+    )  # fmt: skip
+    in_a_module = FixedSolver(FixedIndex(missing=[_missing(is_imported=False, last="")]), solver.versions)
+    (found,) = findings(sh("pip install gradio==3.48.0"), in_a_module, "RUN017")
+    assert (found.status, found.remedies) == ("warning", ())
+
+
+def test_a_project_that_is_not_shown_can_limit_a_dependency() -> None:
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"gradio": "3.48.0", "starlette": "1.10.0"})
+    assert findings(sh("pip install gradio==3.48.0 -e ."), solver, "RUN017") == []
+    named = sh("pip install gradio==3.48.0 starlette -e .")
+    assert [each.line for each in findings(named, solver, "RUN017")] == [3]
+
+
+MMCV = IndexedRelease("mmcv", "1.7.0", "2022-11-03", has_wheel=False)
+BUILDS = {
+    "pip": ("pip install mmcv==1.7.0", True),
+    "uv": ("uv pip install mmcv==1.7.0", True),
+    "not isolated": ("pip install mmcv==1.7.0 --no-build-isolation", False),
+    "another package": ("pip install mmengine", False),
+}
+
+
+@each_case("name", [*BUILDS])
+def test_an_isolated_build_lacks_a_module(name: str) -> None:
+    command, is_reported = BUILDS[name]
+    solver = FixedSolver(FixedIndex(MMCV), {"mmcv": "1.7.0"}, ["mmcv"] if "mmcv" in command else [])
+    found = findings(sh(command), solver, "RUN048")
+    assert [each.line for each in found] == ([3] if is_reported else [])
+    for each in found:
+        assert "setup.py imports pkg_resources" in each.message
+        assert each.remedies[0].commands == (
+            "uv pip install 'setuptools<82' wheel", "uv pip install mmcv==1.7.0 --no-build-isolation",
+        )  # fmt: skip
+
+
+def test_an_older_pip_builds_without_isolation() -> None:
+    for python, pip, is_reported in (("3.8", "", False), ("3.10", "pip<25", False), ("3.10", "", True)):
+        solver = FixedSolver(FixedIndex(MMCV), {"mmcv": "1.7.0", **({"pip": "24.3.1"} if pip else {})}, ["mmcv"])
+        commands = (f"conda create -n x python={python}", "conda activate x", f"pip install '{pip or 'numpy'}'")
+        found = findings(sh(*commands, "pip install mmcv==1.7.0"), solver, "RUN048")
+        assert bool(found) == is_reported, (python, pip)
