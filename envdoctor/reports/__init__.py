@@ -11,7 +11,7 @@ from typing import NamedTuple
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
 from envdoctor.reports.assemble import build_machine, build_stack
-from envdoctor.reports.clusters import parse_kubernetes_node, parse_ray_status, parse_slurm
+from envdoctor.reports.clusters import parse_kubernetes_node, parse_kubernetes_pod, parse_ray_status, parse_slurm
 from envdoctor.reports.collect_env import parse_collect_env
 from envdoctor.reports.command_output import (
     parse_disk_and_memory,
@@ -39,6 +39,7 @@ from envdoctor.reports.other_tools import (
 )
 from envdoctor.reports.package_lists import (
     list_kind,
+    parse_conda_json,
     parse_package_lists,
     parse_pip_show,
     parse_tagged_packages,
@@ -52,6 +53,7 @@ from envdoctor.reports.several import SingleReport, separate_reports
 from envdoctor.reports.tool_reports import (
     parse_ds_report,
     parse_env_list,
+    parse_flashinfer_config,
     parse_sglang_check_env,
     parse_xformers_info,
 )
@@ -151,6 +153,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_env_list(lines),
         parse_ds_report(lines),
         parse_xformers_info(lines),
+        parse_flashinfer_config(lines),
         table,
         parse_nvidia_smi_listing(lines),
         parse_nvidia_smi_csv(lines),
@@ -166,6 +169,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_env_vars(lines),
         parse_container_signs(text),
         parse_pip_show(lines),
+        parse_conda_json(lines),
         *parse_package_lists(lines),
         parse_installs(lines),
         parse_dcgmi(lines),
@@ -173,6 +177,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_comfyui_log(lines),
         parse_lspci(lines),
         parse_kubernetes_node(lines),
+        parse_kubernetes_pod(lines),
         parse_slurm(lines),
         parse_ray_status(lines),
         parse_amd_tools(lines),

@@ -74,8 +74,36 @@ def _record_node_gpus(section: Section, labels: dict[str, str]) -> None:
         section.set_gpu_fact(index, "memory_total", parse_size(labels.get("gpu.memory", ""), "m"))
 
 
+def parse_kubernetes_pod(lines: list[Line]) -> Section | None:
+    """Parse the limits of the first container in `kubectl describe pod`.
+
+    ```
+        Container ID:  containerd://9c1
+        Limits:
+          memory:          24Gi
+          nvidia.com/gpu:  1
+    ```
+    """
+    section = Section("kubectl describe pod")
+    in_limits = False
+    for line in lines:
+        if line.key == "container id" and "://" in line.value:
+            section.set_fact("system.container", "kubernetes")
+        elif line.key == "limits" and not line.value:
+            in_limits = True
+        elif in_limits and line.key == "memory" and re.match(r"\d+[KMGT]?i?$", line.value):
+            section.set_fact("memory.cgroup_limit", parse_size(line.value))
+        elif not (in_limits and line.key in ("cpu", "ephemeral-storage", "nvidia.com/gpu")):
+            in_limits = False
+            continue
+        section.consumed.add(line.number)
+    return section if "system.container" in section.facts else None
+
+
 SLURM_FIELD = re.compile(r"([A-Z][A-Za-z:/]{1,24})=(.*?)(?=\s+[A-Z][A-Za-z:/]{1,24}=|\s*$)")
-JOB_FAILURE = re.compile(r"JobState=(?:OUT_OF_MEMORY|TIMEOUT|NODE_FAIL|FAILED|BOOT_FAIL)")
+# The state of a failed job, and the reason for which an administrator drained a node: symptoms.
+SLURM_FAILURE = re.compile(r"JobState=(?:OUT_OF_MEMORY|TIMEOUT|NODE_FAIL|FAILED|BOOT_FAIL)|^Reason=(?!none|\(null\))")
+JOB_GPU = re.compile(r"gres/gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?)=(\d{1,2})\b")
 GRES = re.compile(r"gpu:(?:nvidia_)?([A-Za-z][\w.-]{1,40}?):(\d{1,2})\b")
 
 
@@ -97,7 +125,7 @@ def parse_slurm(lines: list[Line]) -> Section | None:
         nodes += line.text.startswith("NodeName=")
         found = SLURM_FIELD.findall(line.text) if inside or starts else []
         inside = bool(found)
-        if found and not JOB_FAILURE.search(line.text):  # the state of a failed job is a symptom
+        if found and not SLURM_FAILURE.search(line.text):
             section.consumed.add(line.number)
         if nodes <= 1:
             for name, value in found:
@@ -114,8 +142,23 @@ def parse_slurm(lines: list[Line]) -> Section | None:
         for index in range(len(section.gpus), len(section.gpus) + int(number)):
             section.set_gpu_fact(index, "name", name if compute_capability(name) else None)
     if "JobId" in fields:
-        section.set_fact("slurm", {"SLURM_JOB_ID": fields["JobId"]})
+        _record_job(section, fields)
     return section
+
+
+def _record_job(section: Section, fields: dict[str, str]) -> None:
+    """The resources of a job on one node: those of several nodes are not known by node."""
+    section.set_fact("slurm", {"SLURM_JOB_ID": fields["JobId"]})
+    if fields.get("NumNodes") != "1":
+        return
+    resources = next((fields[name] for name in ("AllocTRES", "TRES", "ReqTRES") if name in fields), "")
+    if (count := fields.get("NumCPUs", "")).isdecimal():
+        section.set_fact("system.cpu_count", int(count))
+    section.set_fact("memory.cgroup_limit", parse_size(first_group(r"\bmem=([\d.]+[KMGT]?)", resources), "m"))
+    for kind, number in JOB_GPU.findall(resources)[:1]:
+        name = kind.replace("_", " ").upper()
+        for index in range(int(number)):
+            section.set_gpu_fact(index, "name", name if compute_capability(name) else None)
 
 
 RAY_LINE = re.compile(
@@ -128,7 +171,7 @@ RAY_ACCELERATOR = re.compile(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|acc
 
 
 def parse_ray_status(lines: list[Line]) -> Section | None:
-    """Parse `ray status`. The GPUs are those of the cluster; their number on one node is not reported.
+    """Parse `ray status`. Only of a cluster with one node are the GPUs those of a node.
 
     ```
     ======== Autoscaler status: 2020-12-28 01:02:03 ========
@@ -138,6 +181,7 @@ def parse_ray_status(lines: list[Line]) -> Section | None:
     """
     section = Section("ray status")
     inside = False
+    nodes, gpus = 0, 0
     for line in lines:
         if "Autoscaler status: " in line.text:
             inside = True
@@ -146,5 +190,9 @@ def parse_ray_status(lines: list[Line]) -> Section | None:
             section.set_gpu_fact(len(section.gpus), "name", name if compute_capability(name) else None)
         elif not (inside and (RAY_LINE.match(line.text) or not line.text.strip("-"))):
             continue
+        nodes += int(first_group(r"^(\d{1,3}) node_", line.text) or 0)
+        gpus = int(first_group(r"^[\d.]+/(\d{1,3})(?:\.0)? GPU$", line.text) or gpus)
         section.consumed.add(line.number)
+    for index in range(min(gpus, MAX_GPUS) if nodes == len(section.gpus) == 1 else 0):
+        section.gpus[index] = section.gpus[0]
     return section if section.consumed else None

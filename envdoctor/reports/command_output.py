@@ -42,8 +42,14 @@ def parse_nvcc(lines: list[Line]) -> Section | None:
     return section if section.facts else None
 
 
+# The machine as conda and pixi describe it: `__glibc=2.35=0`, `__cuda=12.4=0`.
+VIRTUAL_PACKAGE = re.compile(r"(?:^|[:\s])__(glibc|linux|cuda|osx|win)=(\d{1,2}[\d.]{1,20})(?:=\w{1,20})?$")
+VIRTUAL_PACKAGES = {"glibc": "system.glibc", "linux": "system.kernel", "cuda": "driver.cuda"}
+OS_OF_CONDA = {"osx": "macOS ", "win": "Windows "}
+
+
 def parse_system_commands(lines: list[Line]) -> Section | None:
-    """Parse uname, os-release and ldd.
+    """Parse uname, os-release, ldd, sw_vers, and the virtual packages of `conda info` and `pixi info`.
 
     ```
     Linux vm 6.8.0-45-generic #1 SMP PREEMPT_DYNAMIC x86_64 x86_64 x86_64 GNU/Linux
@@ -64,6 +70,11 @@ def parse_system_commands(lines: list[Line]) -> Section | None:
             section.set_fact("system.os", name)
         elif match := re.match(r"ldd \([^)]{2,60}\) (\d\.\d{1,3})$", text):
             section.set_fact("system.glibc", match[1])
+        elif match := VIRTUAL_PACKAGE.search(text):
+            path = VIRTUAL_PACKAGES.get(match[1], "system.os")
+            section.set_fact(path, OS_OF_CONDA.get(match[1], "") + match[2])
+        elif match := re.match(r"ProductVersion:\s+(\d{2}\.[\d.]{1,6})$", text):
+            section.set_fact("system.os", f"macOS {match[1]}")
         elif not re.match(
             r"(?:NAME|VERSION|VERSION_ID|VERSION_CODENAME|ID|ID_LIKE|HOME_URL|LOGO|UBUNTU_CODENAME)=", text
         ):

@@ -47,6 +47,9 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     if _starts_without_gpus(lines):
         section.set_fact("system.container", "docker", WITHOUT_GPUS)
     is_private = True
+    host_config = {line.key: line for line in lines if line.key in HOST_CONFIG}
+    if len(host_config) >= MIN_HOST_CONFIG:
+        _record_host_config(section, host_config)
     for line in lines:
         text = line.text
         in_field = line.key in FIELDS or text.startswith("FROM ")
@@ -65,6 +68,21 @@ def parse_container_images(lines: list[Line]) -> Section | None:
         match = next(iter(named.values()))  # a sentence names the only image of the text
         _record_image(section, match[1], match[2])
     return section if section.facts or section.distributions else None
+
+
+# Fields of HostConfig in `docker inspect`.
+HOST_CONFIG = ("ipcmode", "shmsize", "runtime", "devicerequests", "networkmode", "memory", "ulimits")
+MIN_HOST_CONFIG = 3
+
+
+def _record_host_config(section: Section, lines: dict[str, Line]) -> None:
+    """Record the memory limit and whether GPUs were requested: by DeviceRequests, or by NVIDIA's runtime."""
+    requests, runtime = lines.get("devicerequests"), lines.get("runtime")
+    without = requests and runtime and requests.value.strip(" ,") in ("", "null", "[]") and runtime.value == "runc"
+    section.set_fact("system.container", "docker", WITHOUT_GPUS if without else "docker inspect")
+    memory = lines["memory"].value if "memory" in lines else ""
+    section.set_fact("memory.cgroup_limit", int(memory[:16]) or None if memory.isdecimal() else None)
+    section.consumed.update(line.number for line in lines.values())
 
 
 def _is_known(name: str) -> bool:

@@ -53,12 +53,22 @@ def parse_gpu_list(lines: list[Line], kind: str) -> Section:
                 last = _record_gpus(section, part.strip(), line.number, last)
     for index, names in instances.items():
         section.set_gpu_fact(index, "mig", True, "instances: " + ", ".join(names))
+    _forget_other_vendors(section)
     return section
+
+
+def _forget_other_vendors(section: Section) -> None:
+    """Remove compute capabilities of GPUs that are not NVIDIA's."""
+    if "gpus" in section.facts and not any("name" in gpu for gpu in section.gpus.values()):
+        section.gpus.clear()
 
 
 def _record_gpus(section: Section, text: str, number: int, last: int) -> int:
     """Record the GPUs of one entry. Returns the index of the last one."""
     match = GPU_LINE.match(text)
+    if match and OTHER_BRANDS.search(match[2]):
+        section.set_absent("gpus", f"no NVIDIA GPU, but {clean_name(match[2])}")
+        section.consumed.add(number)
     if not match or not is_gpu_name(match[2]):
         return last
     section.consumed.add(number)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null),?$')
+OBJECT_MEMBER = re.compile(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
 ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
 MAX_VALUES = 3_000
@@ -22,9 +23,12 @@ MODEL_CONFIG = ("transformers_version", "model_type", "_name_or_path", "architec
 
 def expand_json(line: str) -> list[str]:
     """The values of an object on one line as lines; the line itself if it is not an object."""
+    if member := OBJECT_MEMBER.match(line):
+        line = f"{{{member[1]}}}"
     start = min((position for position in (line.find("[{"), line.find("{")) if position >= 0), default=len(line))
     text = line[start:].strip()
-    if len(text) < MIN_CHARACTERS or text[-1] not in "}]" or any(f'"{key}"' in text for key in MODEL_CONFIG):
+    too_short = len(text) < MIN_CHARACTERS and not member
+    if too_short or text[-1] not in "}]" or any(f'"{key}"' in text for key in MODEL_CONFIG):
         return [line]
     try:
         data = json.loads(text[:MAX_CHARACTERS])
@@ -38,7 +42,7 @@ def _lines(data: Any, key: str = "") -> Iterator[str]:
         yield f"{data['name']}=={data['version']}"  # of `pip list --format json`
     elif isinstance(data, dict):
         for name, value in data.items():
-            yield from _lines(value, str(name))
+            yield from _lines(value, f"{key} version" if key and name == "version" else str(name))
     elif isinstance(data, list):
         for value in data:
             yield from _lines(value, "")

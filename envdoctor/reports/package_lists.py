@@ -78,12 +78,38 @@ def _add_conda(section: Section, words: list[str]) -> bool:
     if not is_version(words[1]):  # `[conda] Could not collect`
         return False
     section.set_fact("stack.kind", "conda", "conda lists packages")
+    if words[0] == "python":
+        section.set_fact("stack.python_version", words[1])
     if words[0] in ("pytorch", "libtorch") and not from_pip and len(words) > 2:
         if cuda := CONDA_CUDA.search(words[2]):
             section.set_fact("stack.torch.cuda", f"{cuda[1]}.{cuda[2]}", f"conda build {words[2]}")
         elif re.search(r"(?:^|_)cpu(?:_|$)", words[2]):
             section.set_absent("stack.torch.cuda", f"a build without CUDA (conda build {words[2]})")
     return section.add_distribution(words[0], words[1], "pip" if from_pip else "conda")
+
+
+CONDA_DIST = re.compile(r"([a-z0-9_][\w.-]{0,80})-(\d[\w.!+]{0,40})-([\w.]{1,60})$")
+CONDA_JSON_KEYS = frozenset(
+    {"base_url", "build_number", "build_string", "channel", "dist_name", "name", "platform", "version"}
+)
+
+
+def parse_conda_json(lines: list[Line]) -> Section | None:
+    """Parse `conda list --json`, whose `dist_name` has the name, the version and the build.
+
+    ```
+    "channel": "conda-forge",
+    "dist_name": "pytorch-2.6.0-cuda126_py311_h0_200",
+    ```
+    """
+    section = Section("conda list")
+    for line in lines:
+        match = CONDA_DIST.match(line.value) if line.key == "dist_name" else None
+        if match:
+            _add_conda(section, [match[1], match[2], match[3], match[3].partition("_")[0]])
+    if section.distributions:
+        section.consumed.update(line.number for line in lines if line.key in CONDA_JSON_KEYS)
+    return section if section.distributions else None
 
 
 def parse_package_lists(lines: list[Line]) -> list[Section]:

@@ -215,9 +215,8 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
     sglang: 0.2.10
     ```
     """
-    header_lines = [
-        line for line in lines if line.key in ("cuda driver version", "nvidia topology", "cuda available", "nvcc")
-    ]
+    headers = ("cuda driver version", "nvidia topology", "cuda available", "nvcc", "hipcc")
+    header_lines = [line for line in lines if line.key in headers]
     if len(header_lines) < 2 and not any(line.key in ("sglang", "sgl_kernel") for line in lines):
         return None
     keys = {line.key for line in lines}
@@ -233,8 +232,8 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
 
 
 OTHER_SGLANG_KEYS = frozenset({
-    "nvidia topology", "hypervisor vendor", "ulimit soft", "gcc", "sys.platform", "musa available",
-    "numpy_random_seed",
+    "nvidia topology", "amd topology", "hypervisor vendor", "rocm_home", "rocm driver version", "gcc", "sys.platform",
+    "musa available", "numpy_random_seed",
 })  # fmt: skip
 
 
@@ -257,7 +256,20 @@ def _record_sglang(section: Section, key: str, value: str, in_report: bool) -> b
     elif key == "pytorch" and is_version(value):
         section.set_fact("stack.torch.version", value)
     else:
-        return key in OTHER_SGLANG_KEYS
+        return _record_rocm_or_limit(section, key, value) or key in OTHER_SGLANG_KEYS
+    return True
+
+
+def _record_rocm_or_limit(section: Section, key: str, value: str) -> bool:
+    if key == "rocm available":
+        section.set_absent("stack.torch.cuda", "a build for ROCm (sglang check_env)")
+        section.set_absent("gpus", "no NVIDIA GPU, but ROCm (sglang check_env)")
+    elif key == "hipcc":
+        section.set_fact("stack.torch.hip", first_group(r"HIP version: (\d{1,2}\.\d{1,2})", value))
+    elif key == "ulimit soft" and value.isdecimal():
+        section.set_fact("limits.open_files", int(value[:12]))
+    else:
+        return False
     return True
 
 
@@ -266,6 +278,41 @@ def _record_module(line: Line, in_report: bool, section: Section) -> bool:
     if not in_report or not re.fullmatch(r"[a-z][\w-]{1,40}", line.key):
         return False
     return line.value == "Module Not Found" or section.add_distribution(line.key, line.value)
+
+
+FLASHINFER_KEYS = {
+    "flashinfer version": "flashinfer-python", "flashinfer-cubin version": "flashinfer-cubin",
+    "flashinfer-jit-cache version": "flashinfer-jit-cache", "flashinfer": "flashinfer-python",
+    "flashinfer-cubin": "flashinfer-cubin", "flashinfer-jit-cache": "flashinfer-jit-cache",
+}  # fmt: skip
+
+
+def parse_flashinfer_config(lines: list[Line]) -> Section | None:
+    """Parse `flashinfer show-config`.
+
+    ```
+    === Version Info ===
+    FlashInfer version: 0.4.0
+    Torch version: 2.8.0+cu128
+    FLASHINFER_CUDA_ARCH_LIST: {(9, '0a')}
+    ```
+    """
+    if not any(line.key.startswith("flashinfer_c") or "flashinfer show-config" in line.text for line in lines):
+        return None
+    section = Section("flashinfer show-config")
+    for line in lines:
+        if line.key in FLASHINFER_KEYS:
+            section.add_distribution(FLASHINFER_KEYS[line.key], line.value)
+        elif line.key == "torch version" and is_version(line.value):
+            section.set_fact("stack.torch.version", line.value)
+        elif line.key == "cuda runtime available" and line.value in ("Yes", "No"):
+            section.set_fact("stack.cuda_available", line.value == "Yes")
+        elif not (
+            line.key.startswith("flashinfer_") or re.match(r"=== [A-Z][\w ]{3,40} ===$|Downloaded \d+/", line.text)
+        ):
+            continue
+        section.consumed.add(line.number)
+    return section if section.facts or section.distributions else None
 
 
 XFORMERS_KEY = re.compile(

@@ -10,7 +10,7 @@ from envdoctor.core.remedies import either, for_environment, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.pythons import supported_pythons
 from envdoctor.knowledge.torch_builds import torch_releases
-from envdoctor.knowledge.versions import major_minor, public_part, satisfies
+from envdoctor.knowledge.versions import local_part, major_minor, public_part, satisfies
 from envdoctor.rules.facts import (
     first_in_use,
     gpus_of,
@@ -21,7 +21,7 @@ from envdoctor.rules.facts import (
     torch_version,
 )
 from envdoctor.rules.registry import Problem, evidence, rule
-from envdoctor.rules.requirements import agreed_range
+from envdoctor.rules.requirements import agreed_range, versions_of
 from envdoctor.rules.torch_install import (
     TorchInstall,
     backend_of,
@@ -277,6 +277,8 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         if library in ("", "triton") or (
             platform == "Windows" and library in ("xformers", "flash-attn", "deepspeed")
         ):
+            return
+        if local_part(versions_of(stack).get(library, "")):  # built there: vLLM is 0.8.5+cpu on macOS
             return
         yield Problem("error", f"{library} has no wheels for {platform}", shown,
                       "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",

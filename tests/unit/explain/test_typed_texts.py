@@ -68,7 +68,7 @@ def test_nine_of_ten_messages_are_found_without_case_or_quotes(name: str) -> Non
         ("libcudart.so.12 not found", "cudart-missing"),
         ("GLIBC_2.34 not found", "glibc-too-old"),
         ("cuda oom", "gpu-oom"),
-        ("Xid 79", "ecc-or-xid"),
+        ("Xid 31", "ecc-or-xid"),
         ("NCCL timeout", "collective-stalled"),
     ],
 )

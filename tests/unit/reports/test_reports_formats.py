@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cases import each_case
+from support.report_facts import fact
 from support.report_samples import gpus, versions
 
 from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.explain import explain
-from envdoctor.reports import Report, parse_report
+from envdoctor.reports import parse_report
 from envdoctor.reports.coverage import measure_coverage
 from envdoctor.rules import evaluate
 
@@ -24,15 +24,6 @@ FORMATS = Path(__file__).parents[2] / "data" / "report_formats"
 def excerpt(name: str) -> str:
     """The text of a file without its source."""
     return (FORMATS / f"{name}.txt").read_text().split("\n", 1)[1]
-
-
-def fact(report: Report, path: str) -> Any:
-    """The value of a fact, or its state if it is not known: `driver.version`, `stack.torch.cuda`."""
-    root = report if path.startswith("stack.") else report.machine
-    found = reduce(
-        lambda record, name: getattr(getattr(record, "value", None) or record, name), path.split("."), root
-    )
-    return found.value if found.state == "known" else found.state
 
 
 @each_case(
