@@ -14,6 +14,7 @@ from typing import Any
 MEMBER = re.compile(r'"([^"\\]{1,120})"\s?:\s?("(?:[^"\\]|\\.){0,6000}"|-?\d[\d.e+-]{0,30}|true|false|null),?$')
 OBJECT_MEMBER = re.compile(r'\s*("[^"\\]{1,60}":\s?\{.{2,6000}\}),?\s*$')  # `"torch": {"version": "2.9.0"},`
 ITEM = re.compile(r'("(?:[^"\\]|\\.){1,6000}"),?$')
+OBJECT_START = re.compile(r"\[\s?\{|\{")
 MIN_CHARACTERS, MAX_CHARACTERS = 60, 200_000  # of an object on one line
 MAX_VALUES = 3_000
 MAX_FIELDS = 4  # of a package in a list of pip or uv
@@ -25,16 +26,19 @@ def expand_json(line: str) -> list[str]:
     """The values of an object on one line as lines; the line itself if it is not an object."""
     if member := OBJECT_MEMBER.match(line):
         line = f"{{{member[1]}}}"
-    start = min((position for position in (line.find("[{"), line.find("{")) if position >= 0), default=len(line))
-    text = line[start:].strip()
+    start = OBJECT_START.search(line)
+    text = line[start.start() :].strip() if start else ""
     too_short = len(text) < MIN_CHARACTERS and not member
-    if too_short or text[-1] not in "}]" or any(f'"{key}"' in text for key in MODEL_CONFIG):
+    if too_short or not set(text) & set("}]") or any(f'"{key}"' in text for key in MODEL_CONFIG):
         return [line]
     try:
-        data = json.loads(text[:MAX_CHARACTERS])
+        data, end = json.JSONDecoder().raw_decode(text[:MAX_CHARACTERS])
     except (ValueError, RecursionError):
         return [line]
-    return list(_lines(data))[:MAX_VALUES] or [line]
+    rest = text[end:].strip()
+    if end < MIN_CHARACTERS and rest:
+        return [line]
+    return [*list(_lines(data))[:MAX_VALUES], *filter(None, (rest,))] or [line]
 
 
 def _lines(data: Any, key: str = "") -> Iterator[str]:

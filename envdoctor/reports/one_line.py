@@ -11,7 +11,15 @@ MIN_LIST_CHARACTERS = 60  # of a line that contains a short list
 MIN_LABELS = 4
 MIN_LIST_LABELS = 3
 TABLE_ROWS = re.compile(r"(?<=[|+])\s+(?=[|+])")
-LIST_HEADER = re.compile(r"^.{0,60}?Package\s+Version\s+-{3,}\s+-{3,}\s+")
+# As lines are joined: cells without text are wider. A table can follow a sentence.
+NARROW_ROWS = re.compile(r"(?<=[|+]) (?=[|+])|\s(?=\| NVIDIA-SMI |\+-{20,}\+)|(?<=-\+)\s+")
+ROW_AND_TEXT = re.compile(r"(?<=\S \|) (?=[^\s|+][^|]*$)")  # the last row, and what comes after it
+OPEN_ROWS = re.compile(r"(?<=\|) (?=[A-Za-z_][\w.-]{0,80}\s{1,40}\|\s{1,20}v?\d)")  # they do not start with `|`
+CONDA_HEADER = re.compile(r"\bName\s{2,60}Version\s{2,60}Build\b")
+MARKDOWN_TABLE = re.compile(r"\| ?:?-{3,}:? ?\|")
+LIST_HEADER = re.compile(
+    r"^(.{0,200}?)Package\s+Version\s+(?:Editable project location\s+)?-{3,}(?:\s+-{3,}){1,2}\s+"
+)
 CHECK_ENV = re.compile(  # of sglang
     r"(?<!\s)\s+(?=(?:Python|CUDA available|GPU [\d,]{1,60}(?: Compute Capability)?|CUDA_HOME|NVCC"
     r"|CUDA Driver Version"
@@ -45,6 +53,22 @@ FLASHINFER = re.compile(
     r"|CUDA_HOME) {1,40}: "
     r"|==== )"
 )
+TOPOLOGY = re.compile(
+    r"(?<!\s)\s+(?=GPU0\s+GPU1\b|(?:GPU|NIC)\d{1,2}\s+(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|C2C)\b|Legend:)"
+)
+PCI = re.compile(
+    r"(?<!\s)\s+(?=(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller)"
+)
+PIP = re.compile(
+    r"(?<!\s)\s+(?=Requirement already satisfied: |Collecting \w|Using cached |Downloading |Installing collected "
+    r"|Attempting uninstall: |Found existing installation: |Successfully (?:un)?installed )"
+)
+TIMES = re.compile(r"(?<!\s)\s+(?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)")
+XML = re.compile(r"(?<=>)\s+(?=<)")
+DISCOVERY = re.compile(r"(?<!\s)\s+(?=(?:GPU ID|Name|PCI Bus ID|Device UUID): )")  # of dcgmi
+DISKS = re.compile(
+    r"(?<!\s)\s+(?=\S{1,80}\s+(?:[\d.]{1,8}[KMGTP]?i?\s+){3}\d{1,3}% /|Filesystem\s+Size )|(?<=% /dev/shm)\s+"
+)
 CONTAINER_CLI = re.compile(
     r"(?<!\s)\s+(?=(?:NVRM version|CUDA version|Device (?:Index|Minor)|Model|Brand|GPU UUID|Bus Location"
     r"|Architecture): {2,20})"
@@ -58,6 +82,7 @@ KUBERNETES = re.compile(
 COMFYUI = re.compile(
     r"(?<!\s)\s+(?=(?:\*\* )?(?:Python executable|Python version|ComfyUI (?:version|frontend version)|Platform"
     r"|Log path)\s?: "
+    r"|\*\* ComfyUI startup time: |Using \w{3,20} attention\b|\[(?:START|DONE)\] |Checkpoint files "
     r"|pytorch version: |Total VRAM |Device: cuda:|Set vram state|- \*\*\w|## \w)"
 )
 # Of lists of a person: one label of a component, at most one further word, and a colon.
@@ -65,25 +90,32 @@ LABELS = re.compile(
     r"(?:^|(?<!\s)\s+)(?=(?:[-*\u2022] |\d[.)] )?(?:\*\*)?(?:OS|Operating [Ss]ystem|[Gg][Pp][Uu]s?"
     r"|Graphics card|[Dd]river"
     r"|NVIDIA [Dd]river|CUDA|[Pp]ython|[Pp]y[Tt]orch|torch|torchvision|torchaudio|transformers|[Vv][Ll][Ll][Mm]|nvcc"
-    r"|cuDNN|NCCL|triton|flash-attn|xformers|accelerate|bitsandbytes|[Kk]ernel|cuda|glibc|GCC|CPU|RAM|VRAM|Platform"
+    r"|cuDNN|NCCL|triton|flash-attn|xformers|accelerate|bitsandbytes|sglang|sgl[-_]kernel|flashinfer[\w-]{0,20}|deepspeed|trl|peft|[Kk]ernel|cuda|glibc|GCC|CPU|RAM|VRAM|Platform"
     r"|Docker|Container|Image|numpy|Chip|Memory|[Mm]odel|CUDNN|cudnn|torch\.[\w.]{4,60}\(\))"
     r"(?: (?:[Vv]ersion|[Aa]vailable|[Dd]river|[Tt]oolkit|[Rr]untime))?"
     r"(?:\*\*)?\s?:(?:\*\*)? )"
 )
 BULLETS = re.compile(r"(?<!\s)\s+(?=[-*\u2022] [`*\w][^:\n]{1,48}: )")
-PINS = re.compile(r"(?<![\]\s])\s+(?=(?:\[(?:pip\d?|uv)\] )?[A-Za-z][\w.-]{0,80}(?:==\S| @ (?:file|https?|git)))")
+PINS = re.compile(
+    r"(?<![\]\s+~-])\s+(?=(?:\[(?:pip\d?|uv)\] |[+~-] )?[A-Za-z][\w.-]{0,80}(?:==\S| @ (?:file|https?|git)))"
+)
 COLUMNS = re.compile(r"(?<=\S) (?=[A-Za-z_][\w.-]{0,80}\s{2,60}v?\d)")  # a name and a version in columns
+CHANGES = re.compile(r"(?<!\s)\s+(?=[+~-] [A-Za-z][\w.-]{0,80}==)")  # of uv
+EXPORTS = re.compile(r"(?<!\s)\s+(?=[a-z0-9_][\w.-]{0,80}=\d[^=\s]{0,40}=\w)")  # of `conda list --export`
 ROWS = re.compile(r"(?<=\S) (?=[A-Za-z_][\w.-]{0,80}\s{1,60}v?\d[\w.+!-]{0,40}(?:\s|$))")  # also the longest name
 # What follows the facts of a text that is a single line.
 NEXT_SUBJECT = re.compile(
     r"(?<!\s)\s+(?=(?:[a-z_]{2,30}\.){0,4}[A-Z]\w{2,40}(?:Error|Exception): |Traceback \(most recent|ERROR: "
-    r"|nvcc fatal"
+    r"|nvcc fatal|(?:WARNING|ERROR)[\[:]|PS [A-Z]:\\|[A-Z]:\\[^\s>]{0,80}> ?\w"
     r"|\$ \w|(?:uv )?pip3? (?:install|list|show)|python3? -[cm] |docker run |Error \d{3}: )"
+    r"|(?<=\)[\"'])\s+(?=\d{1,3}\.\d|True|False|None)"  # the output of `python -c "..."`
 )
 MIN_COLUMNS = 4
 # Reports by a text that all have, the starts of their lines, and how many of those a line must have.
 REPORTS = (
-    (re.compile("CUDA Driver Version: "), CHECK_ENV, MIN_LABELS),
+    (re.compile("nvidia_smi_log"), XML, MIN_LABELS),
+    (re.compile(r"\d:\d\d"), TIMES, MIN_LABELS),
+    (re.compile("CUDA Driver Version: |(?<!Is )CUDA available: "), CHECK_ENV, MIN_LABELS),
     (re.compile("PyTorch"), COLLECT_ENV, MIN_LABELS),
     (re.compile("deepspeed"), DS_REPORT, MIN_LABELS),
     (re.compile("Product Name|Driver Version {2,}:"), LISTING, MIN_LABELS),
@@ -92,7 +124,15 @@ REPORTS = (
     (re.compile("NVRM version: "), CONTAINER_CLI, MIN_LABELS),
     (re.compile(r"nvidia\.com/"), KUBERNETES, MIN_LABELS),
     (re.compile("ComfyUI|pytorch version: "), COMFYUI, MIN_LIST_LABELS),
+    (re.compile("GPU0"), TOPOLOGY, 2),
+    (re.compile(" controller"), PCI, 1),
+    (re.compile("Requirement already|Collecting |Successfully "), PIP, 2),
+    (re.compile("% /"), DISKS, 1),
+    (re.compile("Device UUID: "), DISCOVERY, MIN_LIST_LABELS),
 )
+
+
+LISTS = ((CHANGES, 2), (EXPORTS, MIN_LABELS), (PINS, MIN_LABELS), (BULLETS, MIN_LABELS), (LABELS, MIN_LIST_LABELS))
 
 
 def split_line(line: str) -> list[str]:
@@ -102,18 +142,39 @@ def split_line(line: str) -> list[str]:
         return [part for each in expanded for part in split_line(each)]
     if len(line) < MIN_LIST_CHARACTERS:
         return expanded
-    return _split_table(line) or _split_report(line) or _split_list(line) or expanded
+    parts = _split_table(line) or _split_report(line)
+    if len(parts) > 1:
+        return [each for part in parts for each in split_line(part)]
+    return _split_list(line) or expanded
 
 
 def _split_table(line: str) -> list[str]:
-    if len(line) < MIN_CHARACTERS:
+    if len(OPEN_ROWS.findall(line)) >= MIN_COLUMNS:
+        return OPEN_ROWS.split(line)
+    if MARKDOWN_TABLE.search(line):
+        return NARROW_ROWS.split(line)
+    if CONDA_HEADER.search(line):
+        return ROWS.split(line)
+    return [] if len(line) < MIN_CHARACTERS else _split_drawn_table(line) or _split_columns(line)
+
+
+def _split_drawn_table(line: str) -> list[str]:
+    if not ("NVIDIA-SMI" in line and "Driver Version" in line) and line.count("+--") < 2:
         return []
-    if ("NVIDIA-SMI" in line and "Driver Version" in line) or line.count("+--") > 1:
-        return TABLE_ROWS.split(line)
-    if header := LIST_HEADER.match(line):
-        words = line[header.end() :].split()
-        return ["Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
-    return []
+    rows = NARROW_ROWS if len(NARROW_ROWS.findall(line)) >= MIN_LABELS else TABLE_ROWS
+    *others, last = rows.split(line)
+    return [*others, *ROW_AND_TEXT.sub("\n", last).split("\n")]
+
+
+def _split_columns(line: str) -> list[str]:
+    header = LIST_HEADER.match(line)
+    if not header:
+        return []
+    rest = line[header.end() :]
+    if len(COLUMNS.findall(f"x {rest}")) >= MIN_LIST_LABELS:
+        return [header[1], "Package Version", *ROWS.split(rest)]
+    words = rest.split()
+    return [header[1], "Package Version", *map(" ".join, zip(words[::2], words[1::2], strict=False))]
 
 
 def _split_report(line: str) -> list[str]:
@@ -126,7 +187,7 @@ def _split_report(line: str) -> list[str]:
 def _split_list(line: str) -> list[str]:
     if len(COLUMNS.findall(line)) >= MIN_COLUMNS:
         return ROWS.split(line)
-    for starts, needed in ((PINS, MIN_LABELS), (BULLETS, MIN_LABELS), (LABELS, MIN_LIST_LABELS)):
+    for starts, needed in LISTS:
         if len(starts.findall(line)) >= needed:
             return [part for part in starts.split(line) if part.strip()]
     return []
@@ -137,6 +198,8 @@ def split_single_line(line: str) -> list[str]:
     if len(line) < MIN_LIST_CHARACTERS or line.lstrip()[:1] in ("{", "["):
         return [line]
     parts = NEXT_SUBJECT.split(line)
+    if parts[0].count(" | ") >= MIN_LIST_LABELS and "--" not in line and "| |" not in line:
+        parts[:1] = parts[0].split(" | ")
     if LABELS.match(parts[0]) and len(LABELS.findall(parts[0])) < MIN_LIST_LABELS:  # `split_line` splits the others
         return [*filter(None, LABELS.split(parts[0])), *parts[1:]]
     return parts

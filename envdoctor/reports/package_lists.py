@@ -217,7 +217,7 @@ def _kind_of_run(details: list[str]) -> str:
 def _is_list_decoration(text: str) -> bool:
     """Whether a line may occur inside a list: rules, comments, code fences, notices of pip."""
     return (
-        not text.strip("-= `~|:")
+        not text.strip("-= `~|:").removeprefix("Channel").strip("-= `~|:")
         or text[0] == "#"
         or text.startswith(
             ("-e ", "Using Python", "Using CPython", "WARNING:", "[notice]", "DEPRECATION:", "warning:")

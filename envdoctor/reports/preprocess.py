@@ -9,7 +9,7 @@ from envdoctor.core.printable import without_invisible
 from envdoctor.reports.json_lines import plain_member
 from envdoctor.reports.line_starts import strip_common_starts, strip_prefixes
 from envdoctor.reports.section import Line
-from envdoctor.reports.wrapped import join_wrapped_json, join_wrapped_lines
+from envdoctor.reports.wrapped import join_rests, join_wrapped_json, join_wrapped_lines
 
 # A report is shorter than this; the log around it may be longer. In that case only the lines near a marker are read.
 MAX_LINES = 24_000
@@ -77,8 +77,9 @@ def clean_text(text: str) -> str:
         text = without_invisible(text.replace("\xa0", " "))
     lines = join_wrapped_json(_without_escapes(text).split("\n"))
     stripped = strip_common_starts(lines)
-    joined = join_wrapped_lines(stripped)
-    if stripped is lines and joined is not lines:
+    rows = join_rests(stripped)
+    joined = join_wrapped_lines(rows)
+    if stripped is lines and joined is not rows:
         joined = join_wrapped_lines(strip_common_starts(joined))  # the lines were wrapped after they got their starts
     return TIMESTAMPS.sub("", "\n".join(joined))
 

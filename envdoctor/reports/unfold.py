@@ -11,7 +11,9 @@ from envdoctor.reports.one_line import split_line, split_single_line
 WRAPPED_HEADER = re.compile(r"\| NVIDIA-SMI [^|]{0,200}$")  # the first row of nvidia-smi without its end
 CELL_NAME = re.compile(r"(?:\[(?:pip\d?|conda)\] )?[A-Za-z_][\w.-]{0,80}")
 CELL_VERSION = re.compile(r"v?\d[\w!-]{0,20}\.[\w.+!-]{0,60}")
-CELL = re.compile(r"[\w.+!/:-]{1,80}|\d[\d.]{0,8} [KMG]iB")
+CELL = re.compile(r"(?:[\w.+!/:-]{1,80} )?\d[\d.]{0,8} [KMG]iB|[\w.+!/:-]{1,80}")
+CELL_BORDER = " \t|>"  # of a table and of a quote
+HEADING_CELL = re.compile(r"#? ?(?:Package|Name)")
 MIN_CELL_ROWS, MAX_CELLS = 3, 6
 MIN_CUT_ROWS = 3
 MAX_LIST = 20_000  # characters of a list of installed packages
@@ -62,14 +64,19 @@ def _join_cells(raw: list[str]) -> list[str]:
     starts = {
         first
         for first, second in pairwise(filled)
-        if CELL_NAME.fullmatch(raw[first].strip()) and CELL_VERSION.fullmatch(raw[second].strip())
+        if CELL_NAME.fullmatch(raw[first].strip(CELL_BORDER))
+        and CELL_VERSION.fullmatch(raw[second].strip(CELL_BORDER))
     }
-    if len(starts) < MIN_CELL_ROWS:
+    after_heading = any(
+        HEADING_CELL.fullmatch(first.strip(CELL_BORDER)) and second.strip(CELL_BORDER) == "Version"
+        for first, second in pairwise(raw)
+    )
+    if len(starts) < (1 if after_heading else MIN_CELL_ROWS):
         return raw
     joined: list[str] = []
     row = 0  # the number of cells of the row in joined[-1]
     for number, line in enumerate(raw):
-        text = line.strip()
+        text = line.strip(CELL_BORDER)
         if number in starts:
             joined.append(text)
             row = 1

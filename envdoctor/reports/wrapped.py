@@ -189,6 +189,37 @@ def _is_within_brackets(text: str, following: str) -> bool:
     )
 
 
+MAX_EQUAL_WIDTHS = 2
+# A row of a list of packages, and what a narrow window moved to the next lines: a build, a size, a channel, the end.
+PACKAGE_ROW = re.compile(r"[ >]{0,4}[A-Za-z_][\w.-]{0,80}(?:\s{2,60}|\s{1,40}\|\s{1,40})v?\d[\w.+!-]*(?:\s|$)")
+REST_OF_ROW = re.compile(
+    r"(?:[\w.]{1,60}\s{1,40})?(?:\d[\d.]{0,8} )?[KMG]iB\b.{0,200}|https?://\S{4,200}|\|"
+    r"|(?:\S{1,60}\s{2,40})?(?:conda-forge|pypi|defaults|nvidia|pytorch|main|anaconda)"
+    r"|[a-z][\w.]{0,60}_\d{1,4}(?:\s{2,40}\S{1,60})?"
+)
+# Of pip; the line ends with the version.
+OPEN_REQUIREMENT = re.compile(r"Requirement already satisfied: (?!.*\(\d[^()]{0,60}\)$)")
+
+
+def join_rests(raw: list[str]) -> list[str]:
+    """The rows of a list of packages that a narrow window wrapped between two cells.
+
+    A terminal wraps within words as well: there, more than two lines have the complete width.
+    """
+    width = max((len(line) for line in raw if " " in line.strip()), default=0)
+    if sum(len(line) == width for line in raw) > MAX_EQUAL_WIDTHS:
+        return raw
+    joined: list[str] = []
+    for line in raw:
+        before, text = joined[-1] if joined else "", line.strip()
+        is_rest = bool(PACKAGE_ROW.match(before) and REST_OF_ROW.fullmatch(text))
+        if is_rest or (text.startswith(("/", "(", "in ")) and OPEN_REQUIREMENT.match(before)):
+            joined[-1] = f"{before.rstrip()} {text}"
+        else:
+            joined.append(line)
+    return joined
+
+
 def join_wrapped_json(raw: list[str]) -> list[str]:
     """The line of a text that was one line of JSON. JSON in lines of its own is read line by line."""
     text = "\n".join(raw).strip()
