@@ -1,6 +1,6 @@
 """Replay of `envdoctor forecast`: locks of the past twelve months, and what each later month would have broken.
 
-    python tests/campaigns/forecast_replay.py DIRECTORY [--locks N] [--stacks hf,vllm,diffusers]
+    python tests/campaigns/forecast_replay.py DIRECTORY [--locks N] [--stacks hf,vllm,diffusers] [--known-only]
 
 DIRECTORY keeps the locks, which uv resolves for the first day of each month from metadata only. For each lock and
 each later month the newest release of every package of the tables is judged by the wheels alone. Then the rules judge
@@ -14,7 +14,8 @@ of them can decide is counted as undecided, and as wrong. Where requirements con
 known break are judged by their names as well.
 
 The second table has the known breaks of knowledge/breaks.toml, which the metadata of both packages permits, and how
-many of them the names alone show.
+many of them the names alone show. `--known-only` judges only upgrades with a known break, for the recall: it reads few
+wheels.
 """
 
 from __future__ import annotations
@@ -203,13 +204,15 @@ def judge_forecast(
     return next((state for state in ("confirmed", "undecided", "refuted") if state in states), "")
 
 
-def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin) -> Verdict:
+def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin, *, known_only: bool) -> Verdict:
     """Judge one upgrade by the wheels, by the rules, and the forecast by another judge."""
     versions = forecast.versions
     known = tuple(each.message for each in rules.judge(versions, pin))
+    if known_only and not known:
+        return Verdict((), (), False, False, False, "")
     breaks = tuple(forecast.metadata.judge(versions, pin))
     mentioned = packages_in(" ".join(known), versions) - {pin.name}
-    if not breaks:
+    if not breaks and not known_only:
         breaks = tuple(names.judge(versions, pin))
     elif locked := versions.get(pin.name):
         for other in (Pin(name, versions[name]) for name in sorted(mentioned)):
@@ -234,7 +237,7 @@ def packages_in(text: str, versions: Mapping[str, str]) -> set[str]:
     return {name for name in versions if name in words}
 
 
-def replay(folder: Path, stacks: list[str], locks: int) -> dict[Case, Verdict]:
+def replay(folder: Path, stacks: list[str], locks: int, *, known_only: bool) -> dict[Case, Verdict]:
     """Every case."""
     sources = read_sources()
     client = new_http_client(sources, end=time.monotonic() + RUN_SECONDS)
@@ -253,7 +256,8 @@ def replay(folder: Path, stacks: list[str], locks: int) -> dict[Case, Verdict]:
             names = names or MemoNames(shared)
             names.installed = forecast.names.installed
             forecast.use(shared, names)
-            forecast.read(lambda _: None)
+            if not known_only:
+                forecast.read(lambda _: None)
             rules = RuleJudge(shared, machine, PYTHON, "")
             decided: dict[Pin, Verdict] = {}
             for month in (day for day in days if day > lock):
@@ -263,7 +267,7 @@ def replay(folder: Path, stacks: list[str], locks: int) -> dict[Case, Verdict]:
                     if upgrade.is_patch or not published_releases(pin.name):
                         continue
                     if pin not in decided:
-                        decided[pin] = decide(forecast, names, rules, pin)
+                        decided[pin] = decide(forecast, names, rules, pin, known_only=known_only)
                     verdicts[Case(stack, lock, month, pin)] = decided[pin]
             print(f"\n# {stack}, locks up to {lock}: {len(decided)} upgrades, {client.bytes >> 20} MiB")
             print_table(verdicts)
@@ -337,9 +341,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--locks", type=int, default=12)
     parser.add_argument("--stacks", default=",".join(STACKS))
+    parser.add_argument("--known-only", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    replay(options.folder, options.stacks.split(","), options.locks)
+    replay(options.folder, options.stacks.split(","), options.locks, known_only=options.known_only)
 
 
 if __name__ == "__main__":
