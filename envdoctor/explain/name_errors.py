@@ -13,7 +13,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
-from envdoctor.knowledge.names import Span, find_member, find_name
+from envdoctor.knowledge.names import Span, find_member, find_name, project_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
@@ -33,7 +33,8 @@ NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in anot
 RELEASE_PAGES = {
     "vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo", "verl": "verl-project/verl",
     "liger_kernel": "linkedin/Liger-Kernel", "flash_attn": "Dao-AILab/flash-attention",
-    "deepspeed": "deepspeedai/DeepSpeed",
+    "deepspeed": "deepspeedai/DeepSpeed", "torch": "pytorch/pytorch", "ray": "ray-project/ray",
+    "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
 }  # fmt: skip
 WEIGHT = 89  # of 100 texts, if the direction is known
 
@@ -59,7 +60,7 @@ def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dic
 
 def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
     for member, spans in _members(hit.text, hit.groups.get("caller", "")):
-        package = spans[0].package.replace("_", "-")  # as distributions are named
+        package = project_of(spans[0].package)
         number = NUMBER.match(versions.get(package, ""))  # 5.0.0.dev0 has the names of 5.0.0
         installed = number[0] if number else ""
         if installed and any(span.can_be_in(installed) for span in spans):
@@ -120,7 +121,7 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
-    shown = list(dict.fromkeys((package.replace("_", "-"), "transformers")))
+    shown = list(dict.fromkeys((project_of(package), "transformers")))
     undecided = verdict.is_newer and not verdict.installed
     question = Question(
         shell_command("uv pip show {}", shown),
@@ -134,7 +135,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         sample="",
         fix=fix,
         remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
-        check=shell_command("uv pip show {}", package.replace("_", "-")),
+        check=shell_command("uv pip show {}", project_of(package)),
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
         find_out=(question,) if undecided else (),

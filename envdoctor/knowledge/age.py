@@ -10,7 +10,7 @@ from envdoctor.core.program import start_command
 from envdoctor.knowledge.tables import tables_date
 
 NOTE_DAYS = 30  # from then on check, audit and resolve say so
-UNKNOWN_DAYS = 180  # from then on nobody knows what an open range resolves to
+UNKNOWN_DAYS = 180  # from then on the result of an open range is unknown
 
 
 def age_in_days(today: date | None = None) -> int:

@@ -12,7 +12,7 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_row, guide_tables
-from envdoctor.knowledge.names import compared_releases
+from envdoctor.knowledge.names import compared_releases, project_of
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
 from envdoctor.knowledge.releases import releases_of
@@ -28,7 +28,6 @@ from envdoctor.knowledge_check.records import (
     TableChecked,
     Underivable,
 )
-from envdoctor.knowledge_check.release_members import project_of
 from envdoctor.knowledge_check.tables import RequestedTables, published_packages, requested_tables, underivable
 from envdoctor.package_index.address import index_address
 from envdoctor.package_index.simple_index import File, Project, read_project
@@ -36,8 +35,9 @@ from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
 from envdoctor.package_index.wheel_names import PLATFORMS, glibc_of
 from envdoctor.redact.variables import redact_variable
 
-RUN_SECONDS = 120.0
-EVERY_SECONDS = 4 * 3600.0  # for each release of the tables of names
+RUN_SECONDS = 60.0  # for pages and metadata
+NAMES_SECONDS = 120.0  # for one release of each table of names
+EVERY_SECONDS = 4 * 3600.0  # for every release of them
 FIRST_DAY = "2021-01-01"  # published.toml contains no older releases
 
 Pages = dict[str, Project | RequestFailed]
@@ -51,14 +51,13 @@ def check_facts(
     *,
     today: date,
     every: bool = False,
-    seconds: float = 0.0,
+    seconds: float = RUN_SECONDS,
 ) -> FactsCheckResult:
     """Compare the named tables, by default all, with the index. Raises EnvdoctorError where no page is readable.
 
-    Of a table of names one release is compared, or `every` one.
+    Of a table of names one release is compared, or `every` one. This has its own time after `seconds`.
     """
     start = time.monotonic()
-    seconds = seconds or (EVERY_SECONDS if every else RUN_SECONDS)
     requested = requested_tables(tables)
     packages = list(dict.fromkeys(_packages(requested)))
     client = HttpClient(sources, end=start + seconds)
@@ -70,6 +69,7 @@ def check_facts(
     metadata = run_parallel(
         {url: partial(read_metadata, client, file) for url, file in wheels.items()}, end=client.end
     )
+    client.end += EVERY_SECONDS if every else NAMES_SECONDS
     return FactsCheckResult(
         index=redact_variable("", index),
         day=today.isoformat(),

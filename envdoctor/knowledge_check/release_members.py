@@ -28,11 +28,6 @@ MEMBER_BYTES = 4 << 20
 SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 
 
-def project_of(module: str) -> str:
-    """The project with a module: flash-attn."""
-    return module.replace("_", "-")
-
-
 def file_of(release: Release) -> File:
     """The wheel of a release, else its source archive. Raises RequestFailed."""
     archives = (file for file in release.files if file.name.endswith(".tar.gz"))

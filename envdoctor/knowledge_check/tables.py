@@ -11,10 +11,9 @@ from typing import Any
 
 from envdoctor import knowledge
 from envdoctor.core.errors import unknown_name
-from envdoctor.knowledge.names import packages
+from envdoctor.knowledge.names import packages, project_of
 from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge_check.records import OLD_DAYS, Underivable
-from envdoctor.knowledge_check.release_members import project_of
 from envdoctor.knowledge_check.unproven import UNPROVEN, is_text
 
 # Tables that pages and wheels can confirm, at least in part.

@@ -14,8 +14,8 @@ of them can decide is counted as undecided, and as wrong. Where requirements con
 known break are judged by their names as well.
 
 The second table has the known breaks of knowledge/breaks.toml, which the metadata of both packages permits, and how
-many of them the names alone show. `--known-only` judges only upgrades with a known break, for the recall: it reads few
-wheels.
+many of them the names alone show. `--known-only` judges only upgrades with a known break, for the recall: it reads
+few wheels.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.sources import read_sources
 from envdoctor.knowledge.installed import BUNDLED
-from envdoctor.knowledge.names import compared_releases, packages
+from envdoctor.knowledge.names import compared_releases, packages, project_of
 from envdoctor.knowledge.versions import is_prerelease, version_key
 from envdoctor.knowledge_check.library_members import Members
 from envdoctor.knowledge_check.names_table import derive_table, format_table
-from envdoctor.knowledge_check.release_members import file_of, project_of, read_release_members
+from envdoctor.knowledge_check.release_members import file_of, read_release_members
 from envdoctor.package_index.address import index_address
 from envdoctor.package_index.releases import Release, read_releases
 

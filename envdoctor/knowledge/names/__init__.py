@@ -47,6 +47,11 @@ def packages() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("names/*.toml")))
 
 
+def project_of(package: str) -> str:
+    """The distribution of a package with a table: flash-attn."""
+    return package.replace("_", "-")
+
+
 def compared_wheels(package: str) -> tuple[str, str]:
     """The source and the date of a package's table."""
     table = read_table(f"names/{package}.toml")
@@ -102,7 +107,7 @@ def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     `owner` is a class or a function, `member` an argument of its call, a `method.argument`, an attribute, or the
     `argument=value` of a value.
     """
-    for package in packages():
+    for package in dict.fromkeys((*CALLERS, *packages())):  # some class names are in several packages
         if spans := _find_in(package, kind, owner, member, ()):
             return spans
     return ()

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envdoctor.knowledge.names import Span, find_member, find_name, packages, single_period
+from envdoctor.knowledge.names import (
+    Span,
+    compared_wheels,
+    find_member,
+    find_name,
+    packages,
+    project_of,
+    single_period,
+)
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import arguments
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
@@ -55,7 +63,12 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
     for line, package, first, before, use in _uses(context):
         for _, requirement, place in iter_requirements(context):
             bound = _LOWER_BOUND.search(requirement.specifier)
-            if requirement.name != package or requirement.pin or not bound or (package, requirement.text) in seen:
+            if (
+                requirement.name != project_of(package)
+                or requirement.pin
+                or not bound
+                or (package, requirement.text) in seen
+            ):
                 continue
             too_low = satisfies(bound[1], f"<={before}" if before else f"<{first}")
             if too_low:
@@ -67,10 +80,10 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
                     (
                         guide_evidence(context, package, requirement.text, place),
                         guide_evidence(context, use, use, line),
-                        table_evidence(use, f"{first} and newer", f"wheels of {package} on PyPI", "2026-11-25"),
+                        table_evidence(use, f"{first} and newer", *compared_wheels(package)),
                     ),
                     f"Use {package}>={first}.",
-                    install_step(f"{package}{bounded(f'>={first}')}"),
+                    install_step(f"{project_of(package)}{bounded(f'>={first}')}"),
                     line=place,
                 )
 
@@ -85,13 +98,15 @@ def lowest_release_lacks_what_the_guide_uses(context: GuideContext) -> Iterator[
 def imported_name_is_not_in_this_release(context: GuideContext) -> Iterator[Problem]:
     """Python code imports a name that the release of the guide does not have, though other releases do."""
     for line, package, name, span in _imports(context):
-        version = context.version(package)
+        version = context.version(project_of(package))
         if not version or span.can_be_in(version):
             continue
         gone = bool(span.next) and satisfies(version, f">={span.next}")
         in_range = f"<={span.last}" if gone else f">={span.first}"
         state = f"is gone from {span.next}" if gone else f"exists from {span.first}"
-        unpinned = next((r for _, r, _ in iter_requirements(context) if r.name == package and not r.specifier), None)
+        unpinned = next(
+            (r for _, r, _ in iter_requirements(context) if r.name == project_of(package) and not r.specifier), None
+        )
         yield Problem(
             "error",
             f"{package} {version} does not have {name}, which {state} on"
@@ -99,14 +114,11 @@ def imported_name_is_not_in_this_release(context: GuideContext) -> Iterator[Prob
             (
                 guide_evidence(context, name, f"from {package} import {name}", line),
                 table_evidence(
-                    name,
-                    f"{span.first or 'first'} to {span.last or 'newest'}",
-                    f"wheels of {package} on PyPI",
-                    "2026-11-25",
+                    name, f"{span.first or 'first'} to {span.last or 'newest'}", *compared_wheels(package)
                 ),
             ),
             f"Use {package}{in_range}, or code for {package} {version}.",
-            install_step(f"{package}{bounded(in_range)}"),
+            install_step(f"{project_of(package)}{bounded(in_range)}"),
             line=line,
             cause="dependency-pin-violated" if gone else "library-too-old",
         )

@@ -143,6 +143,21 @@ def test_spans_of_known_changes() -> None:
 @each_case(
     ("text", "versions", "causes"),
     [
+        (keyword("DeepSpeedEngine.backward", "allreduce_gradients"), {"deepspeed": "0.17.0"}, ["library-too-new"]),
+        (keyword("DeepSpeedEngine.backward", "allreduce_gradients"), {"deepspeed": "0.15.0"}, []),
+        (keyword("DeepSpeedEngine.offload_states", "pin_memory"), {"deepspeed": "0.15.1"}, ["library-too-old"]),
+        ("cannot import name 'CUDASetup' from 'bitsandbytes.cuda_setup.main'", {"bitsandbytes": "0.45.0"},
+         ["library-too-new"]),
+        ("'MatmulLtState' object has no attribute 'CxB'", {"bitsandbytes": "0.50.0"}, ["library-too-new"]),
+    ],
+)  # fmt: skip
+def test_members_of_libraries_for_training(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(text, versions) == causes
+
+
+@each_case(
+    ("text", "versions", "causes"),
+    [
         ("'GRPOTrainer' object has no attribute 'vllm_generation'", {"trl": "0.24.0"}, ["library-too-old"]),
         ("'GRPOTrainer' object has no attribute 'vllm_generation'", {"trl": "1.2.0"}, []),  # without vLLM not set
         ("'GRPOTrainer' object has no attribute 'vllm_client'", {}, []),  # only some instances have it
