@@ -1,6 +1,6 @@
 """Replay of `envdoctor forecast`: locks of the past twelve months, and what each later month would have broken.
 
-    python tests/campaigns/forecast_replay.py DIRECTORY [--locks N] [--stacks hf,vllm,diffusers] [--known-only]
+    python tests/campaigns/forecast_replay.py DIRECTORY [--locks N] [--stacks hf,vllm,diffusers] [--permitted-only]
 
 DIRECTORY keeps the locks, which uv resolves for the first day of each month from metadata only. For each lock and
 each later month the newest release of every package of the tables is judged by the wheels alone. Then the rules judge
@@ -14,7 +14,7 @@ of them can decide is counted as undecided, and as wrong. Where requirements con
 known break are judged by their names as well.
 
 The second table has the known breaks of knowledge/breaks.toml, which the metadata of both packages permits, and how
-many of them the names alone show. `--known-only` judges only upgrades with a known break, for the recall: it reads
+many of them the names alone show. `--permitted-only` judges only upgrades with such a break, for this table: it reads
 few wheels.
 """
 
@@ -60,6 +60,7 @@ MARKERS = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "plat
            "platform_system": "Linux", "sys_platform": "linux", "extra": ""}  # fmt: skip
 RUN_SECONDS = 4 * 3600.0
 PERMITTED = {row.id for row in known_breaks()}
+BREAK_PACKAGES = {condition.partition(" ")[0] for row in known_breaks() for condition in row.when}
 READ_SIGNATURE = """
 import importlib, inspect, sys
 path, argument = sys.argv[1:]
@@ -204,15 +205,15 @@ def judge_forecast(
     return next((state for state in ("confirmed", "undecided", "refuted") if state in states), "")
 
 
-def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin, *, known_only: bool) -> Verdict:
+def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin, *, permitted_only: bool) -> Verdict:
     """Judge one upgrade by the wheels, by the rules, and the forecast by another judge."""
     versions = forecast.versions
     known = tuple(each.message for each in rules.judge(versions, pin))
-    if known_only and not known:
+    if permitted_only and not any(text.partition(":")[0] in PERMITTED for text in known):
         return Verdict((), (), False, False, False, "")
     breaks = tuple(forecast.metadata.judge(versions, pin))
     mentioned = packages_in(" ".join(known), versions) - {pin.name}
-    if not breaks and not known_only:
+    if not breaks and not permitted_only:
         breaks = tuple(names.judge(versions, pin))
     elif locked := versions.get(pin.name):
         for other in (Pin(name, versions[name]) for name in sorted(mentioned)):
@@ -237,7 +238,7 @@ def packages_in(text: str, versions: Mapping[str, str]) -> set[str]:
     return {name for name in versions if name in words}
 
 
-def replay(folder: Path, stacks: list[str], locks: int, *, known_only: bool) -> dict[Case, Verdict]:
+def replay(folder: Path, stacks: list[str], locks: int, *, permitted_only: bool) -> dict[Case, Verdict]:
     """Every case."""
     sources = read_sources()
     client = new_http_client(sources, end=time.monotonic() + RUN_SECONDS)
@@ -256,7 +257,7 @@ def replay(folder: Path, stacks: list[str], locks: int, *, known_only: bool) -> 
             names = names or MemoNames(shared)
             names.installed = forecast.names.installed
             forecast.use(shared, names)
-            if not known_only:
+            if not permitted_only:
                 forecast.read(lambda _: None)
             rules = RuleJudge(shared, machine, PYTHON, "")
             decided: dict[Pin, Verdict] = {}
@@ -266,11 +267,14 @@ def replay(folder: Path, stacks: list[str], locks: int, *, known_only: bool) -> 
                     pin = Pin(upgrade.package, upgrade.release)
                     if upgrade.is_patch or not published_releases(pin.name):
                         continue
+                    if permitted_only and pin.name not in BREAK_PACKAGES:
+                        continue
                     if pin not in decided:
-                        decided[pin] = decide(forecast, names, rules, pin, known_only=known_only)
+                        decided[pin] = decide(forecast, names, rules, pin, permitted_only=permitted_only)
                     verdicts[Case(stack, lock, month, pin)] = decided[pin]
             print(f"\n# {stack}, locks up to {lock}: {len(decided)} upgrades, {client.bytes >> 20} MiB")
-            print_table(verdicts)
+            if not permitted_only:
+                print_table(verdicts)
             print_names_table(verdicts)
             print_details(verdicts)
             sys.stdout.flush()
@@ -341,10 +345,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--locks", type=int, default=12)
     parser.add_argument("--stacks", default=",".join(STACKS))
-    parser.add_argument("--known-only", action="store_true")
+    parser.add_argument("--permitted-only", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    replay(options.folder, options.stacks.split(","), options.locks, known_only=options.known_only)
+    replay(options.folder, options.stacks.split(","), options.locks, permitted_only=options.permitted_only)
 
 
 if __name__ == "__main__":
