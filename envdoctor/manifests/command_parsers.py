@@ -231,8 +231,8 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
             name = name or file.name
         if verb == "create":
             pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
-            python = next(pythons, "").strip("=<>~.*")
-            yield SelectEnvironment(line, text, "conda", name, ".".join(python.split(".")[:2]), seeded=True)
+            python = _python_version(next(pythons, ""))
+            yield SelectEnvironment(line, text, "conda", name, python, seeded=True)
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         if packages:
             yield Install(line, text, "conda", packages, channels=channels, target=name)

@@ -13,7 +13,17 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.shell_records import BOUND_CHARACTERS, Command, ShellState, ShellText
 from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 
-_PROMPT = re.compile(r"\s*(?:\([\w.\- ]+\)\s*)?(?:[\w.\-]+@[\w.\-]+[^$#%\s]*\s?)?[$%\u276f\u279c]\s+(.*)", re.DOTALL)
+# `$ `, `(base) user@host:~$ `, `root@host:/work# `, `[user@login01 ~]$ `, `PS C:\Users\me> `, each with a line number.
+_PROMPT = re.compile(
+    r"\s*(?:\d{1,4}[.:|)]?\s+)?(?:\([\w.\- ]+\)\s*)?"
+    r"(?:\[[\w.\-]+@[^\]\n]{1,200}\][$#%]|[\w.\-]+@[\w.\-]+[^$#%\s]*\s?[$#%\u276f\u279c]"
+    r"|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s+(.*)",
+    re.DOTALL,
+)
+_LINE_NUMBER = re.compile(r"\s*(\d{1,4})[.:|)]?\s+(?=\S)")
+_INSTALL_COMMAND = re.compile(
+    r"(?:sudo\s+)?(?:(?:uv\s+)?pip3?|python3?\s+-m\s+pip|conda|mamba)\s+(?:install|uninstall|create|activate)\s"
+)
 # `trl>=0.23` without quotes is a requirement in a guide, and a redirection for the shell. A placeholder such as
 # `<your token>` is no redirection either. Their characters are replaced, so that the grammar reads them as a word.
 _BOUND = re.compile(r"[<>](?=[=\d])")
@@ -57,16 +67,35 @@ def expand_word(text: str, state: ShellState) -> str:
     return " ".join(command.words[1:]) if command else text
 
 
+def without_prompt(line: str) -> str:
+    """A line of a text without the prompt of a shell, or the line number of a web page."""
+    if match := _PROMPT.fullmatch(line):
+        return match[1]
+    return _LINE_NUMBER.sub("", line, count=1)
+
+
 def strip_prompts(lines: tuple[Line, ...], *, console: bool) -> tuple[Line, ...]:
-    """The commands of a shell session without prompts and output. A script is returned unchanged."""
+    """The commands of a shell session without prompts and output. A script is returned unchanged.
+
+    An install command without a prompt is output in a console block only.
+    """
+    lines = _strip_line_numbers(lines)
     matches = [_PROMPT.fullmatch(text) for _, text in lines]
     if not any(matches):
         return () if console and any(text.startswith(">>> ") for _, text in lines) else lines
     commands: list[Line] = []
     continues = False
     for (number, text), match in zip(lines, matches, strict=True):
-        if match or continues:
+        if match or continues or (not console and _INSTALL_COMMAND.match(text)):
             command = match[1] if match else text.removeprefix("> ")
             commands.append((number, command))
             continues = command.rstrip().endswith("\\")
     return tuple(commands)
+
+
+def _strip_line_numbers(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The lines without the numbers that a web page shows next to them: all lines have one, in sequence."""
+    found = [(int(match[1]) if (match := _LINE_NUMBER.match(text)) else -1) for _, text in lines if text.strip()]
+    if len(found) < 2 or found[0] not in (0, 1) or found != list(range(found[0], found[0] + len(found))):
+        return lines
+    return tuple((number, _LINE_NUMBER.sub("", text, count=1)) for number, text in lines)

@@ -14,7 +14,8 @@ _REQUIREMENT = re.compile(
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
-_CONDA = re.compile(r"(?:([\w\-./]+)::)?([A-Za-z0-9_.\-]+)\s*(?:(==|>=|<=|!=|=|>|<)\s*([^=\s]+)(?:=(\S+))?)?")
+_CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
+_CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
 _ARCHITECTURES = ("x86_64", "aarch64")
 _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 
@@ -108,18 +109,26 @@ def _url_name(text: str) -> str:
 
 
 def parse_conda_spec(text: str, line: int) -> InstallRequirement | None:
-    """Parse a conda match specification: `pytorch-cuda=12.4`, `conda-forge::pytorch>=2.5`, `python 3.11`."""
-    match = _CONDA.fullmatch(text.strip().strip("'\"").replace(" ", "=", 1)[:200])
+    """Parse a conda match specification: `pytorch-cuda=12.4`, `conda-forge::pytorch>=2.5`, `python >=3.11,<3.12`.
+
+    Of alternatives (`1.2|1.3`) the first is read. The build in `numpy=1.26.4=py311h64a7726_0` is not.
+    """
+    match = _CONDA.fullmatch(text.strip().strip("'\"")[:200])
     if not match:
         return None
-    operator, version = match[3] or "", (match[4] or "").rstrip("*").rstrip(".")
-    if not version:
-        specifier = ""
-    elif operator == "=":
-        specifier = f"=={version}.*"
-    else:
-        specifier = f"{operator}{version}"
-    return InstallRequirement(normalize_name(match[2]), specifier, (), "", text.strip(), line)
+    ranges = re.sub(r"\s*([,|]|[=<>!~]+)\s*", r"\1", (match[2] or "").strip()).partition(" ")[0].partition("|")[0]
+    clauses = [_CONDA_CLAUSE.fullmatch(each) for each in ranges.split(",") if each]
+    if not all(clauses):
+        return None
+    specifier = ",".join(_of_conda(each[1] or "", each[2]) for each in clauses if each)
+    return InstallRequirement(normalize_name(match[1]), specifier, (), "", text.strip(), line)
+
+
+def _of_conda(operator: str, version: str) -> str:
+    """The PEP 440 form of a clause: `=1.2` and `1.2` are any release of 1.2."""
+    stem = version.rstrip("*").rstrip(".")
+    is_series = operator in ("", "=") or (operator in ("==", "!=") and version.endswith("*"))
+    return f"{operator if operator not in ('', '=') else '=='}{stem}{'.*' if is_series else ''}"
 
 
 class WheelName(NamedTuple):

@@ -14,8 +14,9 @@ from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_p
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
+from envdoctor.manifests.shell import without_prompt
 
-_COMMAND = re.compile(r"\s*(?:[$%>]\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
+_COMMAND = re.compile(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
 
 def _read_block(kind: str, language: str, text: str, name: str, files: Files) -> Document:
@@ -126,7 +127,7 @@ def read_text(text: str, name: str, files: Files) -> Document:
     continues = False
     for number, line in numbered(text):
         if continues or is_command_line(line):
-            lines.append((number, re.sub(r"^\s*[$%>]\s+", "", line)))
+            lines.append((number, re.sub(r"^\s*>\s+", "", without_prompt(line))))
             continues = line.rstrip().endswith("\\")
         elif lines:
             blocks.append(Block("bash", "", tuple(lines)))
@@ -138,5 +139,5 @@ def read_text(text: str, name: str, files: Files) -> Document:
 
 def is_command_line(line: str) -> bool:
     """Whether a line of a text is a command of a program that guides use."""
-    match = _COMMAND.match(line)
+    match = _COMMAND.match(without_prompt(line))
     return bool(match) and match[1].rpartition("/")[2] in SHELL_COMMANDS if match else False

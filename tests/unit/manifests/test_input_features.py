@@ -1,0 +1,55 @@
+"""Features of the formats: vLLM 0.10.2 with transformers 5.1.0 is an error in each file, with 4.57.6 it is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.resolution.step import NoSolver
+
+FAULTY, SOUND = "5.1.0", "4.57.6"
+VLLM = "pip install vllm==0.10.2"
+PIP = "pip install transformers==TRANSFORMERS"
+
+# The file to audit -> its text, then the files next to it.
+FEATURES: dict[str, dict[str, str]] = {
+    "numbered lines of a page": {"page.txt": f"Set up the trainer\n\n1  $ {VLLM}\n2  $ {PIP}\n"},
+    "numbers without prompts": {"page.txt": f"Set up\nCopy\n01 {VLLM}\n02 {PIP}\n"},
+    "prompts of hosts": {
+        "page.txt": f"Install\n(train) user@host:~$ {VLLM}\nCollecting vllm==0.10.2\n[user@login01 ~]$ {PIP}\n"
+    },
+    "prompts of root and of PowerShell": {
+        "page.txt": f"Install\nroot@node1:/workspace# {VLLM}\nPS C:\\Users\\me> {PIP}\n"
+    },
+    "a prompt before the first command only": {
+        "page.html": f'<html><pre><code class="language-bash"><span>$ </span>{VLLM}\n{PIP}</code></pre></html>'
+    },
+    "conda specifications with blanks": {
+        "environment.yaml": (
+            "channels: [conda-forge, nodefaults]\ndependencies:\n  - python >=3.11,<3.12\n"
+            '  - "conda-forge::vllm ==0.10.2"\n  - transformers ==TRANSFORMERS py311h64a7726_0\n'
+        )
+    },
+}
+
+
+def audit(folder: Path, files: dict[str, str], transformers: str) -> AuditResult:
+    """The audit of the first of the files."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("TRANSFORMERS", transformers))
+    return audit_file(str(folder / next(iter(files))), None, NoSolver()).result
+
+
+def errors(result: AuditResult) -> list[str]:
+    return [finding.message for finding in result.findings if finding.status == "error"]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_fault_is_found_and_a_sound_file_has_none(feature: str, tmp_path: Path) -> None:
+    faulty = audit(tmp_path, FEATURES[feature], FAULTY)
+    assert any("transformers" in message for message in errors(faulty)), faulty
+    assert errors(audit(tmp_path, FEATURES[feature], SOUND)) == []
