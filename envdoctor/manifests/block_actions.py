@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from urllib.parse import unquote
 
-from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.actions import Action, AddWheel, Clone, Install, SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
@@ -18,6 +18,7 @@ from envdoctor.manifests.container_files import (
     script_of,
 )
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.local_projects import entered_folder, with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands
@@ -55,6 +56,8 @@ class BlockReader:
         self.shell = ShellState(choice, self.files.platform)
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
+        self.folder: str | None = ""  # the current directory, relative to the input; None if it is another project's
+        self.has_clone = False
         for block in blocks:
             name = _file_name(block)
             if name and block.language not in _SHELL | _PYTHON:
@@ -100,12 +103,20 @@ class BlockReader:
     def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
         for command in parse_commands(lines, self.shell):
             self.commands.append(command)
+            if command.name == "cd":
+                self.folder = entered_folder(self.folder, " ".join(command.words[1:2]), self.files)
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
                 yield SetVariables(command.line, str(command), command.assignments)
             else:
-                yield from parse_actions(command, self.files)
+                yield from map(self._with_local_projects, parse_actions(command, self.files))
+
+    def _with_local_projects(self, action: Action) -> Action:
+        if isinstance(action, Install) and self.folder is not None:
+            return with_local_projects(action, self.files, self.folder)
+        self.has_clone = self.has_clone or isinstance(action, Clone)
+        return action
 
     def _store_heredoc(self, command: Command) -> None:
         name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]
@@ -122,6 +133,7 @@ class BlockReader:
             if name == "FROM" and lines:
                 yield self._base_image(*lines[0])
             elif name in ("RUN", "CMD", "ENTRYPOINT"):
+                self.folder = None if self.has_clone else ""  # WORKDIR can be the clone of another project
                 yield from self._script(script_of(instruction))
             elif name in ("ADD", "COPY") and lines:
                 yield from _added_wheels(instruction)

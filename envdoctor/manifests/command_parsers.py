@@ -22,7 +22,7 @@ from envdoctor.manifests.command_wrappers import container_of, inner_script, unw
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.options import Options, parse_options
-from envdoctor.manifests.requirement_files import parse_requirement_lines
+from envdoctor.manifests.requirement_files import editable_path, parse_requirement_lines, requirements_of_file
 from envdoctor.manifests.shell import parse_commands
 from envdoctor.manifests.shell_records import Command, ShellState, is_known
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
@@ -136,13 +136,12 @@ def _install(
     for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
         listed, listed_options = parse_requirement_lines(files.lines(path, command.line), files.within(path))
         requirements, file_options = requirements + listed, file_options + listed_options
-    editable = [path if re.search(r"[/:\\.]", path) else f"./{path}" for path in options.all("-e", "--editable")]
-    requirements += _parse_names(editable, command.line)
-    constraints: list[InstallRequirement] = []
     in_file = parse_options(tuple(file_options))
+    requirements += _parse_names(map(editable_path, options.all("-e", "--editable")), command.line)
+    constraints: list[InstallRequirement] = []
     names_of_constraints = ("-c", "--constraint", "--constraints", "--override", "--overrides")
     for path in (*options.all(*names_of_constraints), *in_file.all(*names_of_constraints)):
-        constraints += parse_requirement_lines(files.lines(path, command.line), files.within(path))[0]
+        constraints += requirements_of_file(path, command.line, files)
     index = options.last("-i", "--index-url") or options.last("--default-index")
     extra_indexes = (*options.all("--index", "--extra-index-url"), *in_file.all("--extra-index-url"))
     variables = dict(command.assignments)

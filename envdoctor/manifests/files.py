@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from envdoctor.core.files import decode_text, read_file
+from envdoctor.core.paths import is_folder
 from envdoctor.manifests.markdown import Line
 
 
@@ -47,6 +48,28 @@ class Files:
             return ()
         self.included.append(path)
         return tuple((line, each) for each in text.splitlines())
+
+    def of_project(self, path: str, line: int) -> tuple[Line, ...]:
+        """The lines of a file of a project on disk; none without one, which is no error: another file can replace it.
+
+        The path is exact, because another project's file would be wrong.
+        """
+        for folder in self._folders(path):
+            try:
+                text = decode_text(read_file(folder / path, inside=self.root))
+            except (OSError, UnicodeError, ValueError):
+                continue
+            return tuple((line, each) for each in text.splitlines())
+        return ()
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a directory of the project is on disk."""
+        return any(is_folder(folder / path) for folder in self._folders(path))
+
+    def _folders(self, path: str) -> tuple[Path, ...]:
+        """The directory of the manifest, and the one above it: `docker/Dockerfile` installs the project there."""
+        is_relative = self.folder is not None and "\0" not in path and not path.startswith("/")
+        return (self.folder, self.folder.parent) if self.folder and is_relative else ()
 
     def add_missing(self, path: str, line: int, reason: str) -> None:
         """Add a file that was not read."""

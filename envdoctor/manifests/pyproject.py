@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
+from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.requirement_files import requirements_of_file
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"](\w+)['\"]")
@@ -33,7 +35,7 @@ class PyProject(NamedTuple):
     variants: dict[str, tuple[InstallRequirement, ...]]
     constraints: tuple[InstallRequirement, ...]
     overrides: tuple[InstallRequirement, ...]
-    indexes: tuple[str, ...]  # for torch, the most specific first
+    indexes: dict[str, tuple[str, ...]]  # of each variant, for torch, the most specific first
     default_index: str
     torch_backend: str
     unread: tuple[str, ...]  # what could not be read, with the reason
@@ -48,44 +50,91 @@ class PyProject(NamedTuple):
             self.constraints,
             self.overrides,
             index_url=self.default_index,
-            extra_indexes=self.indexes,
+            extra_indexes=self.indexes[variant],
             torch_backend=self.torch_backend,
         )
 
 
-def parse_pyproject(lines: tuple[Line, ...], *, each_extra: bool = False) -> PyProject | None:
+def parse_pyproject(
+    lines: tuple[Line, ...], files: Files | None = None, *, each_extra: bool = False
+) -> PyProject | None:
     """Parse a pyproject.toml; None if it is not valid TOML. With `each_extra`, each extra and group is a variant."""
+    reader = _reader(lines, files)
+    return reader.read(each_extra=each_extra) if reader else None
+
+
+def project_requirements(
+    lines: tuple[Line, ...], files: Files, extras: Collection[str]
+) -> list[InstallRequirement] | None:
+    """What `pip install .[extras]` installs besides the project; None if the build of the project computes it."""
+    reader = _reader(lines, files)
+    return reader.requirements(extras) if reader else None
+
+
+def _reader(lines: tuple[Line, ...], files: Files | None) -> _Reader | None:
     import tomllib
 
     try:
         data = tomllib.loads("\n".join(text for _, text in lines))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         return None
-    return _Reader(data, lines).read(each_extra=each_extra)
+    return _Reader(data, lines, files or Files())
 
 
 class _Reader:
     """Collects the requirements of the tables of a file."""
 
-    def __init__(self, data: dict[str, Any], lines: tuple[Line, ...]) -> None:
+    def __init__(self, data: dict[str, Any], lines: tuple[Line, ...], files: Files) -> None:
         self.project = table(data, "project")
         self.groups = table(data, "dependency-groups")
         tool = table(data, "tool")
         self.uv, self.poetry, self.pdm = (table(tool, name) for name in ("uv", "poetry", "pdm"))
+        self.setuptools = table(table(tool, "setuptools"), "dynamic")
         self.lines = lines
+        self.files = files
+        dynamic = items(self.project.get("dynamic"))
+        self.is_computed = "dependencies" in dynamic and "dependencies" not in self.setuptools
         self.unread = [
             f"{key}: it is dynamic, and the build of the project computes it"
             for key in ("dependencies", "optional-dependencies")
-            if key in items(self.project.get("dynamic"))
+            if key in dynamic and key not in self.setuptools
         ]
 
+    def requirements(self, extras: Collection[str]) -> list[InstallRequirement] | None:
+        """The requirements of the project and of some of its extras."""
+        if self.is_computed or not (self.project or self.poetry):
+            return None
+        own = self._dependencies() + list(self._poetry([table(self.poetry, "dependencies")]))
+        named = {normalize_name(name): found for name, found in self._extras().items()}
+        return own + [each for name in extras for each in named.get(name, ())]
+
+    def _dependencies(self) -> list[InstallRequirement]:
+        listed = self._listed(self.setuptools.get("dependencies"))
+        return [*self._texts(self.project.get("dependencies")), *listed]
+
+    def _extras(self) -> dict[str, list[InstallRequirement]]:
+        stated = table(self.project, "optional-dependencies")
+        listed = table(self.setuptools, "optional-dependencies")
+        extras = {name: self._texts(value) for name, value in stated.items()}
+        return extras | {name: self._listed(value) for name, value in listed.items()}
+
+    def _listed(self, value: object) -> list[InstallRequirement]:
+        """The requirements of the files that setuptools reads: `{ file = ["requirements.txt"] }`."""
+        paths = value.get("file") if isinstance(value, dict) else None
+        found = [paths] if isinstance(paths, str) else [str(each) for each in items(paths)]
+        return [each for path in found for each in requirements_of_file(path, self._line_of(path), self.files)]
+
     def read(self, *, each_extra: bool) -> PyProject:
-        extras = {name: self._texts(value) for name, value in table(self.project, "optional-dependencies").items()}
+        extras = self._extras()
         groups = {name: list(self._group(name, 0)) for name in self.groups}
         for name, value in table(self.pdm, "dev-dependencies").items():
             groups[name] = self._texts(value)
-        common = [*self._texts(self.project.get("dependencies")), *self._texts(self.uv.get("dev-dependencies"))]
-        base = common = [*common, *self._poetry()]
+        tables = [table(self.poetry, "dependencies"), table(self.poetry, "dev-dependencies")]
+        tables += [
+            table(group, "dependencies") for group in table(self.poetry, "group").values() if isinstance(group, dict)
+        ]
+        development = self._texts(self.uv.get("dev-dependencies"))
+        base = common = [*self._dependencies(), *development, *self._poetry(tables)]
         conflicts = [
             {str(item.get("extra") or item.get("group", "")) for item in rows(conflict)}
             for conflict in items(self.uv.get("conflicts"))
@@ -109,15 +158,15 @@ class _Reader:
             for name in sorted(conflict)
             if name in named and not (name in exclusive and _ARM.search(name) and _is_of_other_vendor(name))
         }
-        if exclusive and not each_extra:
+        if not variants or (exclusive and not each_extra):
             variants = {"": tuple(common)} | variants
         return PyProject(
             own_name,
             str(self.project.get("requires-python") or self._poetry_python()),
-            variants or {"": tuple(common)},
+            variants,
             tuple(self._texts(self.uv.get("constraint-dependencies"))),
             tuple(overrides.values()),
-            tuple(dict.fromkeys(self._indexes())),
+            {variant: tuple(dict.fromkeys(self._indexes(variant, variants))) for variant in variants},
             self._default_index(),
             str(table(self.uv, "pip").get("torch-backend") or ""),
             tuple(dict.fromkeys(self.unread)),
@@ -159,11 +208,7 @@ class _Reader:
             if "include-group" in row and depth < _MAX_DEPTH:
                 yield from self._group(str(row["include-group"]), depth + 1)
 
-    def _poetry(self) -> Iterator[InstallRequirement]:
-        tables = [table(self.poetry, "dependencies"), table(self.poetry, "dev-dependencies")]
-        tables += [
-            table(group, "dependencies") for group in table(self.poetry, "group").values() if isinstance(group, dict)
-        ]
+    def _poetry(self, tables: Iterable[dict[str, Any]]) -> Iterator[InstallRequirement]:
         for dependencies in tables:
             for name, value in dependencies.items():
                 row = next(iter(rows(value if isinstance(value, list) else [value])), {})
@@ -181,13 +226,20 @@ class _Reader:
         value = table(self.poetry, "dependencies").get("python")
         return poetry_specifier(value) if isinstance(value, str) else ""
 
-    def _indexes(self) -> Iterator[str]:
-        """The indexes that may have torch: that of its source first, then those that are not explicit."""
+    def _indexes(self, variant: str, variants: Collection[str]) -> Iterator[str]:
+        """The indexes that may have torch: that of its source first, then those that are not explicit.
+
+        A source for an extra or a group does not count in another variant: `{ index = "cpu", extra = "cpu" }`.
+        """
         listed = rows(self.uv.get("index"))
         urls = {str(row.get("name", "")): str(row.get("url", "")) for row in listed}
         urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.poetry.get("source"))}
         urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.pdm.get("source"))}
-        names = [str(source.get("index", "")) for source in self._sources("torch")]
+        names = [
+            str(source.get("index", ""))
+            for source in self._sources("torch")
+            if str(source.get("extra") or source.get("group") or variant) not in set(variants) - {variant}
+        ]
         poetry = table(self.poetry, "dependencies").get("torch")
         names += [str(row.get("source", "")) for row in rows(poetry if isinstance(poetry, list) else [poetry])]
         yield from (urls[name] for name in names if urls.get(name))

@@ -11,6 +11,7 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
+_EDITABLE = re.compile(r"(?:-e|--editable)[ =]?\s*(\S+)")
 _MAX_DEPTH, _MAX_FILES = 8, 100  # of files that include files
 
 
@@ -55,11 +56,24 @@ def parse_requirement_lines(
                 continue
             included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
             requirements, options = requirements + included[0], options + included[1]
+        elif editable := _EDITABLE.match(text):
+            if project := parse_install_requirement(editable_path(editable[1]), number):
+                requirements.append(project)
         elif text.startswith("-"):
             options += _words(text)
         elif requirement := parse_install_requirement(requirement_text(text), number):
             requirements.append(requirement)
     return requirements, options
+
+
+def editable_path(text: str) -> str:
+    """The argument of `-e` as a path: pip reads `-e package` as a folder."""
+    return text if re.search(r"[/:\\.]", text) else f"./{text}"
+
+
+def requirements_of_file(path: str, line: int, files: Files) -> list[InstallRequirement]:
+    """The requirements of a file that the manifest names on a line."""
+    return parse_requirement_lines(files.lines(path, line), files.within(path))[0]
 
 
 def _words(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.shell_records import BOUND_CHARACTERS, Command, ShellState, ShellText
 from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 
-# `$ `, `(base) user@host:~$ `, `root@host:/work# `, `[user@login01 ~]$ `, `PS C:\Users\me> `, each with a line number.
+# `$ `, `(base) user@host:~$ `, `root@host:/work# `, `[user@login01 ~]$ `, `PS C:\> `, also after a line number.
 _PROMPT = re.compile(
     r"\s*(?:\d{1,4}[.:|)]?\s+)?(?:\([\w.\- ]+\)\s*)?"
     r"(?:\[[\w.\-]+@[^\]\n]{1,200}\][$#%]|[\w.\-]+@[\w.\-]+[^$#%\s]*\s?[$#%\u276f\u279c]"

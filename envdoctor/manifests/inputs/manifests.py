@@ -10,18 +10,13 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment
 from envdoctor.manifests.command_parsers import parse_actions
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.inputs.pieces import (
-    direct_references,
-    guide_of_actions,
-    numbered,
-    unknown_release,
-    unread_parts,
-)
+from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts
 from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
-from envdoctor.manifests.requirement_files import logical_lines
+from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.shell_records import Command
-from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
+from envdoctor.resolution.requirement import InstallRequirement
 
 _EXACT_PYTHON = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\*|\.\d+)?")
 
@@ -41,18 +36,13 @@ def _environment(python: str, line: int = 1) -> list[Action]:
 def read_requirements(text: str, name: str, files: Files) -> Document:
     """A requirements or constraints file with its includes, or the output of `pip freeze`."""
     files.add(name, numbered(text))
-    actions = list(parse_actions(Command(1, ("uv", "pip", "install", "-r", name)), files))
+    command = Command(1, ("uv", "pip", "install", "-r", name))
+    actions = [
+        with_local_projects(action, files) if isinstance(action, Install) else action
+        for action in parse_actions(command, files)
+    ]
     guide = guide_of_actions(actions, text, name)
-    unread = (*unread_parts([guide], files), *direct_references([guide]), *_editable(text))
-    return Document("requirements", (guide,), unread=unread)
-
-
-def _editable(text: str) -> Iterator[str]:
-    """The editable projects of a requirements file (`-e ./package`), which the audit does not build."""
-    for number, line in logical_lines(numbered(text)):
-        option = re.match(r"(?:-e|--editable)[ =]?\s*(\S+)", line)
-        if option and (requirement := parse_install_requirement(option[1], number)):
-            yield unknown_release(requirement)
+    return Document("requirements", (guide,), unread=unread_parts([guide], files))
 
 
 def read_conda_environment(text: str, name: str, files: Files) -> Document:
@@ -60,12 +50,12 @@ def read_conda_environment(text: str, name: str, files: Files) -> Document:
     files.add(name, numbered(text))
     actions = list(parse_actions(Command(1, ("conda", "env", "create", "-f", name)), files))
     guide = guide_of_actions(actions, text, name)
-    return Document("conda", (guide,), unread=(*unread_parts([guide], files), *direct_references([guide])))
+    return Document("conda", (guide,), unread=unread_parts([guide], files))
 
 
 def read_pyproject(text: str, name: str, files: Files, *, each_extra: bool = False) -> Document:
     """A pyproject.toml. Conflicting extras and groups, or all of them, are environments of their own."""
-    project = parse_pyproject(numbered(text), each_extra=each_extra)
+    project = parse_pyproject(numbered(text), files, each_extra=each_extra)
     pixi = _toml(text).get("tool", {}).get("pixi")
     if isinstance(pixi, dict):
         common = project.variants[next(iter(project.variants))] if project else ()
@@ -78,33 +68,19 @@ def read_pyproject(text: str, name: str, files: Files, *, each_extra: bool = Fal
         for variant, requirements in project.variants.items()
         if requirements
     ]
-    unread = (*unread_parts(guides, files), *direct_references(guides), *project.unread)
+    unread = (*unread_parts(guides, files), *project.unread)
     return Document("pyproject", tuple(guides), unread=unread)
 
 
 def read_setup_cfg(text: str, name: str, files: Files) -> Document:
     """A setup.cfg of setuptools: install_requires and all extras."""
-    from configparser import ConfigParser, Error
-
-    parser = ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(text)
-    except Error:
+    project = parse_setup_cfg(numbered(text), files)
+    if project is None:
         return Document("setup.cfg")
-    values = [parser.get("options", "install_requires", fallback="")]
-    values += (
-        [value for _, value in parser.items("options.extras_require")] if "options.extras_require" in parser else []
-    )
-    requirements = [
-        requirement
-        for value in values
-        for each in value.splitlines()
-        if (requirement := parse_install_requirement(each.strip(), _line_with(text, each.strip())))
-    ]
-    python = exact_python(parser.get("options", "python_requires", fallback=""))
+    requirements = [*project.requirements, *(each for extra in project.extras.values() for each in extra)]
     install = Install(1, name, "pip", tuple(requirements))
-    guide = guide_of_actions([*_environment(python), install], text, name)
-    unread = (*unread_parts([guide], files), *direct_references([guide]))
+    guide = guide_of_actions([*_environment(exact_python(project.python)), install], text, name)
+    unread = unread_parts([guide], files)
     return Document("setup.cfg", (guide,) if requirements else (), unread=unread)
 
 
@@ -135,8 +111,7 @@ def _read_pixi(data: dict[str, Any], text: str, name: str, common: tuple[Install
             machine = {"linux-aarch64": "aarch64"}.get(platform, "x86_64")
             if actions:
                 guides.append(guide_of_actions(actions, text, name, branch=label, platform=machine))
-    unread = (*unread_parts(guides, Files()), *direct_references(guides))
-    return Document("pixi", tuple(guides), unread=unread)
+    return Document("pixi", tuple(guides), unread=unread_parts(guides, Files()))
 
 
 def _features(value: object) -> list[str]:
@@ -213,7 +188,7 @@ def read_pipfile(text: str, name: str, files: Files) -> Document:  # noqa: ARG00
     python = str(table(data, "requires").get("python_version") or "")
     install = Install(1, name, "pip", tuple(requirements), index_url=next(iter(urls), ""), extra_indexes=urls[1:])
     guide = guide_of_actions([*_environment(python), install], text, name)
-    unread = (*unread_parts([guide], Files()), *direct_references([guide]))
+    unread = unread_parts([guide], Files())
     return Document("Pipfile", (guide,) if requirements else (), unread=unread)
 
 
@@ -224,10 +199,6 @@ def _toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError):
         return {}
-
-
-def _line_with(text: str, part: str) -> int:
-    return next((number for number, line in numbered(text) if part and part in line), 1)
 
 
 def _line_of_key(text: str, key: str) -> int:

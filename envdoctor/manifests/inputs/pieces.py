@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 
@@ -9,12 +10,14 @@ from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import Guide, guides_of_pieces
+from envdoctor.manifests.local_projects import is_read
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.requirement import InstallRequirement
 
 Piece = Block | Action
 _MAX_ACTIONS = 3000
+_VERSION_TAG = re.compile(r"@v?\d+(?:\.\d+)+(?:#|$)")
 
 
 def numbered(text: str, first: int = 1) -> tuple[Line, ...]:
@@ -38,32 +41,21 @@ def guide_of_actions(
     return Guide(name, tuple(islice(actions, _MAX_ACTIONS)), (), (), machine, tuple(text.split("\n")), branches)
 
 
-def direct_references(guides: Sequence[Guide]) -> tuple[str, ...]:
-    """The requirements of a manifest that are a repository, a URL or a folder, without a version in their name.
-
-    They are named without their URL, which may contain a token.
-    """
-    return tuple(
-        dict.fromkeys(
-            unknown_release(requirement)
-            for guide in guides
-            for action in guide.actions
-            if isinstance(action, Install)
-            for requirement in action.requirements
-            if requirement.url and not requirement.specifier
-        )
-    )
+def _has_unknown_release(requirement: InstallRequirement, files: Files) -> bool:
+    """Whether a requirement is a repository, a URL or a folder, without a version in its name or its tag."""
+    is_reference = bool(requirement.url) and not requirement.specifier
+    return is_reference and not _VERSION_TAG.search(requirement.url) and not is_read(requirement, files)
 
 
-def unknown_release(requirement: InstallRequirement) -> str:
-    """The entry for a requirement whose release the manifest does not state."""
+def _unknown_release(requirement: InstallRequirement) -> str:
+    """The entry for such a requirement, without its URL, which may contain a token."""
     stated, at, _ = requirement.text.partition(" @")
     name = (stated.strip() if at else requirement.name) or "the project"
     return f"{name} (line {requirement.line}): a repository, URL or folder, whose release is not in the file"
 
 
 def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
-    """The files that commands name and that are not available, and arguments of unknown value or version."""
+    """The files that commands name and that are not available, and arguments of unknown value, version or release."""
     missing = [f"{path} {place}" for path, place in files.missing.items()]
     unknown = [
         f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
@@ -80,5 +72,13 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         for requirement in action.requirements
         if not requirement.has_valid_specifier
     ]
+    references = [
+        _unknown_release(requirement)
+        for guide in guides
+        for action in guide.actions
+        if isinstance(action, Install)
+        for requirement in action.requirements
+        if _has_unknown_release(requirement, files)
+    ]
     blocks = [each for guide in guides for each in guide.unread]
-    return tuple(dict.fromkeys([*missing, *unknown, *invalid, *blocks]))
+    return tuple(dict.fromkeys([*missing, *unknown, *invalid, *references, *blocks]))

@@ -13,6 +13,8 @@ FAULTY, SOUND = "5.1.0", "4.57.6"
 VLLM = "pip install vllm==0.10.2"
 PIP = "pip install transformers==TRANSFORMERS"
 
+EXTRA = '[project]\nname = "hf"\n[project.optional-dependencies]\nmodels = ["transformers==TRANSFORMERS"]\n'
+
 # The file to audit -> its text, then the files next to it.
 FEATURES: dict[str, dict[str, str]] = {
     "numbered lines of a page": {"page.txt": f"Set up the trainer\n\n1  $ {VLLM}\n2  $ {PIP}\n"},
@@ -30,6 +32,45 @@ FEATURES: dict[str, dict[str, str]] = {
         "environment.yaml": (
             "channels: [conda-forge, nodefaults]\ndependencies:\n  - python >=3.11,<3.12\n"
             '  - "conda-forge::vllm ==0.10.2"\n  - transformers ==TRANSFORMERS py311h64a7726_0\n'
+        )
+    },
+    "setup.cfg with files": {
+        "setup.cfg": (
+            "[options]\ninstall_requires = file: requirements.txt\n[options.extras_require]\nhf = file: hf.txt\n"
+        ),
+        "requirements.txt": "vllm==0.10.2\n",
+        "hf.txt": "transformers==TRANSFORMERS\n",
+    },
+    "dynamic dependencies of setuptools": {
+        "pyproject.toml": (
+            '[project]\nname = "train"\ndynamic = ["dependencies", "optional-dependencies"]\n'
+            '[tool.setuptools.dynamic]\ndependencies = { file = ["requirements.txt"] }\n'
+            'optional-dependencies.hf = { file = "hf.txt" }\n'
+        ),
+        "requirements.txt": "vllm==0.10.2\n",
+        "hf.txt": "transformers==TRANSFORMERS\n",
+    },
+    "a folder that a script installs": {
+        "setup.sh": f'cd "$(dirname "$0")"\n{VLLM}\ncd packages\npip install "./hf[models]"\n',
+        "packages/hf/pyproject.toml": EXTRA,
+    },
+    "the project of a Dockerfile": {
+        "docker/Dockerfile": f"FROM python:3.12\nCOPY . /app\nWORKDIR /app\nRUN {VLLM} && pip install -e .[models]\n",
+        "pyproject.toml": EXTRA,
+    },
+    "a project in an included file": {
+        "requirements.txt": "vllm==0.10.2\n-r more.txt\n",
+        "more.txt": "-e ./hf\n",
+        "hf/setup.cfg": "[options]\ninstall_requires =\n  transformers==TRANSFORMERS\n",
+    },
+    "an index for each extra of uv": {
+        "pyproject.toml": (
+            '[project]\nname = "train"\nrequires-python = ">=3.12"\ndependencies = ["transformers==TRANSFORMERS"]\n'
+            '[project.optional-dependencies]\ncpu = ["torch==2.8.0"]\ncu128 = ["torch==2.8.0", "vllm==0.10.2"]\n'
+            '[tool.uv]\nconflicts = [[{ extra = "cpu" }, { extra = "cu128" }]]\n[tool.uv.sources]\n'
+            'torch = [{ index = "cpu", extra = "cpu" }, { index = "cu128", extra = "cu128" }]\n'
+            '[[tool.uv.index]]\nname = "cpu"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
+            '[[tool.uv.index]]\nname = "cu128"\nurl = "https://download.pytorch.org/whl/cu128"\nexplicit = true\n'
         )
     },
 }
@@ -53,3 +94,18 @@ def test_a_fault_is_found_and_a_sound_file_has_none(feature: str, tmp_path: Path
     faulty = audit(tmp_path, FEATURES[feature], FAULTY)
     assert any("transformers" in message for message in errors(faulty)), faulty
     assert errors(audit(tmp_path, FEATURES[feature], SOUND)) == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "git clone https://github.com/example/other\ncd other\npip install -e .\n",
+        "cd /opt/other && pip install .\n",
+        "pip install ./absent\n",
+    ],
+)
+def test_the_project_of_another_folder_is_listed_as_not_read(script: str, tmp_path: Path) -> None:
+    files = {"setup.sh": f"{VLLM} transformers==4.57.6\n{script}", "pyproject.toml": EXTRA}
+    result = audit(tmp_path, files, FAULTY)
+    assert errors(result) == []
+    assert [each for each in result.coverage.unread if "whose release is not in the file" in each]

@@ -57,7 +57,7 @@ explicit = true
     # A requirement that is written with an escape is on no line as such: the block's first line stands for it.
     found = [(each.name, each.line) for each in project.variants[""]]
     assert found == [("torch", 7), ("trl", 5), ("vllm", 11)]
-    assert project.indexes == ("https://example.org/cu128", "https://example.org/cpu")
+    assert project.indexes == {"": ("https://example.org/cu128", "https://example.org/cpu")}
     assert project.variants[""][2].url == "git+https://example.org/vllm"
     assert parse_pyproject(numbered("[project")) is None
 
