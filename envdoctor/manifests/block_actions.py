@@ -11,6 +11,7 @@ from envdoctor.manifests.actions import Action, AddWheel, Clone, Install, Select
 from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
+    heredoc_file,
     is_apptainer,
     is_dockerfile,
     parse_apptainer,
@@ -129,7 +130,7 @@ class BlockReader:
     def _image(self, block: Block, instructions: list[Instruction]) -> Iterator[Action]:
         """The actions of a Dockerfile or of an Apptainer definition."""
         for instruction in instructions:
-            name, lines = instruction
+            name, lines = instruction.name, instruction.lines
             if name == "FROM" and lines:
                 yield self._base_image(*lines[0])
             elif name in ("RUN", "CMD", "ENTRYPOINT"):
@@ -137,6 +138,8 @@ class BlockReader:
                 yield from self._script(script_of(instruction))
             elif name in ("ADD", "COPY") and lines:
                 yield from _added_wheels(instruction)
+                if file := heredoc_file(instruction):
+                    self.files.add(*file)
             elif name in ("ENV", "ARG") and lines:
                 (number, text), *continuations = lines
                 key, blank, value = text.partition(" ")

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from envdoctor.manifests.markdown import Block, Line
 
 _INSTRUCTION = re.compile(
-    r"\s*(FROM|RUN|ENV|ARG|SHELL|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|HEALTHCHECK)\s+(.*)",
+    r"\s*(ONBUILD\s+)?(FROM|RUN|ENV|ARG|SHELL|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|HEALTHCHECK"
+    r"|STOPSIGNAL|MAINTAINER)\s+(.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
@@ -24,21 +25,23 @@ class Instruction(NamedTuple):
 
     name: str
     lines: tuple[Line, ...]
+    is_trigger: bool = False  # ONBUILD
 
 
 def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
     """The instructions of a Dockerfile: `RUN pip install torch && \\` and its continuation lines are one.
 
-    Empty lines and comments between continuation lines are no part of it.
+    Empty lines and comments between continuation lines are no part of it. The triggers of a stage (ONBUILD) are its
+    last instructions: they run in the images that start from it.
     """
     escape = _escape_character(lines)
-    instructions: list[tuple[str, list[Line]]] = []
+    instructions: list[tuple[str, list[Line], bool]] = []
     continues = False
     marker = ""  # end of an open heredoc
     for number, text in lines:
         start = None if continues or marker else _INSTRUCTION.fullmatch(text)
         if start:
-            instructions.append((start[1].upper(), [(number, start[2])]))
+            instructions.append((start[2].upper(), [(number, start[3])], bool(start[1])))
         stripped = text.strip()
         if not start and instructions and (marker or (stripped and not stripped.startswith("#"))):
             instructions[-1][1].append((number, text))
@@ -48,8 +51,19 @@ def parse_dockerfile(lines: tuple[Line, ...]) -> list[Instruction]:
             marker = heredoc[2]
         is_skipped = not stripped or stripped.startswith("#")
         continues = continues if is_skipped else stripped.endswith(escape)
-    joined = ((keyword, tuple(_with_backslash(line, escape) for line in found)) for keyword, found in instructions)
-    return [Instruction(keyword, found) for keyword, found in joined]
+    return _with_triggers_last([
+        Instruction(keyword, tuple(_with_backslash(line, escape) for line in found), is_trigger)
+        for keyword, found, is_trigger in instructions
+    ])  # fmt: skip
+
+
+def _with_triggers_last(instructions: list[Instruction]) -> list[Instruction]:
+    stage = 0
+    stages: list[tuple[int, bool, Instruction]] = []
+    for each in instructions:
+        stage += each.name == "FROM"
+        stages.append((stage, each.is_trigger, each))
+    return [each for *_, each in sorted(stages, key=lambda row: row[:2])]
 
 
 def _escape_character(lines: tuple[Line, ...]) -> str:
@@ -84,6 +98,17 @@ def script_of(instruction: Instruction) -> tuple[Line, ...]:
     if (heredoc := _HEREDOC.match(first.strip())) and not first.strip()[heredoc.end() :].strip():
         return tuple((number, text) for number, text in lines[1:] if text.strip() != heredoc[2])
     return lines
+
+
+def heredoc_file(instruction: Instruction) -> tuple[str, tuple[Line, ...]] | None:
+    """The path and the lines of the file that `COPY <<EOF /path` writes."""
+    first = instruction.lines[0][1]
+    heredoc = _HEREDOC.search(first)
+    target = first.split()[-1]
+    if not heredoc or heredoc.end() == len(first.rstrip()):
+        return None
+    path = f"{target}{heredoc[2]}" if target.endswith("/") else target
+    return path, tuple(line for line in instruction.lines[1:] if line[1].strip() != heredoc[2])
 
 
 def _json_words(text: str) -> list[str]:
@@ -122,6 +147,7 @@ def is_apptainer(block: Block) -> bool:
 def parse_apptainer(lines: tuple[Line, ...]) -> list[Instruction]:
     """A definition as instructions of a Dockerfile: its base image, and the scripts of its sections."""
     instructions: list[Instruction] = []
+    arguments: list[Instruction] = []
     section = ""
     for number, raw in lines:
         text = _TEMPLATE.sub(r"$\1", raw)
@@ -131,6 +157,8 @@ def parse_apptainer(lines: tuple[Line, ...]) -> list[Instruction]:
                 instructions.append(Instruction("RUN", ()))
         elif section in _SCRIPTS:
             instructions[-1] = instructions[-1]._replace(lines=(*instructions[-1].lines, (number, text)))
+        elif section == "arguments":
+            arguments.append(Instruction("ARG", ((number, text.strip()),)))
         elif base := re.match(r"(?i)from\s*:\s*(\S+)", text):
             instructions.append(Instruction("FROM", ((number, base[1].removeprefix("docker://")),)))
-    return instructions
+    return [*arguments, *instructions]

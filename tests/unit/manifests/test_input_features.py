@@ -63,6 +63,21 @@ FEATURES: dict[str, dict[str, str]] = {
         "more.txt": "-e ./hf\n",
         "hf/setup.cfg": "[options]\ninstall_requires =\n  transformers==TRANSFORMERS\n",
     },
+    "a file that COPY writes": {
+        "Dockerfile": (
+            "FROM python:3.12\nCOPY <<EOF /tmp/requirements.txt\nvllm==0.10.2\ntransformers==TRANSFORMERS\nEOF\n"
+            "RUN pip install -r /tmp/requirements.txt\n"
+        )
+    },
+    "a trigger of an image": {
+        "Containerfile": (f"FROM python:3.12\nONBUILD RUN {PIP}\nSTOPSIGNAL SIGINT\nRUN {VLLM} 'transformers<5'\n")
+    },
+    "arguments of Apptainer": {
+        "train.def": (
+            f"Bootstrap: docker\nFrom: python:3.12\n\n%post\n    {VLLM} transformers=={{{{ HF }}}}\n"
+            "%arguments\n    HF=TRANSFORMERS\n"
+        )
+    },
     "an index for each extra of uv": {
         "pyproject.toml": (
             '[project]\nname = "train"\nrequires-python = ">=3.12"\ndependencies = ["transformers==TRANSFORMERS"]\n'
