@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.cases import each_case
 
 from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.architectures import capability_of
 from envdoctor.knowledge.gpu_catalogue import CatalogueGpu, catalogue, find_gpus
 from envdoctor.knowledge.gpu_speeds import gpu_speeds
-from envdoctor.knowledge.gpus import gpu_model
+from envdoctor.knowledge.gpus import compute_capability, gpu_model
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import choose, read_profiles
 
@@ -104,3 +105,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         read_recorded("h10")
     assert "h100-80gb" in error.value.expected
     assert error.value.hint == "envdoctor gpus"
+
+
+@each_case(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce MX110", "5.0"), ("NVIDIA GeForce MX130", "5.0"), ("NVIDIA GeForce MX150", "6.1"),
+        ("Quadro K6000", "3.5"), ("Quadro K5200", "3.5"), ("Quadro K5000", "3.0"), ("Quadro K2200", "5.0"),
+    ],
+)  # fmt: skip
+def test_generations_within_one_series_differ(name: str, capability: str) -> None:
+    assert compute_capability(name) == capability
