@@ -17,6 +17,8 @@ from envdoctor.knowledge_check.library_members import ALSO_PUBLIC, Members
 SECTIONS = ("names", "arguments", "values", "attributes", "bases")
 TOUCHED = ("Trainer", "Model", "LLM", "GenerationMixin")  # ends of class names
 NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only those of `__init__.py` are written
+# A function `main` or `send` of these can be one of the caller's program as well, unlike `init_process_group`.
+WITHOUT_SHORT_FUNCTIONS = ("torch", "ray", "deepspeed")
 
 
 def derive_table(package: str, releases: Sequence[str], read: Sequence[Members]) -> dict[str, list[str]]:
@@ -29,6 +31,8 @@ def derive_table(package: str, releases: Sequence[str], read: Sequence[Members])
     for each in read:
         bases |= {name: found for name, found in each.bases.items() if found}
     public = exported | {base for name in exported for base in bases.get(name, ())}
+    if package in WITHOUT_SHORT_FUNCTIONS:
+        public = frozenset(name for name in public if name[0].isupper() or "_" in name.strip("_"))
     kept = exported if package in NAMES_MOVE_IN else lasting
     names = _changes(releases, models, owners)
     arguments = _changes(releases, [each.arguments for each in read], owners)

@@ -148,6 +148,10 @@ def test_spans_of_known_changes() -> None:
         (keyword("DeepSpeedEngine.offload_states", "pin_memory"), {"deepspeed": "0.15.1"}, ["library-too-old"]),
         ("cannot import name 'CUDASetup' from 'bitsandbytes.cuda_setup.main'", {"bitsandbytes": "0.45.0"},
          ["library-too-new"]),
+        (keyword("init_process_group", "device_id"), {"torch": "2.2.2"}, ["library-too-old"]),
+        (keyword("main", "handlers"), {"torch": "2.8.0"}, []),
+        ("cannot import name 'create_selective_checkpoint_contexts' from 'torch.utils.checkpoint'",
+         {"torch": "2.3.1"}, ["library-too-old"]),
         ("'MatmulLtState' object has no attribute 'CxB'", {"bitsandbytes": "0.50.0"}, ["library-too-new"]),
     ],
 )  # fmt: skip

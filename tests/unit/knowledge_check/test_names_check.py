@@ -87,6 +87,13 @@ def test_periods_of_a_member() -> None:
     assert rows["names"] == ["f ..1.1 1.3..", "g 1.3.."]
 
 
+def test_arguments_of_functions_with_common_names_are_left_out() -> None:
+    code = ["def main(a): ...\ndef init_group(a): ...\n", "def main(a, b): ...\ndef init_group(a, b): ...\n"]
+    read = [read_members("torch", [("__init__.py", text)]) for text in code]
+    assert derive_table("torch", ["2.8", "2.9"], read)["arguments"] == ["init_group.b 2.9.."]
+    assert derive_table("trl", ["2.8", "2.9"], read)["arguments"] == ["init_group.b 2.9..", "main.b 2.9.."]
+
+
 def test_attributes_that_some_instances_lack() -> None:
     """An attribute that one path through `__init__` does not set is missing from some instances."""
     source = """
