@@ -69,6 +69,12 @@ class PackageUse(TableRow, frozen=True, kw_only=True):
     spelling: str = ""
 
 
+class GitBuild(TableRow, frozen=True, kw_only=True):
+    """A repository whose setup.py imports torch, which its build requirements do not name."""
+
+    package: str
+
+
 class GuideTables(Record, frozen=True, kw_only=True):
     """The tables of guides.toml."""
 
@@ -79,6 +85,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
     use: tuple[PackageUse, ...]
+    git_build: tuple[GitBuild, ...]
 
 
 def guide_tables() -> GuideTables:

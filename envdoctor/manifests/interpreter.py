@@ -25,6 +25,7 @@ from envdoctor.manifests.actions import (
     UseImage,
     torch_source,
 )
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
@@ -242,9 +243,13 @@ class GuideInterpreter:
             exclude_newer=action.exclude_newer or variables.get("UV_EXCLUDE_NEWER", "")[:10],
         )
         action = from_local_folder(action, self.wheels, before.packages, self.platform)
-        resolution = resolve_step(action, before, self._target(action, before), self.solver)
+        released = with_cloned_releases(action, self.guide)
+        resolution = resolve_step(released, before, self._target(action, before), self.solver)
         resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
-        for requirement in action.requirements:
+        for requirement in set(released.requirements) - set(action.requirements):
+            if requirement.name in resolved:
+                resolved[requirement.name] = resolved[requirement.name]._replace(origin=CLONE_ORIGIN)
+        for requirement in released.requirements:
             if requirement.url and requirement.name:
                 resolved[requirement.name] = package_at_url(requirement)
         for requirement in action.unknown:

@@ -24,6 +24,7 @@ SHELL_COMMANDS = frozenset({
     "accelerate", "srun", "sbatch", "salloc", "apptainer", "singularity", "enroot", "vllm", "pipx", "poetry", "dnf",
     "yum",
 })  # fmt: skip
+_ONLY_CODE = re.compile(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
 _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
     "export", "git", "wget", "huggingface-cli",
@@ -132,12 +133,13 @@ class _MarkdownReader:
                 "", "", self._code(code, row + token.content.count("\n", 0, match.start())), self.preceding_text
             )
         lines = token.content.rstrip("\n").split("\n")
-        for index, line in enumerate(lines if self.lists[-1:] == ["ordered_list_open"] else ()):
-            yield from self._inline(line, row + index)
+        for index, line in enumerate(lines if self.lists else ()):
+            if self.lists[-1] == "ordered_list_open" or _ONLY_CODE.fullmatch(line.strip()):
+                yield from self._inline(line, row + index)
         self.preceding_text = self.lines[min(row + len(lines), len(self.lines)) - 1].strip() or self.preceding_text
 
     def _inline(self, line: str, row: int) -> Iterator[Block]:
-        """A command at the end of a line of a numbered list, unless the line warns against it."""
+        """A command at the end of a line of a list, unless the line warns against it."""
         match = _INLINE_CODE.search(line)
         if match and not re.search(r"\w{3}", match[2]) and not _NEGATION.search(line[: match.start()]):
             words = match[1].split()

@@ -30,7 +30,21 @@ ARM = "# GH200 (aarch64)"
 PINS_128 = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1"
 INDEX = "https://index.example/whl/"
 
+VLLM_310 = "vllm-0.16.0rc1-cp310-cp310-linux_aarch64.whl"
+DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"
 FAULTS = [
+    Fault("repository whose setup.py imports torch", sh("pip install torch==2.8.0", f"pip install {DETECTRON}"),
+          "RUN040", 4, "build-isolation-no-torch", "which its setup.py imports"),
+    Fault("wheel for another Python than that of the system",
+          sh(f"pip install {VLLM_310}", title="# GH200, aarch64, Ubuntu 24.04"),
+          "RUN031", 3, "python-unsupported", "the system of the guide has Python 3.12"),
+    Fault("omitted dependencies", sh(f"pip install {VLLM_310} --no-deps", title="# GH200 aarch64"),
+          "RUN018", 3, "dependency-pin-violated", "no step installs torch"),
+    Fault("group before the clone",
+          sh("uv pip install --group build", "git clone https://github.com/NVIDIA/Megatron-LM"),
+          "RUN019", 3, "dependency-pin-violated", "cloned only in line 4"),
+    Fault("image of CUDA 10", "# A100\n\nAn image of PyTorch 1.8.0, CUDA 10.1:\n```bash\ndocker build .\n```\n",
+          "RUN058", 3, "gpu-arch-not-in-build", "CUDA 10.1"),
     Fault("trl that was never released", sh("pip install trl==0.23.9"),
           "RUN001", 3, "dependency-pin-violated", "0.23.1"),
     Fault("torchvision that was never released", sh("pip install torch==2.8.0 \\", "  torchvision==0.23.9"),

@@ -13,6 +13,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     other_python,
     pins,
     platform_wheels,
+    prerequisites,
     python_code,
     replacements,
     solutions,

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -125,6 +126,33 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             ),
             line=line,
         )
+    yield from _isolated_repositories(context)
+
+
+def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
+    """Repositories of the tables that are built in isolation."""
+    rows = {row.package: row for row in guide_tables().git_build}
+    for install in context.trace.installs:
+        named = (*install.action.requirements, *install.action.unknown)
+        for requirement in () if install.action.no_build_isolation else named:
+            row = rows.get(requirement.name) if requirement.url and not requirement.wheel else None
+            if row is None or install.action.tool == "conda":
+                continue
+            line = line_of(context, requirement.line, requirement.text)
+            yield Problem(
+                "error",
+                f"`{requirement.text}` is built in an isolated environment without torch, which its setup.py imports",
+                (
+                    guide_evidence(context, requirement.name, install.action.command, line),
+                    table_evidence("setup.py", "import torch", row.source, row.date),
+                ),
+                "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
+                steps(
+                    shell_command("uv pip install '{}' wheel ninja", _BUILD_PINS["setuptools"]),
+                    shell_command("uv pip install {} --no-build-isolation", requirement.text),
+                ),
+                line=line,
+            )
 
 
 @rule("RUN041", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)

@@ -11,6 +11,7 @@ from envdoctor.knowledge.gpus import gpu_model
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import InstallSystemPackages
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -51,7 +52,9 @@ def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Prob
                 install_step(f"torch=={public_part(torch.version)}", backend=backend) if backend else (),
                 line=line,
             )
-        yield from _check_ptx(context, environment.state.packages.get("vllm"), driver)
+        vllm = environment.state.packages.get("vllm")
+        if vllm and vllm.origin != CLONE_ORIGIN:  # compiled for the GPU of the machine
+            yield from _check_ptx(context, vllm, driver)
 
 
 def _is_final(state: EnvironmentState, torch: ResolvedPackage) -> bool:

@@ -12,6 +12,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.interpreter import InstallStep
@@ -180,7 +181,12 @@ def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iter
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:
-    is_release = package.origin == "PyPI" and not package.wheel and package.version and "+" not in package.version
+    is_release = (
+        package.origin in ("PyPI", CLONE_ORIGIN)
+        and not package.wheel
+        and package.version
+        and "+" not in package.version
+    )
     return bool(is_release) and package.name not in TORCH_FAMILY and not package.name.startswith("nvidia-")
 
 

@@ -21,6 +21,7 @@ from envdoctor.knowledge.releases import parse_requirement, requirements_of_rele
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
@@ -195,7 +196,8 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             # What the guide does not show can limit the dependencies of its packages.
             is_known = environment.state.resolution != "partial" or not _depends_on_unread(environment, substitution)
             is_used = not substitution.package.is_dependency or _is_required(environment, substitution.package)
-            if is_known and is_used and not substitution.pinned and not in_image and not _is_cpu_build(substitution):
+            is_chosen = substitution.pinned or in_image or _is_torch_of_clone(environment, substitution)
+            if is_known and is_used and not is_chosen and not _is_cpu_build(substitution):
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
@@ -227,6 +229,13 @@ def _is_companion_of_image(environment: CorrectedEnvironment, substitution: Subs
     packages = environment.state.packages
     facts = [item.fact for item in substitution.violation.problem.evidence if item.fact in packages]
     return any(fact in COMPANIONS and packages[fact].origin == IMAGE_ORIGIN for fact in facts)
+
+
+def _is_torch_of_clone(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
+    """Whether a project from a clone requires another torch: guides build it with theirs on purpose."""
+    packages = environment.state.packages
+    facts = [item.fact for item in substitution.violation.problem.evidence if item.fact in packages]
+    return substitution.package.name in TORCH_FAMILY and any(packages[fact].origin == CLONE_ORIGIN for fact in facts)
 
 
 def _is_cpu_build(substitution: Substitution) -> bool:

@@ -13,6 +13,7 @@ from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import torch_source
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.pins import CHECKED_BY_NAME, PYPI
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
@@ -58,7 +59,8 @@ def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
 
 def _check_wheel(context: GuideContext, install: InstallStep, package: ResolvedPackage) -> Problem | None:
     release = find_release(package.name, public_part(package.version))
-    if release is None or package.wheel or package.name in CHECKED_BY_NAME or release.kind == "source":
+    is_built = package.origin == CLONE_ORIGIN
+    if release is None or package.wheel or is_built or package.name in CHECKED_BY_NAME or release.kind == "source":
         return None
     python, glibc, platform = install.before.python, install.before.glibc, context.platform
     has_python = not python or release.has_wheel("", python)

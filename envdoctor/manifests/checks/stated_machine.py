@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,10 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
 from envdoctor.knowledge.gpus import compute_capability
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.flags import assignments
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, worded_for_a_guide
 from envdoctor.manifests.records import NOT_IN_GUIDE, SOURCE, build_machine, build_stack
@@ -18,6 +21,13 @@ from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule, rul
 
 # Rules on variables, and rules that compare GPUs with the builds of packages.
 _VARIABLE_RULES = ("ENV006", "ENV007", "ENV014", "ENV015", "ENV016")
+_AMPERE = (8, 0)
+_MAX_LINE = 1000
+# "an image with PyTorch 1.8.0, CUDA 10.1"
+_IMAGE_OF_TORCH = re.compile(
+    r"(?:\bimages?\b|\bdocker\b|镜像).*torch|torch.*(?:\bimages?\b|\bdocker\b|镜像)", re.IGNORECASE
+)
+_OLD_CUDA = re.compile(r"\bCUDA[ :=v]*((?:9|10)\.\d)\b(?! (?:or|and) (?:newer|later|above)|\+)", re.IGNORECASE)
 _GPU_RULES = ("TORCH001", "TORCH002", "VLLM004", "VLLM005")
 
 
@@ -63,7 +73,9 @@ def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem
         return
     machine = replace(build_machine(context.trace), gpus=known(gpus, SOURCE))
     for environment in context.environments:
-        for each, problem in _problems(_GPU_RULES, machine, build_stack(environment.state)):
+        packages = environment.state.packages
+        released = {name: each for name, each in packages.items() if each.origin != CLONE_ORIGIN}
+        for each, problem in _problems(_GPU_RULES, machine, build_stack(environment.state, released)):
             if problem.status in ("error", "warning"):
                 yield _on_gpu(
                     context,
@@ -71,6 +83,33 @@ def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem
                     each,
                     replace(problem, message=f"{label}: {problem.message}", evidence=(evidence,)),
                 )
+
+
+@rule(
+    "RUN058",
+    kind="guide",
+    severity="warning",
+    cause="gpu-arch-not-in-build",
+    url="https://docs.nvidia.com/cuda/ampere-compatibility-guide/",
+)
+def image_of_the_text_has_no_code_for_newer_gpus(context: GuideContext) -> Iterator[Problem]:
+    """The text describes an image with a CUDA below 11, which has no code for Ampere and newer GPUs, such as H100."""
+    gpus, label, _ = _gpus(context)
+    capabilities = [gpu.compute_capability.value or "" for gpu in gpus]
+    if gpus and not any(dotted_numbers(each) >= _AMPERE for each in capabilities):
+        return
+    for number, text in enumerate(context.guide.lines, 1):
+        found = _OLD_CUDA.search(text[:_MAX_LINE])
+        if found and _IMAGE_OF_TORCH.search(text[:_MAX_LINE]):
+            yield Problem(
+                "warning",
+                f"the text names an image of CUDA {found[1]}, which has no code for compute capability 8.0 and newer"
+                + (f" ({label})" if label else ""),
+                (guide_evidence(context, "image", text.strip()[:120], number),),
+                "Build the image for a torch of CUDA 11.8 or newer.",
+                line=number,
+            )
+            return
 
 
 def _gpus(context: GuideContext) -> tuple[tuple[Gpu, ...], str, Evidence]:

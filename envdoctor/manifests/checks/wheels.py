@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import either
+from envdoctor.knowledge.images import image_tables
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Download
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -18,6 +19,7 @@ from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
 FLASH = "https://github.com/Dao-AILab/flash-attention/releases"
+_UBUNTU = re.compile(r"\bUbuntu(?: Server| LTS)?[ -]?v?(\d\d\.04)\b", re.IGNORECASE)
 _KEEP_NAME = "Keep the name that the wheel was published under."
 
 
@@ -87,7 +89,7 @@ def wheel_is_incompatible_with_the_environment(context: GuideContext) -> Iterato
             description, cause = mismatch
             torch = install.after.packages.get("torch")
             contents = (
-                f"Python {install.before.python or '(not named)'}, torch {torch.version if torch else '(none)'}"
+                f"Python {_python(context, install) or '(not named)'}, torch {torch.version if torch else '(none)'}"
             )
             yield Problem(
                 "error",
@@ -104,20 +106,36 @@ def wheel_is_incompatible_with_the_environment(context: GuideContext) -> Iterato
 
 def _tag_mismatch(context: GuideContext, install: InstallStep, name: WheelName) -> tuple[str, str] | None:
     """The description and cause of a tag that does not match; None if all match."""
-    python = install.before.python.replace(".", "")
+    python = _python(context, install)
+    has_python = f"the environment has Python {python}"
+    if python and not install.before.python:
+        has_python = f"the system of the guide has Python {python}"
+    digits = python.replace(".", "")
     tags = re.findall(r"cp(\d+)", name.python_tag)
     if python and tags:
-        has_python = f"the environment has Python {install.before.python}"
-        if name.abi_tag != "abi3" and python not in tags:
+        if name.abi_tag != "abi3" and digits not in tags:
             return f"for CPython {name.python_tag}, {has_python}", "python-unsupported"
-        if name.abi_tag == "abi3" and int(python[1:]) < int(tags[0][1:] or 0):
+        if name.abi_tag == "abi3" and int(digits[1:]) < int(tags[0][1:] or 0):
             return f"for {name.python_tag} and newer, {has_python}", "python-unsupported"
     architecture = wheel_architecture(name.platform_tag)
     if architecture and architecture != context.platform:
         return f"for {architecture}, the machine of the guide is {context.platform}", "platform-no-wheel"
+    glibc = re.search(r"manylinux_2_(\d+)_", name.platform_tag)
+    if glibc and install.before.glibc and satisfies(install.before.glibc, f"<2.{glibc[1]}"):
+        needed = f"for glibc 2.{glibc[1]} and newer"
+        return f"{needed}, the system of the environment has glibc {install.before.glibc}", "platform-no-wheel"
     if name.platform_tag.startswith(("win", "macosx")):
         return f"for {name.platform_tag}, the machine of the guide runs Linux", "platform-no-wheel"
     return None
+
+
+def _python(context: GuideContext, install: InstallStep) -> str:
+    """The Python of the environment; outside of one that of the system, if the text names one release of Ubuntu."""
+    if install.before.python or install.before.tool:
+        return install.before.python
+    named = {match[1] for text in context.guide.lines for match in _UBUNTU.finditer(text)}
+    systems = [row for row in image_tables().system if row.name in {f"ubuntu{each}" for each in named}]
+    return systems[0].python if len(named) == 1 and systems else ""
 
 
 def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | None:

@@ -1,0 +1,62 @@
+"""Projects that a guide clones at the tag of a release and installs from their directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.actions import Clone, Install
+from envdoctor.manifests.guide import Guide
+from envdoctor.resolution.requirement import InstallRequirement
+
+_CURRENT = re.compile(r"\.{1,2}/?(\[[^\]]*\])?$")
+_TAG = re.compile(r"v?(\d+(?:\.\d+)+\S*)")
+
+
+CLONE_ORIGIN = "a repository"  # origin of packages that are installed from the directory of a clone
+
+
+def with_cloned_releases(action: Install, guide: Guide) -> Install:
+    """The step with the releases that its directories contain: `-e .` after `git clone -b v0.12.0 .../vllm; cd vllm`.
+
+    They have the requirements of the releases on the index.
+    """
+    requirements = tuple(_released(requirement, action, guide) or requirement for requirement in action.requirements)
+    return action._replace(requirements=requirements)
+
+
+def _released(requirement: InstallRequirement, action: Install, guide: Guide) -> InstallRequirement | None:
+    if not requirement.url or "://" in requirement.url or requirement.wheel:
+        return None
+    current = _CURRENT.match(requirement.url)
+    directory = _working_directory(guide, action.line) if current else requirement.url.partition("[")[0]
+    name = normalize_name(directory.rstrip("/").rpartition("/")[2] or "x")
+    tag = next((match[1] for each in _references(guide, name, action.line) if (match := _TAG.fullmatch(each))), "")
+    if not tag or not find_release(name, tag):
+        return None
+    extras = re.search(r"\[([^\]]*)\]$", requirement.url)
+    named = tuple(normalize_name(part) for part in (extras[1] if extras else "").split(",") if part.strip())
+    return InstallRequirement(name, f"=={tag}", named, text=requirement.text, line=requirement.line)
+
+
+def _working_directory(guide: Guide, line: int) -> str:
+    """The directory of the last `cd` before a step; empty without one."""
+    words = (command.words for command in guide.commands if command.line <= line and command.words[:1] == ("cd",))
+    return next((each[1] for each in reversed(list(words)) if len(each) > 1), "")
+
+
+def _references(guide: Guide, name: str, line: int) -> Iterator[str]:
+    """The references of a repository that are checked out before a step, the last one first."""
+    found: list[str] = []
+    is_current = False
+    for action in guide.actions:
+        if isinstance(action, Clone) and action.line <= line:
+            if action.url:
+                repository = action.url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+                is_current = normalize_name(repository or "x") == name
+                found = [] if is_current else found
+            if is_current:
+                found.append(action.reference)
+    yield from reversed(found)

@@ -1,0 +1,105 @@
+"""What a step needs from earlier ones: dependencies, clones, and the Python of the system."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from support.cases import each_case
+from support.guide_cases import VLLM_310, sh
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests import audit_guide
+
+CLONE = "git clone -b v0.12.0 https://github.com/vllm-project/vllm && cd vllm"
+
+
+def findings(text: str, *identifiers: str) -> list[Finding]:
+    found = audit_guide(text, name="SETUP.md", today=date(2026, 11, 21)).findings
+    return [each for each in found if each.id in identifiers and each.status in ("error", "warning")]
+
+
+WITHOUT_FAULT = {
+    "torch before": ("RUN018", ("pip install torch==2.9.1", f"pip install {VLLM_310} --no-deps")),
+    "torch after": ("RUN018", (f"pip install {VLLM_310} --no-deps", "pip install torch==2.9.1")),
+    "requirements before": ("RUN018", ("pip install -r requirements.txt", f"pip install {VLLM_310} --no-deps")),
+    "project before": ("RUN018", ("pip install -e .", f"pip install {VLLM_310} --no-deps")),
+    "no torch required": ("RUN018", ("pip install numpy==1.26.4 --no-deps",)),
+    "an environment names Python": ("RUN031", ("conda create -n x python=3.10", f"pip install {VLLM_310}")),
+    "clone before": ("RUN019", ("git clone https://github.com/NVIDIA/Megatron-LM", "uv pip install --group build")),
+    "directory before": ("RUN019", ("cd x", "uv pip install --group build", "git clone https://github.com/a/b")),
+    "no clone": ("RUN019", ("uv pip install --group build",)),
+    "repository without isolation": (
+        "RUN040",
+        ("pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",),
+    ),
+}
+
+
+@each_case("name", [*WITHOUT_FAULT])
+def test_a_step_that_has_what_it_needs(name: str) -> None:
+    identifier, commands = WITHOUT_FAULT[name]
+    assert findings(sh(*commands, title="# GH200, aarch64, Ubuntu 24.04"), identifier) == []
+
+
+def test_torch_is_installed_only_after_the_program_runs() -> None:
+    commands = (
+        f"pip install {VLLM_310} --no-deps",
+        "python -m vllm.entrypoints.openai.api_server",
+        "pip install torch",
+    )
+    assert [each.line for each in findings(sh(*commands, title="# GH200 aarch64"), "RUN018")] == [3]
+
+
+def test_two_releases_of_the_system_name_no_python() -> None:
+    title = "# GH200 aarch64, Ubuntu 22.04 or Ubuntu 24.04"
+    assert findings(sh(f"pip install {VLLM_310}", title=title), "RUN031") == []
+
+
+def test_an_old_image_fits_an_old_gpu() -> None:
+    text = "# {}\n\nBuild the image of PyTorch 1.8.0, CUDA {}:\n\n" + sh("docker build .", title="")
+    assert findings(text.format("V100", "10.1"), "RUN058") == []
+    assert findings(text.format("A100", "11.8"), "RUN058") == []
+    assert findings(text.format("A100", "10.1 or newer"), "RUN058") == []
+
+
+CLONES = {
+    "tag": ((CLONE, "pip install -e . --no-deps", "pip install -U transformers"), True),
+    "tag, directory named": (
+        (
+            "git clone https://github.com/vllm-project/vllm",
+            "git checkout v0.12.0",
+            "pip install ./vllm --no-deps",
+            "pip install -U transformers",
+        ),
+        True,
+    ),
+    "another directory": ((CLONE, "cd ../mine", "pip install -e .", "pip install -U transformers"), False),
+    "main branch": (
+        (
+            "git clone https://github.com/vllm-project/vllm && cd vllm",
+            "pip install -e .",
+            "pip install -U transformers",
+        ),
+        False,
+    ),
+    "no upgrade": ((CLONE, "pip install -e . --no-deps", "pip install 'transformers<5'"), False),
+}
+
+
+@each_case("name", [*CLONES])
+def test_a_clone_at_a_tag_has_the_requirements_of_the_release(name: str) -> None:
+    commands, is_reported = CLONES[name]
+    found = findings(sh("pip install torch==2.9.0", *commands), "RUN003")
+    messages = [each.message for each in found if "transformers" in each.message]
+    assert bool(messages) == is_reported, found
+    assert all("vllm 0.12.0 requires transformers>=4.56.0,<5" in each for each in messages)
+
+
+def test_a_clone_may_be_built_for_another_torch() -> None:
+    commands = ("pip install torch==2.9.1 torchvision", CLONE, "pip install -e . --no-build-isolation --no-deps")
+    assert [each.message for each in findings(sh(*commands), "RUN003")] == []
+
+
+def test_a_command_that_is_an_item_of_a_list_is_a_step() -> None:
+    text = "# A100\n\n- Install it\n  - `pip install trl>=0.23`\n- Read about `pip install peft>=0.10` first\n"
+    assert [(each.line, each.status) for each in findings(text, "RUN023")] == [(4, "warning")]
