@@ -13,6 +13,7 @@ from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
 from envdoctor.rules.requirements import requirements_of
+from envdoctor.rules.toolchain import compiles_cuda_code
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ SIGN_OF_FAILURE = re.compile(
     r"|(?i:\bwrong (?:result|output))"
 )
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
+# These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
+COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
+SIGN_OF_BUILD = re.compile(
+    r"(?i:\bbuild\w{0,4}\b|\bbuilt (?!with:|for|in)|\b(?:to|while|when|not|cannot) compil"
+    r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
+    r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|pip3? install|\bmake\b"
+)
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -47,6 +55,10 @@ def diagnose_report(report: Report) -> list[Finding]:
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
     findings = [_without_blame(each, reports, report.errors) for each in findings]
+    if not SIGN_OF_BUILD.search(report.errors) and not any(compiles_cuda_code(each.stack) for each in reports):
+        findings = [
+            _as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
+        ]
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
     from_lines = [
@@ -97,7 +109,12 @@ def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> 
     names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
     if SIGN_OF_FAILURE.search(errors) and re.search(_any_name(names), errors):
         return finding
-    return msgspec.structs.replace(finding, status="info", fix=f"No action needed unless it fails. {finding.fix}")
+    return _as_note(finding, "it fails")
+
+
+def _as_note(finding: Finding, unless: str) -> Finding:
+    """The finding as `info`: it explains a failure, and the text reports none."""
+    return msgspec.structs.replace(finding, status="info", fix=f"No action needed unless {unless}. {finding.fix}")
 
 
 def _any_name(names: Iterable[str]) -> str:

@@ -41,10 +41,24 @@ def unfold_lines(raw: list[str]) -> list[str]:
     if any(WRAPPED_HEADER.match(line) for line in raw) or sum(map(_is_cut_row, raw, raw[1:])) >= MIN_CUT_ROWS:
         raw = _join_rows(raw)
     raw = _join_cells(_join_values(_join_lists(raw)))
+    raw = _without_leaders(raw)
     filled = [line for line in raw if line.strip()]
     if len(filled) == 1:
         raw = split_single_line(filled[0])
     return [part for line in raw for part in split_line(line)]
+
+
+# `torch ........ 2.5.1` in a list of a person; DeepSpeed's ds_report has a parser of its own.
+LEADER = re.compile(r"([ \t>*-]{0,8}[A-Za-z][\w /()-]{1,38}?) ?\.{3,60} (?=\S)")
+DS_REPORT_LINE = re.compile(r"\.{3,} ?\[(?:YES|NO|OKAY|FAIL)\]|^(?:torch|deepspeed) (?:install path|info) \.{3}")
+
+
+def _without_leaders(raw: list[str]) -> list[str]:
+    """The lines of a list with a colon in place of the dots between a label and its value."""
+    dotted = [number for number, line in enumerate(raw) if LEADER.match(line)]
+    if len(dotted) < MIN_CELL_ROWS or any(map(DS_REPORT_LINE.search, raw)):
+        return raw
+    return [LEADER.sub(r"\1: ", line, count=1) if LEADER.match(line) else line for line in raw]
 
 
 def _join_values(raw: list[str]) -> list[str]:

@@ -286,6 +286,7 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         return
     if not is_jetson(machine):
         return
+    library = _without_build_for_jetson(stack)
     old = (parse_major_minor(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (
         machine.system.kernel.value or ""
     )
@@ -301,6 +302,16 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
         "Use JetPack 6 or newer and containers for Jetson, or NVIDIA's wheels for this JetPack.",
         steps("cat /etc/nv_tegra_release", "git clone https://github.com/dusty-nv/jetson-containers"),
     )  # fmt: skip
+
+
+def _without_build_for_jetson(stack: Stack) -> str:
+    """The first library whose release on PyPI has no code for Jetson; a local version is of another build.
+
+    Read from the aarch64 wheel of bitsandbytes 0.46.0 on 2026-11-25: code for 7.5, 8.0, 9.0 and 10.0 only.
+    """
+    versions = versions_of(stack)
+    names = (name for name in (*LINUX_ONLY, "bitsandbytes") if not local_part(versions.get(name, "")))
+    return first_in_use(stack, *names)
 
 
 def is_jetson(machine: Machine) -> bool:

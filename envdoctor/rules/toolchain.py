@@ -204,6 +204,11 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
             return
 
 
+def compiles_cuda_code(stack: Stack) -> bool:
+    """Whether the environment has a library that compiles CUDA code: at run time, or when it was installed."""
+    return bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE, "sglang"))  # SGLang uses FlashInfer
+
+
 def _flashinfer(stack: Stack) -> str:
     return f"FlashInfer {(stack.distributions.value or {})['flashinfer-python'].version}"
 

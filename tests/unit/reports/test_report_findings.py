@@ -128,7 +128,7 @@ PROBLEMS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ("torch-companion-mismatch", "torchaudio of another torch", {}, {"torchaudio": "2.5.1"}),
     ("numpy2-abi", "numpy 2 with torch 2.1", *torch_of("2.1.2+cu121", "12.1", packages={"numpy": "2.0.1"})),
     ("nccl-lib-mismatch", "two NCCL packages", {}, {"nvidia-nccl-cu12": "2.27.3", "nvidia-nccl-cu13": "2.28.3"}),
-    ("nvcc-torch-mismatch", "nvcc 11.8", {"CUDA runtime version": "11.8.89"}, {}),
+    ("nvcc-torch-mismatch", "nvcc 11.8", {"CUDA runtime version": "11.8.89"}, {"deepspeed": "0.17.5"}),
     ("wrong-python-env", "no torch", NO_TORCH, dict.fromkeys(PACKAGES, "")),
     (
         "fabric-manager",
@@ -399,3 +399,22 @@ SGL_NEWER, SGL_OLDER = "sgl_kernel: 0.3.18.post2\n", "sgl_kernel: 0.3.16\n"
 def test_a_newer_release_than_the_required_one_is_blamed_only_for_a_failure(text: str, status: set[str]) -> None:
     found = {each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001"}
     assert found == status
+
+
+OLD_NVCC = (
+    "PyTorch: 2.6.0+cu124\nGPU 0: NVIDIA GeForce RTX 3090\nNVCC: Cuda compilation tools, release 11.0, V11.0.194\n"
+)
+
+
+@each_case(
+    ("text", "causes"),
+    [
+        ("The profiler writes no file.\n", set()),
+        ("torch.compile gives another result than eager.\n", set()),
+        ("pip install -e submodules/simple-knn\n", {"nvcc-torch-mismatch", "nvcc-too-old"}),
+        ("The extension does not build.\n", {"nvcc-torch-mismatch", "nvcc-too-old"}),
+        ("deepspeed==0.17.5\n", {"nvcc-torch-mismatch", "nvcc-too-old"}),  # compiles its optimizers
+    ],
+)
+def test_nvcc_is_blamed_only_if_cuda_code_is_compiled(text: str, causes: set[str]) -> None:
+    assert reported_causes(f"{OLD_NVCC}CUDA available: True\nPython: 3.10.12\n{text}") == causes
