@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from patches import table, vllm_attention
+from patches import table, vllm_attention, vllm_uncompiled
 from patches.context import PatchContext
 from patches.table import PATCHES, select_patches
 from support.paths import TRAIN
@@ -65,6 +65,7 @@ def test_one_setting_switches_the_speed_patches_off() -> None:
     on, off = (make_context(patches=patches, **everything) for patches in (True, False))
     for context in (on, off):
         context.ranks, context.timer = SimpleNamespace(group=object(), world_size=2), object()
+        context.capability = (9, 0)
     assert names(on) >= speed
     assert names(off) == names(on) - speed
 
@@ -98,6 +99,42 @@ def test_the_attention_of_vllm_is_an_option_of_its_engine(monkeypatch: pytest.Mo
     chosen = {"attention_backend": "TRITON_ATTN"} if has_option else {}
     assert LLM(model="a/b").options == {"model": "a/b"} | chosen
     assert LLM(attention_backend="FLASHINFER").options == {"attention_backend": "FLASHINFER"}
+
+
+@pytest.mark.parametrize(("model_type", "applies"), [("qwen2", True), ("llama", True), ("gpt_oss", False)])
+def test_dense_decoders_start_in_vllm_without_a_compiler(
+    model_type: str, applies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LLM:
+        def __init__(self, **options: Any) -> None:
+            self.options = options
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=LLM))
+    context = make_context()
+    context.model = SimpleNamespace(config=SimpleNamespace(model_type=model_type))
+    assert vllm_uncompiled.apply(context) is applies
+    graphs = {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}} if applies else {}
+    assert LLM(model="a/b").options == {"model": "a/b"} | graphs
+    assert LLM(compilation_config=3).options == {"compilation_config": 3}
+
+
+@pytest.mark.parametrize(
+    ("vllm", "capability", "settings", "applies"),
+    [
+        ("0.26.0", (9, 0), {}, True),
+        ("0.31.0", (9, 0), {}, False),
+        ("0.26.0", (7, 5), {}, False),
+        ("0.26.0", (9, 0), {"vllm_tensor_parallel_size": 2}, False),
+        ("0.26.0", (9, 0), {"load_in_4bit": True, "r": 4}, False),
+        ("0.26.0", (9, 0), {"vllm_mode": "server"}, False),
+    ],
+)
+def test_where_vllm_starts_without_a_compiler(
+    vllm: str, capability: tuple[int, int], settings: dict[str, Any], applies: bool
+) -> None:
+    context = make_context(vllm=vllm, use_vllm=True, model="a/b", **settings)
+    context.capability = capability
+    assert ("uncompiled-vllm" in names(context)) is applies
 
 
 @pytest.mark.parametrize(
@@ -177,6 +214,7 @@ def test_speed_patches_are_off_with_an_untested_library() -> None:
     )
     for context in (tested, newer):
         context.ranks, context.timer = SimpleNamespace(group=object(), world_size=2), object()
+        context.capability = (9, 0)
     assert speed - names(tested) == set()
     assert names(newer) & speed == {"unpadded-forward", "fused-rms-norm", "ddp-bucket-views"}
     assert names(newer) - speed == names(tested) - speed
@@ -189,7 +227,8 @@ def test_speed_patches_are_off_with_an_untested_library() -> None:
             "step-timers (>=0.22,<1.17), which are needed and stay on"
         ),
         (
-            f"vllm 0.33.0 is not tested with the patches one-call-weight-sync ({table.CURRENT_VLLM}), "
+            "vllm 0.33.0 is not tested with the patches uncompiled-vllm (>=0.26,<0.27), "
+            f"one-call-weight-sync ({table.CURRENT_VLLM}), "
             f"multi-step-scheduling ({table.CURRENT_VLLM}), lean-vllm-generate (>=0.11,<0.33), which are off"
         ),
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from checks.dropout import dropout_rate
-from checks.engines import sampling_engine
+from checks.engines import quantization_type, sampling_engine
 from checks.rollouts import uses_rollouts
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -194,6 +194,17 @@ PATCHES: tuple[Patch, ...] = (
         "patches.merged_copies",
         lambda context: context.settings["r"] > 0 and context.settings["use_vllm"] and not context.settings["fsdp"],
         kind="correctness",
+    ),
+    Patch(
+        "uncompiled-vllm", {"vllm": ">=0.26,<0.27"},
+        "start vLLM without torch.compile, with CUDA graphs of its own kernels",
+        "vLLM compiles the model when it starts",
+        "patches.vllm_uncompiled",
+        lambda context: _colocated(context)
+        and context.capability >= (8, 0)
+        and context.settings["vllm_tensor_parallel_size"] == 1
+        and quantization_type(context.settings) == "none",
+        stages=("policy",),
     ),
     Patch(
         "one-call-weight-sync", {"trl": ">=0.28,<1.17", "vllm": CURRENT_VLLM},
