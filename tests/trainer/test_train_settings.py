@@ -128,7 +128,7 @@ def test_optimizers_are_checked_without_torch() -> None:
     assert refused(OWN, optim="galore_adamw").hint == "--set optim_target_modules=all-linear"
     assert resolve_settings(OWN, {"optim": "galore_adamw", "optim_target_modules": "all-linear"})
     for name in ("adam", "adamw"):
-        assert f"optim = {name!r} (did you mean 'adamw_torch'?)" in refused(OWN, optim=name).message
+        assert f"optim = {name!r} (did you mean 'adamw_torch_fused'?)" in refused(OWN, optim=name).message
 
 
 @pytest.mark.parametrize(
