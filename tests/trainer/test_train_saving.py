@@ -54,6 +54,35 @@ def test_local_paths_are_removed_from_configurations(tmp_path: Path) -> None:
     assert after.remove_local_paths(file) is None
 
 
+CHECKPOINT = (
+    TINY
+    + """
+from types import SimpleNamespace
+from run.checkpoints import find_defect
+from run.grpo_recorder import GrpoRecorder
+
+root = Path(given[0])
+recorder = object.__new__(GrpoRecorder)
+recorder.ranks = SimpleNamespace(barrier=lambda: None, is_main=True)
+recorder.run = SimpleNamespace(path=root, checkpoints=root, write_event=lambda *_, **__: None)
+recorder.settings, found = {"save_total_limit": 3}, []
+for step, (bf16, fp16) in enumerate([(True, False), (False, True), (False, False)], start=1):
+    save_qwen2(root / f"checkpoint-{step}")
+    recorder.trainer = SimpleNamespace(args=SimpleNamespace(bf16=bf16, fp16=fp16))
+    recorder.on_save(None, SimpleNamespace(global_step=step), None)
+    config = json.loads((root / f"checkpoint-{step}" / "config.json").read_text())
+    found.append([config.get("dtype") or config.get("torch_dtype"), find_defect(root / f"checkpoint-{step}")])
+report(found=found)
+"""
+)
+
+
+@pytest.mark.stack
+def test_a_checkpoint_names_the_type_that_the_run_computes_in(stack_python: Path, tmp_path: Path) -> None:
+    found = run_code(stack_python, CHECKPOINT, tmp_path)["found"]
+    assert found == [["bfloat16", ""], ["float16", ""], ["float32", ""]]
+
+
 def test_the_tolerance_grows_like_a_random_walk() -> None:
     assert after.choose_tolerance("float32", 24) == 1e-4
     assert after.choose_tolerance("bfloat16", 24) == pytest.approx(2**-8 * (39 * 24) ** 0.5)

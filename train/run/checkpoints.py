@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from settings import BadInput
 
@@ -33,6 +34,25 @@ def mark_complete(checkpoint: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(checkpoint / COMPLETE)
+
+
+def record_dtype(file: Path, dtype: str) -> None:
+    """Let transformers and vLLM load a model in the type that it was trained to compute in.
+
+    save_pretrained writes the type of the weights. Weights in float32 that were rounded in each training pass give
+    other completions unrounded: SmolLM2-135M adds 0.06 to 0.14 instead of 0.8 of the sums of the recipe `add`.
+    """
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        part |= {name: dtype for name in ("dtype", "torch_dtype") if name in part}
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def record_compute_dtype(checkpoint: Path, arguments: Any) -> None:
+    """Record the type of the trainer's autocast in a checkpoint of all weights, which transformers wrote."""
+    dtype = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else ""
+    if dtype and (checkpoint / "config.json").is_file():  # an adapter has none
+        record_dtype(checkpoint / "config.json", dtype)
 
 
 def find_defect(checkpoint: Path, *, hashes: bool = True) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from run.alarms import Alarms, parse_row
-from run.checkpoints import delete_old_checkpoints, mark_complete
+from run.checkpoints import delete_old_checkpoints, mark_complete, record_compute_dtype
 from run.directory import RunDirectory, Table
 from run.interrupt import Interrupt
 from run.ranks import Ranks
@@ -190,6 +190,7 @@ class Recorder(TrainerCallback, ABC):
         path = self.run.checkpoints / f"checkpoint-{state.global_step}"
         if not self.ranks.is_main:
             return
+        record_compute_dtype(path, self.trainer.args)
         mark_complete(path)
         delete_old_checkpoints(self.run.checkpoints, self.settings["save_total_limit"])
         self.run.write_event("checkpoint", step=state.global_step, path=str(path.relative_to(self.run.path)))
