@@ -168,7 +168,10 @@ def fix_commands(
 
     The corrected text is written only if it has fewer problems, and never for a text without problems.
     """
+    problems = problems_of(audit.findings)
     solved = solve_audit(audit)
+    if not problems:
+        solved = tuple(each for each in solved if each.state == "solved" and not each.corrected.is_partial)
     outcome = Outcome(sets=tuple(map(fixed_set, solved)))
     usable = [each for each in solved if each.state != "conflict"]
     for number, each in enumerate(usable):
@@ -185,11 +188,10 @@ def fix_commands(
             outcome = outcome.with_written(profile)
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
     corrected = write_back(text, sets, kind)
-    problems = problems_of(audit.findings)
-    if not problems and len(usable) == len(solved):
+    if not problems:
         return outcome.with_notes(f"nothing to correct in {source.name}: it has no errors or warnings")
     name = source.name
-    if not problems or not usable:
+    if not usable:
         return outcome
     if corrected.text == text:
         return outcome.with_notes(f"{name} was not corrected: it has the versions that uv solved")

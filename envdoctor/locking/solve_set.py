@@ -22,7 +22,7 @@ from envdoctor.knowledge.versions import minor_of
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
-from envdoctor.locking.step_solver import describe_conflict
+from envdoctor.locking.step_solver import describe_conflict, newest_source_releases
 from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet, DroppedPackage
@@ -204,6 +204,22 @@ class _Solver:
     ) -> tuple[_Attempt, str]:
         """One attempt, and what it does not verify. `preferences` are pins that uv keeps where it can."""
         self.preferences = (*self.corrected.preferences, *preferences)
+        attempt, note = self._attempt(requirements, backend)
+        versions = {name: version.partition("+")[0] for name, version in attempt.versions.items()}
+        pins = {pin: versions.get(normalize_name(Requirement(pin).name), "") for pin in self.preferences}
+        lost = [pin for pin, version in pins.items() if version not in ("", pin.partition("==")[2])]
+        if not lost or not self.sources.extra_indexes:
+            return attempt, note
+        # Of several indexes, uv reads a preference from the first that has the release, and discards the release if
+        # that index lacks its wheel. For a requirement, uv reads all of them.
+        self.preferences = tuple(pin for pin in self.preferences if pin not in lost)
+        for requested in ((*requirements, *lost), requirements):
+            again, _ = self._attempt(requested, backend)
+            if again.versions:
+                return again, note
+        return attempt, note
+
+    def _attempt(self, requirements: Sequence[str], backend: str) -> tuple[_Attempt, str]:
         note = ""
         if backend and not self.index_is_unreachable:
             attempt = self._compile(requirements, ["--torch-backend", backend], ())
@@ -225,7 +241,7 @@ class _Solver:
 
     def note_on_sources(self, versions: Mapping[str, str]) -> str:
         """The releases that uv builds from source, of which the requirements are those of the tables."""
-        built = self.source_only & set(versions.items())
+        built = {*self.source_only, *newest_source_releases("9")} & set(versions.items())
         names = ", ".join(sorted(f"{name}=={version}" for name, version in built))
         return f"built from source, requirements not verified: {names}" if names else ""
 
@@ -247,6 +263,8 @@ class _Solver:
                 _write_wheel(folder, package, version)
             for text in requirements:
                 self._write_source_only(folder, text)
+            for package, version in newest_source_releases("9"):  # in place of an older one that has a wheel
+                _write_wheel(folder, package, version)
             for package, version in self.source_only:
                 _write_wheel(folder, package, version)
             attempt = self._run(folder, requirements, options, (*links, name))

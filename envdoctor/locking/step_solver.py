@@ -238,7 +238,7 @@ def _question(problem: StepProblem) -> _Question:
             placeholders[package.name, version] = None
         if package.name not in problem.upgraded:
             preferences.append(f"{package.name}=={version}")
-    placeholders |= dict.fromkeys(_source_releases(target.exclude_newer))
+    placeholders |= dict.fromkeys(newest_source_releases(target.exclude_newer))
     wheels, newest = _wheels_of_torch_index(problem)
     placeholders |= dict.fromkeys(wheels)
     limits += [f"{name}<={version}" for name, version in newest.items()]
@@ -309,7 +309,7 @@ def _newest(name: str) -> str:
 
 
 @cache
-def _source_releases(last_day: str) -> tuple[tuple[str, str], ...]:
+def newest_source_releases(last_day: str) -> tuple[tuple[str, str], ...]:
     """The newest release of each package of the tables that has only a source archive.
 
     Without a placeholder, uv prefers an old release that has a wheel.

@@ -58,6 +58,7 @@ class SelectEnvironment(NamedTuple):
     python: str = ""
     new: bool = True
     seeded: bool = False  # contains pip and setuptools
+    clone: str = ""  # the environment that it copies
 
 
 class UseImage(NamedTuple):

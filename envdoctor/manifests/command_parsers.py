@@ -205,7 +205,7 @@ def _python(command: Command, files: Files) -> Iterator[Action]:
 def _conda(command: Command, files: Files) -> Iterator[Action]:
     options = parse_options(
         command.words[1:],
-        with_value=frozenset({"-c", "--channel", "-n", "--name", "-f", "--file", "--solver"}),
+        with_value=frozenset({"-c", "--channel", "-n", "--name", "-f", "--file", "--solver", "--clone"}),
         without_value=frozenset({"-d", "-C", "-P", "-O"}),
     )
     arguments, name = options.arguments, options.last("-n", "--name", "-p", "--prefix")
@@ -231,7 +231,9 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
         if verb == "create":
             pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
             python = _python_version(next(pythons, ""))
-            yield SelectEnvironment(line, text, "conda", name, python, seeded=True)
+            yield SelectEnvironment(
+                line, text, "conda", name, python, seeded=True, clone=options.last("--clone")
+            )
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         if packages:
             yield Install(line, text, "conda", packages, channels=channels, target=name)

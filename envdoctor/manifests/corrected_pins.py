@@ -14,15 +14,16 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, usable_release
+from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
-from envdoctor.manifests.checks.evidence import line_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import (
     CorrectedEnvironment,
     estimate_period_end,
 )
-from envdoctor.manifests.environment_state import IMAGE_ORIGIN
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
+from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -38,6 +39,7 @@ _CONDA_ONLY = frozenset({
     "pytorch-cuda", "cudatoolkit", "cuda-toolkit", "cuda-nvcc", "cuda", "cuda-version", "cpuonly", "cudnn", "gcc",
     "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
 })  # fmt: skip
+_INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
 _PROBES = {
     "transformers": "transformers_generate", "trl": "trl_grpo", "peft": "peft_lora", "datasets": "datasets_map",
     "bitsandbytes": "bitsandbytes_nf4",
@@ -55,15 +57,6 @@ class PinnedRequirement(NamedTuple):
     wanted: str = ""  # the requirement as the guide has it; the version may change within it
 
 
-class Place(Record, frozen=True):
-    """A requirement in the text of a guide."""
-
-    line: int
-    name: str
-    text: str  # as written
-    tool: str = ""  # that installs it: "conda" has another notation, and some other names
-
-
 class DroppedPackage(Record, frozen=True):
     """A package of the guide that is not among the corrected requirements."""
 
@@ -79,6 +72,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     glibc: str
     python: str = ""  # empty: not in the guide
     cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
+    is_partial: bool = False  # the guide does not show all requirements, or no index was available
     unfit: str = ""  # the reason, if no build of torch runs on the machine of the guide
     exclude_newer: str = ""  # the last day of releases contemporary with the guide; empty without a limit
     image: str = ""  # a container image, whose packages remain
@@ -88,6 +82,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
     places: tuple[Place, ...] = ()  # the requirements of the environment in the text
+    torch_place: Place | None = None  # the requirement of the first step that brings torch
     required_by: dict[str, str] = {}  # packages that the text does not name, and those that require them
     profile_toml: str = ""
 
@@ -96,17 +91,27 @@ def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]
     """The corrected set of each path through a guide. Equal sets are joined."""
     sets: dict[tuple[object, ...], CorrectedSet] = {}
     for context in contexts:
-        corrected = _corrected_set(context)
-        names = " + ".join(branch.name for branch in context.guide.branches) if len(contexts) > 1 else ""
-        key = (corrected.architecture, corrected.cuda, corrected.image, corrected.requirements)
-        if corrected.requirements or not sets:
-            sets.setdefault(key, replace(corrected, branch=names))
+        main = main_environment(context)
+        branches = [branch.name for branch in context.guide.branches] if len(contexts) > 1 else []
+        for environment in [main, *_other_environments(context, main)]:
+            corrected = _corrected_set(context, environment)
+            named = [] if environment is main or not environment else [f"environment {environment.state.name}"]
+            key = (corrected.architecture, corrected.cuda, corrected.image, corrected.requirements)
+            if corrected.requirements or not sets:
+                sets.setdefault(key, replace(corrected, branch=" + ".join([*branches, *named])))
     filled = [corrected for corrected in sets.values() if corrected.requirements]
     return tuple(filled) or tuple(sets.values())
 
 
-def _corrected_set(context: GuideContext) -> CorrectedSet:
-    environment = main_environment(context)
+def _other_environments(context: GuideContext, main: CorrectedEnvironment | None) -> Iterator[CorrectedEnvironment]:
+    """The further environments of a guide that a substitution corrects."""
+    for environment in context.environments:
+        is_other = main is not None and environment.state.name not in ("", main.state.name)
+        if is_other and environment.substitutions and not environment.state.is_superseded:
+            yield environment
+
+
+def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | None) -> CorrectedSet:
     if environment is None:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
     cuda = _cuda_build(context, _image_torch(environment) or environment.packages.get("torch"))
@@ -117,8 +122,9 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
     return CorrectedSet(
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
-        python=environment.state.python if re.fullmatch(r"3\.\d+", environment.state.python) else "",
+        python=_python_of(context, environment.state),
         cuda=cuda,
+        is_partial=environment.state.resolution in ("partial", "unresolved"),
         unfit=_unfit(context, environment),
         exclude_newer=period_end if is_earlier else "",
         image=environment.state.image,
@@ -126,7 +132,8 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
         requirements=tuple(pin.spec for pin in pins),
         wanted=tuple(pin.wanted or pin.spec for pin in pins),
         dropped=tuple(dropped),
-        places=tuple(_places(environment, context)),
+        places=tuple(places_of(environment, context)),
+        torch_place=first_place_of_torch(environment, context),
         required_by={
             name: package.reason.removeprefix("required by ").partition(" ")[0]
             for name, package in environment.packages.items()
@@ -136,15 +143,11 @@ def _corrected_set(context: GuideContext) -> CorrectedSet:
     )
 
 
-def _places(environment: CorrectedEnvironment, context: GuideContext) -> Iterator[Place]:
-    """The requirements of the steps that created an environment."""
-    for install in context.trace.installs:
-        if install.after.name != environment.state.name:
-            continue
-        for requirement in install.action.requirements:
-            if not requirement.url:
-                line = line_of(context, requirement.line, requirement.text)
-                yield Place(line, requirement.name, requirement.text, install.action.tool)
+def _python_of(context: GuideContext, state: EnvironmentState) -> str:
+    """The Python of an environment: its own, else that for which its steps were solved, else that of the text."""
+    if re.fullmatch(r"3\.\d+", state.python):
+        return state.python
+    return context.trace.python if context.trace.targets else context.guide.stated_machine.python
 
 
 def _unresolved_pins(
@@ -159,7 +162,7 @@ def _unresolved_pins(
         for install in installs
         if install.action.tool != "conda"
         for requirement in install.action.requirements
-        if requirement.name not in known and requirement.name not in _REPLACEMENTS and not requirement.url
+        if requirement.name not in {*known, *_REPLACEMENTS, *_INSTALLERS} and not requirement.url
     }
     return [PinnedRequirement(spec, wanted=spec) for spec in found.values() if spec]
 
@@ -200,7 +203,7 @@ def _corrected_pins(
         named.add("torch")  # the default index has another build
     for name in dict.fromkeys([*environment.state.requested, *environment.packages]):
         package = environment.packages.get(name)
-        if name in kept or name not in named:
+        if name in kept or name not in named or name in _INSTALLERS:
             continue
         requested = environment.state.requested.get(name)
         spec, reason = _requirement_text(name, package)
@@ -314,7 +317,7 @@ def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
     if torch is None or not wanted or torch.origin == IMAGE_ORIGIN:
         return wanted
     cuda = context.build.fitting_cuda(public_part(torch.version), wanted) or wanted
-    return cuda if cuda in cuda_releases() else ""
+    return _known_cuda(cuda)
 
 
 def _unfit(context: GuideContext, environment: CorrectedEnvironment) -> str:
@@ -340,13 +343,18 @@ def _wanted_cuda(context: GuideContext, torch: ResolvedPackage | None) -> str:
         return ""
     version = public_part(torch.version)
     if torch.origin == IMAGE_ORIGIN:
-        return cuda if cuda in cuda_releases() else ""
+        return _known_cuda(cuda)
     if context.platform == "aarch64" and (cuda == "cpu" or not torch_has_build(version, cuda, "aarch64")):
         build = aarch64_build(version, context.trace.driver, context.version("vllm"))
         cuda = build.cuda if build else ""
     elif torch_has_build(version, cuda, context.platform) is False:
         cuda = cuda_on_pypi(version, context.platform)
-    return cuda if cuda in cuda_releases() else ""
+    return _known_cuda(cuda)
+
+
+def _known_cuda(cuda: str) -> str:
+    """The CUDA version of a build of torch; empty for the CPU build and for others."""
+    return cuda if any(cuda == row.cuda for row in known_builds()) or cuda in cuda_releases() else ""
 
 
 def _glibc_of_target(environment: CorrectedEnvironment, platform: str) -> str:

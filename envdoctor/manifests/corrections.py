@@ -220,10 +220,18 @@ class _ReleaseSearch:
     def with_fitting_torch(self, packages: Packages, build: BuildTarget) -> Packages:
         """The packages with the newest torch that has a build for the driver and the GPUs, if it solves as well."""
         torch = packages.get("torch")
-        if torch is None or torch.pinned or torch.origin != "PyPI" or build.fitting_cuda(torch.version, "cpu"):
+        is_nightly = torch is not None and "nightly" in torch.origin
+        is_of_index = torch is not None and (torch.origin == "PyPI" or is_nightly)
+        if torch is None or torch.pinned or not is_of_index or build.fitting_cuda(torch.version, "cpu"):
             return packages
+        if is_nightly:
+            version = next(iter(build.older_releases(torch.version)), "")
+            return packages | {"torch": torch._replace(version=version, origin="PyPI")} if version else packages
         count = len(self.violations(packages))
-        for version in build.older_releases(torch.version):
+        requested = self.state.requested.get("torch")
+        pinned = [public_part(requested.version)] if requested and requested.pinned else []
+        fitting = [version for version in pinned if build.fitting_cuda(version, "cpu")]
+        for version in [*fitting, *build.older_releases(torch.version)]:
             if satisfies(version, torch.specifier) is False:
                 continue
             trial = self.resolve(packages, self.pins | {"torch": version})

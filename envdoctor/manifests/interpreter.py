@@ -123,7 +123,7 @@ class GuideInterpreter:
             elif isinstance(action, Run) and not action.code:
                 self.used.append((self.current, self._state))
             else:
-                self._detect_toolkit(_toolkit_text(action))
+                self._read_names(action)
         final_states = tuple(
             state for key, state in self.states.items() if state.packages and key not in self.base_stages
         )
@@ -157,6 +157,14 @@ class GuideInterpreter:
         elif re.search(r"\bcuda\b|nvhpc", text, re.IGNORECASE) and not self._state.toolkit:
             self._update(toolkit="?")
 
+    def _read_names(self, action: Action) -> None:
+        """Record the toolkit that modules or the file of an installer name, and the Python of a module."""
+        names = action.names if isinstance(action, LoadModules) else ()
+        self._detect_toolkit(" ".join(names) or _toolkit_text(action))
+        for name in names:
+            if match := re.match(r"(?:\w+-)?python3?/(3\.\d+)", name, re.IGNORECASE):
+                self._update(python=match[1], python_line=action.line)
+
     def _install_system_packages(self, action: InstallSystemPackages) -> None:
         self.system_packages.update(action.names)
         for name in action.names:
@@ -177,6 +185,10 @@ class GuideInterpreter:
             self.current = self.outside_image
             return
         base = self._state
+        if action.clone and (original := self.states.get(f"conda:{action.clone}")):
+            self.states[key] = original._replace(name=action.name)
+            self.current = key
+            return
         if action.new:
             if base.image and not base.in_dockerfile and self._has_heading(base.image_line, action.line):
                 self.current = ""  # a new section of the guide does not continue inside the container
@@ -311,9 +323,7 @@ class GuideInterpreter:
 
 
 def _toolkit_text(action: Action) -> str:
-    """The part of an action that can name a CUDA toolkit: modules, or the file of an installer."""
-    if isinstance(action, LoadModules):
-        return " ".join(action.names)
+    """The part of an action that can name a CUDA toolkit: the file of an installer."""
     return action.file if isinstance(action, Download) and action.file.endswith(".run") else ""
 
 
@@ -387,4 +397,6 @@ def _usual_pythons(guide: Guide) -> list[str]:
         + sum(tag != f"cp{python.replace('.', '')}" for tag in tags)
         for python in _USUAL_PYTHONS
     }
-    return sorted(_USUAL_PYTHONS, key=lambda python: missing[python])[:_MAX_PYTHONS]
+    usual = sorted(_USUAL_PYTHONS, key=lambda python: missing[python])
+    stated = guide.stated_machine.python
+    return list(dict.fromkeys([*([stated] if stated else []), *usual]))[:_MAX_PYTHONS]

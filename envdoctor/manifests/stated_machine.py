@@ -13,6 +13,12 @@ _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
 _MAX_LINE = 2000
+# A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
+_PYTHON = re.compile(
+    r"(?<![\w.])python ?[=v-]{0,2} ?(3\.\d{1,2})(?:\.\d+)?(?![\w.]*\d)"
+    r"(?!\s*(?:\+|-|或|及|以上|or\s(?:newer|later|higher|above|greater)|and\s(?:newer|later|above|up)))",
+    re.IGNORECASE,
+)
 _MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
 _X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _GPU = re.compile(
@@ -30,6 +36,7 @@ class StatedMachine(NamedTuple):
     driver_line: int
     gpu: str = ""
     gpu_line: int = 0
+    python: str = ""  # if the guide names one and no other: "3.11"
 
 
 def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
@@ -45,7 +52,14 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
         if arm != x86:
             architecture = "aarch64" if arm > x86 else "x86_64"
             break
-    return StatedMachine(architecture, *_parse_driver(lines, blocks, code_lines), *_parse_gpu(lines, code_lines))
+    driver, gpu = _parse_driver(lines, blocks, code_lines), _parse_gpu(lines, code_lines)
+    return StatedMachine(architecture, *driver, *gpu, _parse_python(lines))
+
+
+def _parse_python(lines: tuple[str, ...]) -> str:
+    """The only Python that the lines name as such; empty if they name none or several."""
+    named = {match[1] for line in lines for match in _PYTHON.finditer(line)}
+    return named.pop() if len(named) == 1 else ""
 
 
 def _parse_driver(lines: tuple[str, ...], blocks: list[Block], code_lines: set[int]) -> tuple[str, int]:

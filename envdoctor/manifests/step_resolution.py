@@ -50,7 +50,8 @@ def resolve_step(
         return known if _are_limits_known(action, before) else known._replace(state="unresolved")
     if solution.conflict:
         return known._replace(state="conflict", conflict=solution.conflict)
-    state: ResolutionState = "partial" if _has_unknown_requirements(action) else "solved"
+    is_open = has_other_index(action) and not all(each.pin or each.url for each in action.requirements)
+    state: ResolutionState = "partial" if _has_unknown_requirements(action) or is_open else "solved"
     return Resolution(dict(_packages(action, before.packages, solution)), (), state, built=solution.built)
 
 
@@ -103,6 +104,7 @@ def has_other_index(action: Install) -> bool:
     return any(
         url
         and not _is_pypi(url)
+        and not url.startswith("https://pypi.nvidia.com")  # packages that PyPI does not have
         and torch_source(action._replace(index_url=url, extra_indexes=(), find_links=(), torch_backend="")).backend
         == ""
         for url in urls

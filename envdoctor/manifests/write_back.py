@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from envdoctor.manifests.corrected_pins import CorrectedSet, Place
+from envdoctor.manifests.corrected_pins import CorrectedSet
+from envdoctor.manifests.places import Place
 from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
 
 # Names on PyPI that no environment should have; their requirements are removed.
@@ -68,13 +69,17 @@ class _Writer:
             if place.name in _REMOVED:
                 self._remove(place)
             elif name in pins and self._replace(place, pins[name]):
-                placed[name] = place
+                placed.setdefault(name, place)
         missing = []
         for name, pin in pins.items():
             if name not in placed and not self._insert(_place_for(name, corrected, placed), pin):
                 missing.append(pin)
+        first = corrected.torch_place if self.has_commands and "torch" in pins else None
+        if first and first.name != "torch" and (backend or "torch" in missing):
+            missing = [pin for pin in missing if not pin.startswith("torch==")]
+            missing += [] if self._insert(first, pins["torch"]) else [pins["torch"]]
         if backend and self.has_commands:
-            self._set_backend(placed, corrected, backend)
+            self._set_backend(first or placed.get("torch"), backend)
         return missing
 
     def _replace(self, place: Place, pin: str) -> bool:
@@ -123,7 +128,7 @@ class _Writer:
         key = (place.line, pin.partition("==")[0])
         line = self.lines[place.line - 1]
         name = re.escape(_RENAMED.get(place.name, _base_name(place.text)))
-        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}[^\s\"',]*[\"']?")
+        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}(?:\[[^\]]*\])?[^\s\"',]*[\"']?")
         found = pattern.search(line, _start_of_arguments(line))
         if key in self.edited or not found:
             return key in self.edited
@@ -152,9 +157,8 @@ class _Writer:
         if found := re.search(rf"\s?[\"']?{re.escape(place.text)}[\"']?(?![\w.-])", line):
             self.lines[place.line - 1] = line[: found.start()] + line[found.end() :]
 
-    def _set_backend(self, placed: dict[str, Place], corrected: CorrectedSet, backend: str) -> None:
-        """Select the build of torch in the command that installs it."""
-        place = placed.get("torch") or placed.get(corrected.required_by.get("torch", ""))
+    def _set_backend(self, place: Place | None, backend: str) -> None:
+        """Select the build of torch in the command that installs it first."""
         if not place:
             return
         line = self.lines[place.line - 1]

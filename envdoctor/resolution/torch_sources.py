@@ -74,9 +74,15 @@ def torch_has_build(version: str, cuda: str, platform: str) -> bool | None:
 
 
 def may_provide(version: str, cuda: str, platform: str, *, is_pinned: bool) -> bool:
-    """Whether a step can get a release from an index: a pinned one unless it is excluded, others if it is known."""
+    """Whether a step can get a release from an index; of an open one it gets a build that is not proven.
+
+    An open requirement gets none that is newer than all known builds for the CUDA version.
+    """
     has_build = torch_has_build(version, cuda, platform)
-    return bool(has_build) or (has_build is None and (is_pinned or minor_of(version) not in torch_releases()))
+    if has_build is not None or is_pinned or minor_of(version) not in torch_releases():
+        return has_build is not False
+    known = [dotted_numbers(row.torch) for row in known_builds() if (row.cuda, row.platform) == (cuda, platform)]
+    return dotted_numbers(minor_of(version)) < max(known, default=())
 
 
 def cuda_builds(version: str, platform: str) -> list[str]:

@@ -218,7 +218,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
             )
 
 
-@rule("RUN056", kind="guide", severity=("error", "warning"), cause="platform-no-wheel", url=CONDA)
+@rule("RUN056", kind="guide", severity=("error", "warning", "info"), cause="platform-no-wheel", url=CONDA)
 def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
     """The conda channel `pytorch` ended with torch 2.5.1, and `cudatoolkit` ended with CUDA 11.8."""
     for install in context.trace.installs:
@@ -229,7 +229,7 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
             in_channel = "pytorch" in install.action.channels or requirement.text.startswith("pytorch::")
             if requirement.name == "cudatoolkit" and not _selects_build(install.action):
                 yield Problem(
-                    "warning",
+                    "warning" if any(each.name == "pytorch" for each in install.action.requirements) else "info",
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
                     (guide_evidence(context, "package", requirement.text, line),),
                     *_without_cudatoolkit(context),

@@ -217,6 +217,8 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         is_unchanged = old and new and (old.version, old.cuda) == (new.version, new.cuda)
         if not new or is_unchanged or new.cuda != "cpu" or torch_source(install.action).backend.startswith("cpu"):
             continue
+        if install.resolution.state == "partial" and not _is_certain(install, new):
+            continue
         if install.action.tool == "conda":
             continue  # its channels have builds of their own
         row = cuda_row(guide_tables().pypi_torch, new.version)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import date
+
+from msgspec.structs import replace
 from support.cases import each_case
+from support.guide_cases import sh
 
 from envdoctor.locking.solve_set import _target
 from envdoctor.locking.source_releases import releases_to_build
-from envdoctor.manifests import CorrectedSet
-from envdoctor.manifests.corrected_pins import Place
+from envdoctor.manifests import CorrectedSet, audit_paths
+from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.places import Place
 from envdoctor.manifests.write_back import write_back
 
 
@@ -52,3 +57,64 @@ def test_a_release_with_only_a_source_archive_is_named(text: str) -> None:
 def test_the_program_of_a_command_is_no_requirement(line: str) -> None:
     pip = corrected("pip==26.3", places=(Place(1, "pip", "pip", "pip"),))
     assert write_back(line, [(pip, "")], "notebook").text == line.removesuffix("pip") + "pip==26.3"
+
+
+def sets_of(text: str, name: str = "guide.md") -> tuple[CorrectedSet, ...]:
+    guide = parse_guide(text, name)
+    return audit_paths(guide, parse_paths(guide, text, name), today=date(2026, 11, 21)).sets
+
+
+@each_case(
+    "case",
+    [
+        ("# Cluster", ("module load python/3.11.5", "pip install vllm==0.10.2"), "3.11"),
+        ("# Tested with Python 3.10", ("pip install vllm==0.10.2",), "3.10"),
+        ("# Python >= 3.9", ("pip install vllm==0.10.2",), ""),
+        ("# Python 3.9 or newer", ("pip install vllm==0.10.2",), ""),
+        ("# Python 3.10 and Python 3.11", ("pip install vllm==0.10.2",), ""),
+        (
+            "# Clone",
+            ("conda create -n a python=3.10", "conda create -n b --clone a", "conda activate b", "pip install trl"),
+            "3.10",
+        ),
+    ],
+)
+def test_the_python_is_that_of_the_guide(case: tuple[str, tuple[str, ...], str]) -> None:
+    title, commands, python = case
+    assert sets_of(sh(*commands, title=title))[0].python == python
+
+
+def test_a_dependency_of_a_requirement_with_extras_is_added_after_it() -> None:
+    text = 'uv pip install "core[training,dev]"'
+    core = corrected("core==1.0", "torch==2.8.0", places=(Place(1, "core", "core[training,dev]", "uv"),))
+    assert write_back(text, [(core, "")], "script").text == ('uv pip install "core[training,dev]==1.0" torch==2.8.0')
+
+
+def test_the_build_of_torch_is_selected_where_a_step_brings_it_first() -> None:
+    text = sh("pip install unsloth", "pip install torch")
+    places = (Place(3, "unsloth", "unsloth", "pip"), Place(4, "torch", "torch", "pip"))
+    both = replace(corrected("unsloth==1.0", "torch==2.8.0", places=places), torch_place=places[0])
+    assert write_back(text, [(both, "cu126")]).text == sh(
+        "pip install --extra-index-url https://download.pytorch.org/whl/cu126 unsloth==1.0 torch==2.8.0",
+        "pip install torch==2.8.0",
+    )
+
+
+def test_each_environment_with_a_fault_has_a_set() -> None:
+    steps = ("pip install vllm==0.10.2 transformers", "pip install trl==0.23.1 transformers==5.17.0 peft accelerate")
+    found = sets_of(
+        sh("python -m venv a", ". a/bin/activate", steps[0], "python -m venv b", ". b/bin/activate", steps[1])
+    )
+    assert [each.branch for each in found] == ["", "environment b"]
+    assert not any(text.startswith("transformers==5") for each in found for text in each.requirements)
+
+
+def test_the_installer_is_no_part_of_a_set() -> None:
+    (found,) = sets_of(sh("pip install -U pip uv", "pip install trl==0.23.1"))
+    assert "trl==0.23.1" in found.requirements
+    assert [text for text in found.requirements if text.startswith(("pip", "uv"))] == []
+
+
+def test_an_old_torch_gets_the_build_that_has_code_for_the_gpu() -> None:
+    """The wheel of torch 2.0.1 on PyPI is for CUDA 11.7, without code for an H100. That for CUDA 11.8 has it."""
+    assert sets_of(sh("pip install torch==2.0.1", title="# H100"))[0].cuda == "11.8"
