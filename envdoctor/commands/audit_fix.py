@@ -170,7 +170,7 @@ def fix_commands(
     """
     problems = problems_of(audit.findings)
     solved = solve_audit(audit)
-    if not problems:
+    if not problems and not audit.unresolved:  # the audit found a solution of each step
         solved = tuple(each for each in solved if each.state == "solved" and not each.corrected.is_partial)
     outcome = Outcome(sets=tuple(map(fixed_set, solved)))
     usable = [each for each in solved if each.state != "conflict"]

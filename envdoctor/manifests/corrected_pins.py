@@ -72,7 +72,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     glibc: str
     python: str = ""  # empty: not in the guide
     cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
-    is_partial: bool = False  # the guide does not show all requirements, or no index was available
+    is_partial: bool = False  # the guide does not show all requirements
     unfit: str = ""  # the reason, if no build of torch runs on the machine of the guide
     exclude_newer: str = ""  # the last day of releases contemporary with the guide; empty without a limit
     image: str = ""  # a container image, whose packages remain
@@ -124,7 +124,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         glibc=_glibc_of_target(environment, context.platform),
         python=_python_of(context, environment.state),
         cuda=cuda,
-        is_partial=environment.state.resolution in ("partial", "unresolved"),
+        is_partial=environment.state.resolution == "partial",
         unfit=_unfit(context, environment),
         exclude_newer=period_end if is_earlier else "",
         image=environment.state.image,
