@@ -231,9 +231,7 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
         if verb == "create":
             pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
             python = _python_version(next(pythons, ""))
-            yield SelectEnvironment(
-                line, text, "conda", name, python, seeded=True, clone=options.last("--clone")
-            )
+            yield SelectEnvironment(line, text, "conda", name, python, seeded=True, clone=options.last("--clone"))
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         if packages:
             yield Install(line, text, "conda", packages, channels=channels, target=name)
