@@ -1,6 +1,6 @@
 """Benchmark verl with envdoctor's recipes on a GPU: learning, resuming, and the time of a step.
 
-    python tests/benchmarks/verl_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--gpus N] [--small]
+    python tests/benchmarks/verl_gpu.py PYTHON_OF_THE_STACK [--only NAME ...] [--gpus N] [--folder DIR] [--small]
 
 The task is sums in GSM8K's format, with a byte tokenizer and Llamas that the script creates; nothing is downloaded.
 Each run is an `envdoctor train` from the checkout. "sft" trains 0.39 B random parameters for 24 steps of 16 rows;
@@ -8,16 +8,18 @@ transformers loads the merged model and completes a held-out row. "sft, resumed"
 the checkpoint of step 10, continues it with --resume latest, and compares the later losses with those of the
 uninterrupted run. "grpo" (10 steps, 8 completions per prompt) and "ppo" (6 steps) use 64 prompts per step and start
 from a Llama of 3.6 M that verl-sft has trained on sums, so that rewards differ; vLLM runs without CUDA graphs.
+"digits" (GRPO, 8 steps) starts from random weights, with the share of digits as its reward: it needs no SFT first.
 
 The seconds of a step and its parts are medians without the first two steps; the peak is the one that verl logs.
-TMPDIR needs space for two checkpoints of 0.39 B parameters with optimizer states. --small uses tiny models and few
-steps, to test the script on a CPU. There verl trains only with patches from VERL_USE_EXTERNAL_MODULES
-(tests/support/verl_on_cpu.py has them for SFT).
+TMPDIR needs space for two checkpoints of 0.39 B parameters with optimizer states; --folder keeps the files.
+--small uses tiny models and few steps, to test the script on a CPU. There verl trains only with patches from
+VERL_USE_EXTERNAL_MODULES (tests/support/verl_on_cpu.py has them for SFT).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -63,6 +65,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "start": SFT
     | {"data": "start", "prompts_per_step": 64, "max_steps": 200, "learning_rate": 1e-3, "save_steps": 0},
     "grpo": RL | {"max_steps": 10, "num_generations": 8, "learning_rate": 5e-5},
+    "digits": RL
+    | {"max_steps": 8, "num_generations": 8, "mini_batch": 16, "learning_rate": 1e-3, "beta": 0, "held_out_rows": 32},
     "ppo": RL | {"max_steps": 6, "learning_rate": 1e-5, "critic_learning_rate": 1e-4},
 }
 CPU = "trainer.device=cpu,"
@@ -73,6 +77,10 @@ VARIABLES = {  # for a machine without network or nvcc, which FlashInfer's sampl
     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0", "NO_COLOR": "1",
     "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION": "0.1",
 }  # fmt: skip
+REWARD = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return sum(letter in "0123456789" for letter in solution_str) / max(len(solution_str), 1)
+"""
 MAKE_MODEL = """
 import sys, torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -248,14 +256,25 @@ def run_resumed(bench: Bench, run: str) -> str:
 
 def run_rl(bench: Bench, task: str) -> str:
     """Describe a run of PPO or GRPO."""
-    events = bench.train(task, f"verl-{task}", bench.start_model, SETTINGS[task])
+    return describe_rl(bench, task, bench.train(task, f"verl-{task}", bench.start_model, SETTINGS[task]))
+
+
+def run_digits(bench: Bench, run: str) -> str:
+    """Describe a run of GRPO that starts from random weights."""
+    (bench.folder / "reward.py").write_text(REWARD)
+    settings = SETTINGS[run] | {"reward_function": f"{bench.folder / 'reward.py'}:compute_score"}
+    return describe_rl(bench, run, bench.train(run, "verl-grpo", bench.make_model("small", START), settings))
+
+
+def describe_rl(bench: Bench, run: str, events: list[dict[str, Any]]) -> str:
+    """Describe the rewards and the time of the steps."""
     rewards = {event["when"]: event["metrics"]["greedy_reward"] for event in events if event["event"] == "eval"}
     return (
-        f"held-out {rewards['before']:.3f} to {rewards['after']:.3f}, {bench.describe_steps(task, events, 'reward')}"
+        f"held-out {rewards['before']:.3f} to {rewards['after']:.3f}, {bench.describe_steps(run, events, 'reward')}"
     )
 
 
-CASES = {"sft": run_sft, "sft, resumed": run_resumed, "grpo": run_rl, "ppo": run_rl}
+CASES = {"sft": run_sft, "sft, resumed": run_resumed, "digits": run_digits, "grpo": run_rl, "ppo": run_rl}
 
 
 def main() -> None:
@@ -264,10 +283,12 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("--only", nargs="*", default=[], choices=[*CASES], metavar="NAME")
     parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="an empty folder for models and runs, which stay there")
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments, Path(folder))
+    with contextlib.ExitStack() as stack:
+        folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
+        bench = Bench(arguments, Path(folder).absolute())
         for name in arguments.only or CASES:
             try:
                 line = CASES[name](bench, name)
