@@ -65,12 +65,21 @@ class ImagePlatform(TableRow, frozen=True, kw_only=True):
     architectures: tuple[str, ...]
 
 
+class CompatPath(TableRow, frozen=True, kw_only=True):
+    """Images that put cuda-compat before every driver, by a file of the loader's configuration."""
+
+    repository: str
+    versions: str
+    file: str
+
+
 class StartTables(Record, frozen=True, kw_only=True):
     """The tables of image_starts.toml."""
 
     requirement: tuple[StartRequirement, ...]
     base: tuple[ImageBase, ...]
     platform: tuple[ImagePlatform, ...]
+    compat_path: tuple[CompatPath, ...]
 
 
 def _tables() -> StartTables:
@@ -90,6 +99,12 @@ def start_requirement(repository: str, tag: str, cuda: str) -> str:
         return base.require if base else ""
     row = next((row for row in _tables().requirement if major_minor(row.cuda) == major_minor(cuda or "0")), None)
     return row.text if row else ""
+
+
+def compat_path(repository: str, version: str) -> str:
+    """The file that puts cuda-compat before every driver in an image of this version; empty if there is none."""
+    rows = (row for row in _tables().compat_path if row.repository == repository and version)
+    return next((row.file for row in rows if satisfies(version, row.versions) is True), "")
 
 
 def image_architectures(repository: str, tag: str, version: str) -> tuple[str, ...]:

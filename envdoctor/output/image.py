@@ -27,7 +27,7 @@ DRIVERS = {
 }
 MARKS = {"error": "✗", "crashed": "✗", "warning": "!", "unknown": "?"}
 PARTS = {"IMG001": "platform", "IMG002": "start", "IMG003": "driver", "IMG004": "driver", "TORCH005": "driver",
-         "IMG006": "image", "IMG007": "image"}  # fmt: skip
+         "IMG006": "image", "IMG007": "image", "IMG008": "driver"}  # fmt: skip
 SHOWN_PACKAGES = ("torch", "vllm", "sglang", "transformers", "trl")
 
 

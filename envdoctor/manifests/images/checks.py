@@ -30,6 +30,7 @@ FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibili
 COMPAT_HOOK = (
     "https://github.com/NVIDIA/nvidia-container-toolkit/blob/main/cmd/nvidia-cdi-hook/cudacompat/cudacompat.go"
 )
+COMPAT_FIRST = "https://github.com/vllm-project/vllm/issues/32373"
 # Rules on environments that an image's packages can break on a machine. IMG003 replaces TORCH004.
 PACKAGE_RULES = ("TORCH001", "TORCH002", "TORCH003", "TORCH005", "VLLM004", "VLLM005")
 SHOWN_UNREAD = 5
@@ -226,6 +227,41 @@ def compat_libraries_replace_the_driver_on_a_gpu_without_support(context: ImageC
             f'{fix} Or set cuda-compat-mode = "disabled" in the toolkit\'s config.toml.',
             remedies,
         )
+
+
+@rule("IMG008", kind="image", severity="warning", cause="cuda-compat-lib-conflict", url=COMPAT_FIRST)
+def compat_libraries_replace_a_newer_driver(context: ImageContext) -> Iterator[Problem]:
+    """The image puts its cuda-compat before the driver, which is as new or newer.
+
+    A libcuda that is older than the kernel module fails with error 803, "system has unsupported display driver / cuda
+    driver combination". vLLM's images 0.15 and 0.16 have the directory in /etc/ld.so.conf.d: error 803 was reported
+    with `docker --runtime nvidia` and with CDI devices, but not with `docker run --gpus all`.
+
+    Fix: use another release of the image, or start the container with an empty file over the one with the directory.
+
+    References:
+    https://github.com/gpustack/gpustack/issues/4678
+    https://github.com/vllm-project/vllm/pull/33992
+    """
+    image, machine = context.image, context.machine
+    bundled = dotted_numbers(driver_of_cuda(image.compat_cuda))
+    driver = dotted_numbers(machine.driver.version.value or "")
+    if not image.compat_path or not bundled or not gpus_of(machine) or driver < bundled:
+        return
+    is_file = image.compat_path.startswith("/")
+    option = f"-v /dev/null:{image.compat_path}:ro" if is_file else "-e LD_LIBRARY_PATH="
+    other = fitting_image(context)
+    yield Problem(
+        "warning",
+        f"{image.compat_path} of the image puts cuda-compat of CUDA {image.compat_cuda} before driver "
+        f"{machine.driver.version.value}, which is not older: error 803"
+        + (", unless it is started with docker run --gpus" if is_file else ""),
+        (
+            evidence("driver.version", machine.driver.version),
+            Evidence("image.compat_path", image.compat_path, image.source),
+        ),
+        (f"Use {other}. Or start" if other else "Start") + f" the container with {option}.",
+    )
 
 
 @rule("IMG005", kind="image", severity=("error", "warning"), cause="gpu-arch-not-in-build", url="")

@@ -26,6 +26,7 @@ class Image(Record, frozen=True, kw_only=True):
     code_list: str = ""  # TORCH_CUDA_ARCH_LIST: the GPU code that its builder compiled
     compat: tuple[str, ...] | None = None  # architectures for which it contains cuda-compat; None: not known
     compat_cuda: str = ""  # the CUDA release of cuda-compat, which may be older than that of torch
+    compat_path: str = ""  # the file or variable that puts cuda-compat before every driver
     has_toolkit: bool = False
     uses_gpu: bool = True  # False: nothing in it needs a GPU
     unread: tuple[str, ...] = ()  # what decides and was not read, with the reason

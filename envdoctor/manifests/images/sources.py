@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_file
 from envdoctor.core.printable import single_lines
 from envdoctor.core.records import Machine, Stack, known
-from envdoctor.knowledge.image_starts import image_architectures, image_base, start_requirement
+from envdoctor.knowledge.image_starts import compat_path, image_architectures, image_base, start_requirement
 from envdoctor.knowledge.images import image_contents, known_repository
 from envdoctor.knowledge.versions import major_minor
 from envdoctor.manifests.actions import InstallSystemPackages, SetVariables, UseImage
@@ -46,6 +47,13 @@ FROM_PLATFORM = re.compile(r"--platform=linux/(\w+)")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 OTHER_REQUIREMENT = re.compile(r"NVIDIA_REQUIRE_(?!CUDA$|JETPACK).*")
 CODE_LIST = "TORCH_CUDA_ARCH_LIST"  # the GPU code of what the image's builder compiled
+# A directory of cuda-compat, but not compat/lib of NVIDIA's containers: their entry point creates it on demand.
+COMPAT_DIRECTORY = re.compile(r"/usr/local/cuda[\w.-]{0,20}/compat/?(?::|$)")
+# A step that writes the directory into a file of the loader's configuration, or removes such a file.
+LOADER_STEP = re.compile(
+    r"compat/?[\"']?\s{0,5}(?:>{1,2}|\|\s{0,5}tee(?:\s{1,5}-a)?)\s{0,5}(?P<written>/etc/ld\.so\.conf\.d/[\w.-]{1,100})"
+    r"|\brm\s[^\n&;|]{0,300}/etc/ld\.so\.conf\.d/[\w.-]{0,100}compat"
+)
 # FROM https://user:password@registry/image; a digest follows an @ as well
 FROM_CREDENTIALS = re.compile(r"(?im)^\s{0,20}FROM\s[^\n]{0,2000}(?:://|@(?!sha256:))")
 
@@ -106,6 +114,7 @@ def _image(reference: str, source: str, name: str, tag: str, state: EnvironmentS
         has_requirement=True if require else None,
         compat=base.compat if base else None,
         compat_cuda=".".join(contents.cuda.split(".")[:2]),
+        compat_path=compat_path(repository, contents.release),
         has_toolkit=bool(state.toolkit),
         uses_gpu=_uses_gpu(name, state),
     )
@@ -138,6 +147,7 @@ def _of_build_file(text: str, name: str, machine: Machine | None, today: str) ->
     image = _image(f"{base.name}:{base.tag}" if base.tag else base.name, name, base.name, base.tag, state)
     image = _with_compat_package(_with_variables(image, _variables(guide)), guide)
     instructions = (parse_apptainer if is_apptainer else parse_dockerfile)(numbered(text))
+    image = _with_loader_configuration(image, _lines_of_stages(text, bases, chain))
     platform = FROM_PLATFORM.search(base.command)
     image = msgspec.structs.replace(
         image,
@@ -187,6 +197,22 @@ def _with_compat_package(image: Image, guide: Guide) -> Image:
     return msgspec.structs.replace(image, compat=("x86_64", "aarch64"), compat_cuda=max(releases, key=major_minor))
 
 
+def _lines_of_stages(text: str, bases: list[UseImage], chain: list[UseImage]) -> str:
+    """The lines of the stages that make up the image, in their order in the file."""
+    lines = text.splitlines()
+    starts = [*(base.line for base in bases), len(lines) + 1]
+    ends = dict(pairwise(starts))
+    parts = (lines[base.line - 1 : ends[base.line] - 1] for base in reversed(chain))
+    return "\n".join(line for part in parts for line in part if not line.lstrip().startswith("#"))
+
+
+def _with_loader_configuration(image: Image, lines: str) -> Image:
+    """The image with cuda-compat in a file of /etc/ld.so.conf.d, or without it where the last step removes it."""
+    for step in LOADER_STEP.finditer(lines):
+        image = msgspec.structs.replace(image, compat_path=step["written"] or "")
+    return image
+
+
 def _with_variables(image: Image, variables: Mapping[str, str]) -> Image:
     """The image with variables that change whether it starts."""
     fields: dict[str, Any] = {}
@@ -201,6 +227,8 @@ def _with_variables(image: Image, variables: Mapping[str, str]) -> Image:
         fields |= {"other_requirements": tuple(others.values()), "has_requirement": True}
     if CODE_LIST in variables:
         fields["code_list"] = variables[CODE_LIST]
+    if COMPAT_DIRECTORY.search(variables.get("LD_LIBRARY_PATH", "")):
+        fields["compat_path"] = "LD_LIBRARY_PATH"
     return msgspec.structs.replace(image, **fields)
 
 

@@ -46,6 +46,16 @@ CASES = {
     "GeForce in the list of 12.4, but not for cuda-compat": (
         ("nvidia/cuda:12.4.1-devel-ubuntu22.04", "rtx-4090", "535"), ("limited", "minor", {"IMG004"}),
     ),
+    "cuda-compat before a newer driver": (
+        ("vllm/vllm-openai:v0.16.0", "h100", "580.95.05"), ("limited", "full", {"IMG008"}),
+    ),
+    "the same before the driver of its own release": (
+        ("vllm/vllm-openai:v0.15.1-cu130", "b200", "580.105.08"), ("limited", "full", {"IMG008"}),
+    ),
+    "the same before an older driver, for which it is there": (
+        ("vllm/vllm-openai:v0.16.0", "l4", "550.54"), ("runs", "forward", set()),
+    ),
+    "cuda-compat on demand": (("vllm/vllm-openai:v0.17.0", "h100", "580.95.05"), ("runs", "full", set())),
     "a torch without code for the GPU": (
         ("vllm/vllm-openai:v0.8.5", "b200", "580.95.05"), ("no", "full", {"TORCH001"}),
     ),
@@ -143,6 +153,42 @@ def test_a_dockerfile_is_judged_by_its_last_stage(tmp_path: Path) -> None:
     assert serious(check(path, "rtx-4090", "545.23.06")[0]) == {"IMG002", "IMG004"}
     path.write_text(DOCKERFILE + "ENV NVIDIA_DISABLE_REQUIRE=1\n")
     assert serious(check(path, "rtx-4090", "545.23.06")[0]) == {"IMG004"}
+
+
+@pytest.mark.parametrize(
+    ("base", "lines", "file"),
+    [
+        ("vllm/vllm-openai:v0.16.0", "RUN pip install trl", "/etc/ld.so.conf.d/cuda-compat.conf"),
+        ("vllm/vllm-openai:v0.16.0", "RUN rm /etc/ld.so.conf.d/cuda-compat.conf && ldconfig", ""),
+        (
+            "nvidia/cuda:12.8.1-base-ubuntu22.04",
+            "RUN echo /usr/local/cuda-12.8/compat > /etc/ld.so.conf.d/00-c.conf && ldconfig",
+            "/etc/ld.so.conf.d/00-c.conf",
+        ),
+        (
+            "nvidia/cuda:12.8.1-base-ubuntu22.04",
+            "RUN echo /usr/local/cuda/compat/ | tee -a /etc/ld.so.conf.d/c.conf",
+            "/etc/ld.so.conf.d/c.conf",
+        ),
+        ("nvidia/cuda:12.8.1-base-ubuntu22.04", "# RUN echo /x/compat > /etc/ld.so.conf.d/c.conf", ""),
+        (
+            "nvidia/cuda:12.8.1-base-ubuntu22.04",
+            "ENV LD_LIBRARY_PATH=/usr/local/cuda/compat:/opt/lib",
+            "LD_LIBRARY_PATH",
+        ),
+        ("nvcr.io/nvidia/pytorch:25.06-py3", "ENV LD_LIBRARY_PATH=/usr/local/cuda/compat/lib:/opt/lib", ""),
+    ],
+)
+def test_a_dockerfile_that_puts_cuda_compat_before_the_driver(
+    tmp_path: Path, base: str, lines: str, file: str
+) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(f"FROM alpine:3 AS tools\nRUN echo /x/compat > /etc/ld.so.conf.d/t.conf\nFROM {base}\n{lines}\n")
+    data, _ = check(path, "h100", "580.95.05")
+    assert data.image.compat_path == file
+    assert ("IMG008" in serious(data)) is bool(file)
+    older, _ = check(path, "h100", "550.54")
+    assert "IMG008" not in serious(older)
 
 
 def test_cuda_compat_of_the_base_image_does_not_serve_a_newer_torch(tmp_path: Path) -> None:
