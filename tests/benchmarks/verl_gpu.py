@@ -141,9 +141,10 @@ class Bench:
         write_rows(folder)
 
     def make_model(self, name: str, size: tuple[int, ...]) -> Path:
-        """Create a model with random weights and its tokenizer."""
+        """Create a model with random weights and its tokenizer, unless --folder has it."""
         sizes = map(str, TINY if self.small else size)
-        read_output([self.python, "-B", "-c", MAKE_MODEL, str(self.folder / name), *sizes])
+        if not (self.folder / name).is_dir():
+            read_output([self.python, "-B", "-c", MAKE_MODEL, str(self.folder / name), *sizes])
         return self.folder / name
 
     def assignments(self, recipe: str, model: Path, settings: dict[str, Any]) -> list[str]:
