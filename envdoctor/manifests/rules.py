@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envdoctor.manifests.checks import GUIDE_RULES
-from envdoctor.manifests.images import checks  # noqa: F401  importing it registers its rules
+from envdoctor.manifests.images import checks, compat_checks  # noqa: F401  importing them registers their rules
 from envdoctor.manifests.inputs import comparison  # noqa: F401  importing it registers its rule
 from envdoctor.rules.registry import DIRECTORY_RULES, IMAGE_RULES, Rule
 

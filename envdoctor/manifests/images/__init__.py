@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envdoctor.manifests.images import compat_checks  # noqa: F401  importing it registers its rules
 from envdoctor.manifests.images.checks import judge_image
 from envdoctor.manifests.images.records import Image
 from envdoctor.manifests.images.sources import read_image
