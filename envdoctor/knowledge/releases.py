@@ -12,7 +12,7 @@ from functools import cache
 
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
-from envdoctor.knowledge.versions import is_local_build, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import is_local_build, minor_of, public_part, satisfies, version_key
 
 MAX_REQUIREMENT_LENGTH = 2000  # characters, with the marker
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
@@ -31,6 +31,11 @@ class Requirement(Record, frozen=True):
 
     name: str
     specifier: str
+    python: str = ""  # the specifier for Python in the marker; empty: for every Python
+
+    def applies_to(self, python: str) -> bool:
+        """Whether it applies to a Python version; also if the version is not known."""
+        return not (python and self.python) or satisfies(minor_of(python), self.python) is not False
 
 
 class BitsandbytesLibraries(TableRow, frozen=True, kw_only=True):
@@ -67,7 +72,15 @@ def parse_requirement(line: str) -> Requirement | None:
     specifier = "".join(found[2].split()).strip(",")
     if ".*" in specifier:  # `torch (>=1.9.*)` of pytorch-lightning 1.6 means `>=1.9`
         specifier = re.sub(r"((?:^|,)[<>]=?[\w.]+)\.\*", r"\1", specifier)
-    return Requirement(normalize_name(found[1]), specifier)
+    return Requirement(normalize_name(found[1]), specifier, _python_of_marker(found[3] or ""))
+
+
+_PYTHON_MARKER = re.compile(r"""python_version\s?([<>=!~]{1,2})\s?["']([\d.]{1,12})["']""")
+
+
+def _python_of_marker(marker: str) -> str:
+    """`<3.12` of `python_version < "3.12"`; empty if the marker has alternatives."""
+    return "" if " or " in marker else ",".join("".join(clause) for clause in _PYTHON_MARKER.findall(marker))
 
 
 _URL_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s?(?:\[[^\[\]]*\])?\s?@\s?\S")

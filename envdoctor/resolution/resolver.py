@@ -206,6 +206,7 @@ class Resolver:
             for dependency in dependencies
             if (dependency.specifier or dependency.name not in extras)
             and published_releases(dependency.name)
+            and dependency.applies_to(self.target.python)
             and not is_for_x86_only(dependency, self.target.platform)
         ]
 

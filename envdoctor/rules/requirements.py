@@ -166,12 +166,14 @@ def _check_requirements(stack: Stack) -> Requirements:
     for distribution in distributions.values():
         for line in _requirement_lines(distribution):
             required = parse_requirement(line)
-            if not required:
+            if not required or not required.applies_to(stack.python_version.value or ""):
                 continue
             present = versions.get(required.name)
             if present is None:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
             elif required.specifier and _is_outside(present, required.specifier):
+                if _built_together(distribution, distributions.get(required.name), present, required.specifier):
+                    continue
                 old = is_below(present, required.specifier)
                 violation = Violation(
                     distribution.name, distribution.version, required.name, required.specifier, present, old
@@ -180,6 +182,16 @@ def _check_requirements(stack: Stack) -> Requirements:
     return Requirements(
         tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(undecided))
     )
+
+
+def _built_together(one: Distribution, other: Distribution | None, version: str, specifier: str) -> bool:
+    """Whether both are of conda, which builds them for each other and compares them, unlike the wheels on PyPI.
+
+    torchvision 0.22.0 of conda-forge is built with torch 2.7.1. Another minor version is reported.
+    """
+    bound = re.fullmatch(r"==([\d.]+)", specifier)
+    from_conda = bool(other and one.source == other.source == "conda" and not one.requires)
+    return from_conda and bool(bound and same_minor(bound[1], version))
 
 
 def _is_undecidable(violation: Violation) -> bool:

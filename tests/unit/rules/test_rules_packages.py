@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 from support.cases import each_case
 from support.recorded_results import assert_as_recorded
 from support.remedies import commands_of
 from support.report_stack import error_causes, make_machine, make_stack
 
-from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack
+from envdoctor.core.records import Distribution, Extension, Finding, Machine, Stack, known
 from envdoctor.knowledge.releases import (
     bitsandbytes_libraries,
     numpy2_releases,
@@ -95,6 +96,34 @@ def test_working_sets_have_no_problems(name: str) -> None:
 def test_cublas_fault_of_an_h20(gpu: str, text: str, reported: bool) -> None:
     findings = evaluate(make_machine([gpu]), stack_of(text))
     assert ("TORCH010" in {each.id for each in findings}) == reported
+
+
+@each_case(
+    ("python", "text", "reported"),
+    [
+        ("3.11.9", "torch 2.3.1+cu121, triton 3.0.0", True),
+        ("3.11.9", "torch 2.2.2+cu121, triton 2.2.0", False),
+        ("3.10.14", "torch 2.3.0+cu121, triton 2.3.1", True),
+        ("3.12.3", "torch 2.3.1+cu121, triton 3.0.0", False),  # no triton is required for Python 3.12
+    ],
+)
+def test_a_requirement_for_older_pythons(python: str, text: str, reported: bool) -> None:
+    stack = msgspec.structs.replace(stack_of(text), python_version=known(python, "report"))
+    assert ("PKG001" in findings_by_id(make_machine([H100]), stack)) == reported
+
+
+@each_case(
+    ("source", "reported"),
+    [("conda", False), ("pip", True)],  # torchvision 0.22.0 of conda-forge was built with torch 2.7.1
+)
+def test_conda_compares_its_own_builds(source: str, reported: bool) -> None:
+    stack = stack_of("torch 2.7.1+cu126, torchvision 0.22.0")
+    packages = {
+        name: msgspec.structs.replace(package, source=source)
+        for name, package in (stack.distributions.value or {}).items()
+    }
+    stack = msgspec.structs.replace(stack, distributions=known(packages, "report"))
+    assert ("PKG002" in findings_by_id(make_machine([H100]), stack)) == reported
 
 
 def test_a_torchao_that_another_package_does_not_accept_is_reported_once() -> None:
