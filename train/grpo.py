@@ -116,6 +116,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
     prepare_process(settings, run)
     import torch
     from modeling import fsdp
+    from modeling.loading import check_packages
     from modeling.policy import has_reference, make_policy, save_reference_model
     from modeling.saving import finish, save
     from modeling.warm_up import warm_up
@@ -140,6 +141,7 @@ def train(run: RunDirectory, resume: str | None, *, dry_run: int) -> int:  # noq
     context = RunContext(output=str(run.checkpoints), device=device, ranks=dry_run or ranks.world_size)
     make_arguments(settings, installed, context)  # refuses what this TRL lacks before the model is loaded
     fsdp.check_environment(settings, checkpoint)
+    check_packages(settings, device)
     if dry_run:
         return 0
     server_length = wait_for_server(settings, run.note) if ranks.is_main else 0

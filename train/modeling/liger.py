@@ -18,9 +18,7 @@ def apply_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) ->
     if settings["fsdp"]:
         obstacle = obstacle or "they are untested with sharded weights"  # "on" is refused earlier
     if obstacle and wanted == "on":
-        raise BadInput(
-            f"liger_kernels = on, but {obstacle}", expected=expected, hint="--set liger_kernels=auto, or off"
-        )
+        raise _refusal(obstacle, expected)
     settings["liger_kernels"] = "off" if obstacle else "on"
     if obstacle:
         return [f"liger_kernels: off, since {obstacle}."]
@@ -36,12 +34,29 @@ def apply_liger_kernels(model: Any, settings: dict[str, Any], *, device: str) ->
     return []
 
 
-def find_obstacle(model: Any, device: str) -> tuple[str, str]:
-    """(the obstacle to Liger's kernels, what they need); empty without one."""
+def check_liger_kernels(settings: dict[str, Any], device: str) -> None:
+    """Refuse liger_kernels = on where no model can have them."""
+    if settings["liger_kernels"] == "on" and any(found := _missing(device)):
+        raise _refusal(*found)
+
+
+def _refusal(obstacle: str, expected: str) -> BadInput:
+    return BadInput(f"liger_kernels = on, but {obstacle}", expected=expected, hint="--set liger_kernels=auto, or off")
+
+
+def _missing(device: str) -> tuple[str, str]:
+    """(what is missing for Liger's kernels of any model, what they need); empty if nothing is."""
     if device != "cuda":
         return "there is no GPU", "a GPU: the kernels are in Triton"
     if importlib.util.find_spec("liger_kernel") is None:
         return "liger-kernel is not installed", "liger-kernel in the environment"
+    return "", ""
+
+
+def find_obstacle(model: Any, device: str) -> tuple[str, str]:
+    """(the obstacle to Liger's kernels, what they need); empty without one."""
+    if any(found := _missing(device)):
+        return found
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     kind = model.config.model_type

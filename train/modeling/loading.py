@@ -11,7 +11,7 @@ from typing import Any
 from checks.attention import SINKS, check_sinks, choose_attention, is_attention_error
 from checks.dtypes import BITSANDBYTES, check_quantization, choose_dtype, gpu_dtype
 from checks.engines import quantization_type
-from modeling.liger import apply_liger_kernels
+from modeling.liger import apply_liger_kernels, check_liger_kernels
 from modeling.load_errors import (
     check_tokenizer_folder,
     check_weights,
@@ -31,7 +31,15 @@ from patches.context import PatchContext
 from patches.table import apply_patches
 from settings import BadInput
 
-__all__ = ["Loaded", "choose_attention", "count_parameters", "load_model", "load_tokenizer", "prepare_for_training"]
+__all__ = [
+    "Loaded",
+    "check_packages",
+    "choose_attention",
+    "count_parameters",
+    "load_model",
+    "load_tokenizer",
+    "prepare_for_training",
+]
 PACKAGES = ("flash_attn", "flash_attn_interface", "kernels", "bitsandbytes")
 
 
@@ -44,6 +52,16 @@ class Loaded:
     dtype: str
     notes: list[str]
     patches: list[str]
+
+
+def check_packages(settings: dict[str, Any], device: str) -> None:
+    """Refuse settings whose packages are missing, or that need a GPU, before the model's configuration is read."""
+    installed = find_packages()
+    check_quantization(settings, "", device=device, installed=installed)
+    if settings["attn_implementation"] != "auto":
+        facts = {"has_sinks": False, "dtype": "", "device": device, "installed": installed}
+        choose_attention(settings["attn_implementation"], "", None, **facts)
+    check_liger_kernels(settings, device)
 
 
 def load_model(
