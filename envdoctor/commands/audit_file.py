@@ -28,8 +28,8 @@ from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.manifests import read_pyproject
 from envdoctor.manifests.inputs.project_commands import project_remedies
-from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, STANDARD_INPUT, read_input
-from envdoctor.manifests.inputs.records import Document, NothingToAudit
+from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
 from envdoctor.resolution.step import StepSolver
 from envdoctor.rules import evaluate
 

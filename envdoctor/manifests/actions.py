@@ -37,6 +37,7 @@ class Install(NamedTuple):
     variables: tuple[tuple[str, str], ...] = ()  # set for this command only
     config_settings: tuple[str, ...] = ()
     unquoted_bounds: tuple[str, ...] = ()  # requirements whose `<` or `>` the shell reads as a redirection
+    read: tuple[str, ...] = ()  # folders of `requirements` whose own requirements are among them
     unknown: tuple[InstallRequirement, ...] = ()  # with a version or, if `name` is empty, a name that is not known
 
 

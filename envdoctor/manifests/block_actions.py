@@ -23,6 +23,7 @@ from envdoctor.manifests.local_projects import entered_folder, with_local_projec
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands
+from envdoctor.manifests.repository import Repository
 from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
@@ -55,6 +56,8 @@ class BlockReader:
         blocks = [piece for piece in pieces if isinstance(piece, Block)]
         self.files = files or Files()
         self.shell = ShellState(choice, self.files.platform)
+        self.repository = Repository(self.files)
+        self.running: set[int] = set()  # lines of commands that run a script of the repository
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
         self.folder: str | None = ""  # the current directory, relative to the input; None if it is another project's
@@ -103,21 +106,34 @@ class BlockReader:
 
     def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
         for command in parse_commands(lines, self.shell):
+            files = self.repository.follow(command)
             self.commands.append(command)
             if command.name == "cd":
-                self.folder = entered_folder(self.folder, " ".join(command.words[1:2]), self.files)
+                path = " ".join(command.words[1:2])
+                is_own = self.repository.is_own_clone(command)
+                self.folder = "" if is_own else entered_folder(self.folder, path, self.files)
+            if self.folder and files.is_repository and files.folder:
+                files = files.within(f"{self.folder}/file")
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
                 yield SetVariables(command.line, str(command), command.assignments)
             else:
-                yield from map(self._with_local_projects, parse_actions(command, self.files))
+                yield from map(self._with_local_projects, parse_actions(command, files))
+                yield from self._repository_script(command, files)
 
     def _with_local_projects(self, action: Action) -> Action:
         if isinstance(action, Install) and self.folder is not None:
             return with_local_projects(action, self.files, self.folder)
         self.has_clone = self.has_clone or isinstance(action, Clone)
         return action
+
+    def _repository_script(self, command: Command, files: Files) -> Iterator[Action]:
+        """The actions of a script of the repository that a command runs."""
+        script = self.repository.script(command, files)
+        if script and command.line not in self.running:
+            self.running.add(command.line)  # a script that runs itself
+            yield from self._script(script)
 
     def _store_heredoc(self, command: Command) -> None:
         name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]

@@ -25,6 +25,7 @@ class Files:
         self.texts: dict[str, tuple[Line, ...]] = {}
         self.missing: dict[str, str] = {}  # path -> the line of the command, and the reason
         self.included: list[str] = []  # paths that were read from disk
+        self.is_repository = False  # paths are relative to the folder only
 
     def add(self, path: str, lines: tuple[Line, ...]) -> None:
         """Add a file of the text."""
@@ -68,8 +69,9 @@ class Files:
 
     def _folders(self, path: str) -> tuple[Path, ...]:
         """The directory of the manifest, and the one above it: `docker/Dockerfile` installs the project there."""
-        is_relative = self.folder is not None and "\0" not in path and not path.startswith("/")
-        return (self.folder, self.folder.parent) if self.folder and is_relative else ()
+        if self.folder is None or "\0" in path or path.startswith("/"):
+            return ()
+        return (self.folder,) if self.is_repository else (self.folder, self.folder.parent)
 
     def add_missing(self, path: str, line: int, reason: str) -> None:
         """Add a file that was not read."""
@@ -83,9 +85,25 @@ class Files:
         """The files for commands on one platform."""
         return self._same_texts(Files(self.folder, platform))
 
+    def fresh(self) -> Files:
+        """The same folder without the files of a text, for another text."""
+        other = self._same_texts(Files(self.folder, *self.platforms))
+        other.texts = {}
+        return other
+
+    def of_repository(self, folder: Path) -> Files:
+        """The files for the commands of a guide in a repository."""
+        found = Files(folder, *self.platforms)
+        found.root, found.is_repository = folder.absolute(), True
+        return found
+
+    def without_folder(self) -> Files:
+        """The files for commands that run elsewhere: only those of the text."""
+        return self._same_texts(Files(None, *self.platforms))
+
     def _same_texts(self, other: Files) -> Files:
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
-        other.root = self.root
+        other.root, other.is_repository = self.root, self.is_repository
         return other
 
     def _read(self, path: str) -> str | None:
@@ -93,7 +111,11 @@ class Files:
             return None
         # An absolute path is one of the target machine: only a file of that name next to the manifest can be it.
         relative = _name(path) if path.startswith(("/", "~", "$")) else path
-        for candidate in (self.folder / relative, self.folder.parent / relative, self.folder / _name(path)):
+        if self.is_repository:
+            candidates: tuple[Path, ...] = (self.folder / relative,)
+        else:
+            candidates = (self.folder / relative, self.folder.parent / relative, self.folder / _name(path))
+        for candidate in candidates:
             try:
                 return decode_text(read_file(candidate, inside=self.root))
             except FileNotFoundError:

@@ -40,19 +40,20 @@ def parse_guide(text: str, name: str) -> Guide:
     return guide_of_blocks(parse_blocks(text), text, name)
 
 
-def parse_paths(guide: Guide, text: str, name: str, platforms: Sequence[str] = PLATFORMS) -> list[Guide]:
+def parse_paths(guide: Guide, text: str, name: str, files: Files | None = None) -> list[Guide]:
     """The paths through a guide with alternatives, each as a guide of its own; without alternatives, the guide.
 
     The branches of its shell code are alternatives as well. A path has the line numbers of the text. The lines of
     other branches are empty.
     """
     lines, blocks = text.split("\n"), parse_blocks(text)
+    files = files or Files(None, *PLATFORMS)
     paths = [
         found
         for path in find_paths(lines, blocks)
-        for found in _guides_of_path(path, lines, blocks, name, Files(None, *platforms))
+        for found in _guides_of_path(path, lines, blocks, name, files.fresh())
     ]
-    return paths[:MAX_PATHS] if len(paths) > 1 else [guide]
+    return paths[:MAX_PATHS] if len(paths) > 1 or files.folder else [guide]
 
 
 def _guides_of_path(

@@ -10,11 +10,12 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.pyproject import project_requirements
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
+from envdoctor.manifests.setup_py import parse_setup_py
 from envdoctor.manifests.shell_records import is_known
 from envdoctor.resolution.requirement import InstallRequirement
 
 _FOLDER = re.compile(r"([^\[\]:@]+)(?:\[([^\[\]]*)\])?")
-_PROJECT_FILES = ("/pyproject.toml", "/setup.cfg")
+_PROJECT_FILES = ("/pyproject.toml", "/setup.cfg", "/setup.py")
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
 
 
@@ -27,7 +28,8 @@ def with_local_projects(install: Install, files: Files, folder: str = "") -> Ins
         for each in install.requirements
         for requirement in _requirements_of_project(each, files, folder)
     ]
-    return install._replace(requirements=tuple(dict.fromkeys((*install.requirements, *found))))
+    read = tuple(each.url for each in install.requirements if is_folder(each) and is_read(each, files))
+    return install._replace(requirements=tuple(dict.fromkeys((*install.requirements, *found))), read=read)
 
 
 def is_read(requirement: InstallRequirement, files: Files) -> bool:
@@ -69,6 +71,10 @@ def _requirements_of_project(requirement: InstallRequirement, files: Files, fold
     lines = files.of_project(path, requirement.line)
     project = parse_setup_cfg(lines, files.within(path)) if lines else None
     if project is None:
-        return []
+        path = f"{place}/setup.py"
+        lines = files.of_project(path, requirement.line)
+        listed = parse_setup_py(lines, extras) if lines else None
+        files.included += [] if listed is None else [path]
+        return listed or []
     files.included.append(path)
     return [*project.requirements, *(each for extra in extras for each in project.extras.get(extra, ()))]

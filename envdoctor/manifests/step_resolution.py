@@ -79,7 +79,8 @@ def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, 
 def _has_unknown_requirements(action: Install) -> bool:
     """Whether a step installs the project of the guide, or a file of requirements, that is not available."""
     is_file = not action.requirements and re.search(r" -r\b| --requirement", action.command)
-    is_project = any(re.match(r"\.{1,2}/?(?:\[|$)", each.url) for each in action.requirements)
+    unread = (each.url for each in action.requirements if each.url not in action.read)
+    is_project = any(re.match(r"\.{1,2}/?(?:\[|$)", url) for url in unread)
     return bool(action.unknown or is_file or is_project)
 
 

@@ -298,7 +298,8 @@ def _changed_requirers(environment: CorrectedEnvironment, package: ResolvedPacka
 def _project_install(context: GuideContext) -> Install | None:
     """A step that installs a project or a file whose requirements the guide does not show."""
     for install in context.trace.installs:
-        urls = [requirement.url for requirement in install.action.requirements]
+        requirements = install.action.requirements
+        urls = [each.url for each in requirements if each.url not in install.action.read]
         is_file = not install.action.requirements and re.search(r" -r\b| --requirement", install.action.command)
         if is_file or any(re.match(r"\.{0,2}/?(?:\[|$)|\.{1,2}/", url) for url in urls if url):
             return install.action

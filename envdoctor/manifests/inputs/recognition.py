@@ -14,7 +14,7 @@ from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, workflows
 from envdoctor.manifests.inputs.pieces import numbered
-from envdoctor.manifests.inputs.records import Document, NothingToAudit, PackageSet
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
@@ -27,7 +27,6 @@ EXPECTED = (
     "Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
 )
 HINT = "envdoctor audit requirements.txt"
-STANDARD_INPUT = "standard input"
 Reader = Callable[[str, str, Files], Document]
 
 _GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)

@@ -13,6 +13,7 @@ class NothingToAudit(BadInput):
     """An input without content that decides anything, for which "no problems found" would be misleading."""
 
 
+STANDARD_INPUT = "standard input"  # name of a text that is not a file
 OTHER = "other"  # origin: a repository, a URL or a directory, whose releases no index has
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
-from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.repository import repository_of
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 from envdoctor.manifests.shell import without_prompt
 
@@ -44,8 +45,17 @@ def read_guide(text: str, name: str, files: Files) -> Document:
     if name.lower().endswith(".rst") or is_restructured_text(text):
         text = to_markdown(text)
     guide = parse_guide(text, name)
-    paths = parse_paths(guide, text, name, files.platforms)
-    return Document("guide", tuple(paths), guide, unread=unread_parts(paths, Files()))
+    own = _files_of_guide(name, files)
+    paths = parse_paths(guide, text, name, own)
+    shown = paths[0] if len(paths) == 1 else guide
+    return Document("guide", tuple(paths), shown, unread=unread_parts(paths, own))
+
+
+def _files_of_guide(name: str, files: Files) -> Files:
+    """The files of the repository that contains the guide; none for standard input."""
+    if files.folder is None or name == STANDARD_INPUT:
+        return files.without_folder()
+    return files.of_repository(repository_of(files.folder))
 
 
 def read_notebook(text: str, name: str, files: Files) -> Document:

@@ -1,0 +1,85 @@
+"""Guides in a clone: the files and the project that their commands name there are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.resolution.step import NoSolver
+
+FILES = {
+    "requirements/train.txt": "torch==2.9.0\ntorchvision==0.23.0\n",
+    "pyproject.toml": '[project]\nname = "mine"\ndependencies = ["trl==0.23.9"]\n[project.optional-dependencies]\n'
+    'infer = ["vllm==0.10.2", "transformers==5.1.0"]\n',
+    "scripts/install.sh": "set -e\npip install vllm==0.10.2 transformers==5.1.0\n",
+    "loop.sh": "bash loop.sh\n",
+    "old/setup.py": "from setuptools import setup\nsetup(name='old', install_requires=['trl==0.23.9'])\n",
+    "computed/setup.py": "from setuptools import setup\nsetup(name='c', install_requires=read('x'))\n",
+}
+# Commands, and the findings of the files that they name.
+COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
+    "requirements": (("pip install -r requirements/train.txt",), {"RUN002"}),
+    "requirements of uv": (("uv pip install -r ./requirements/train.txt",), {"RUN002"}),
+    "project": (("pip install -e .",), {"RUN001"}),
+    "project with an extra": (("pip install -e '.[infer]'",), {"RUN001", "RUN004"}),
+    "project of setup.py": (("pip install -e old",), {"RUN001"}),
+    "computed requirements": (("pip install ./computed",), set()),
+    "script": (("bash scripts/install.sh",), {"RUN004"}),
+    "script with a path": (("./scripts/install.sh --all",), {"RUN004"}),
+    "sourced script": (("source scripts/install.sh",), {"RUN004"}),
+    "script that runs itself": (("bash loop.sh",), set()),
+    "absent files": (("pip install -r absent.txt", "bash absent.sh"), set()),
+    "own clone": (("git clone https://github.com/me/mine && cd mine", "pip install -e ."), {"RUN001"}),
+    "own clone, other name": (
+        ("git clone https://github.com/me/mine here", "cd here", "pip install -e ."),
+        {"RUN001"},
+    ),
+    "other clone": (("git clone https://github.com/other/x && cd x", "pip install -r requirements/train.txt"), set()),
+    "directory": (("cd requirements", "pip install -r train.txt"), {"RUN002"}),
+    "file of another directory": (("cd scripts", "pip install -r requirements/train.txt"), set()),
+    "unknown directory": (("cd build", "pip install -r requirements/train.txt"), set()),
+    "after the other clone": (
+        ("git clone https://github.com/other/x && cd x", "make", "cd ..", "pip install -r requirements/train.txt"),
+        {"RUN002"},
+    ),
+}
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / ".git").mkdir()
+    (tmp_path / "absent.txt").write_text("trl==0.23.9\n")  # outside of the clone
+    return folder
+
+
+def audit(path: Path, *commands: str) -> AuditResult:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(sh("pip install numpy==1.26.4 accelerate", *commands))
+    return audit_file(str(path), None, NoSolver()).result
+
+
+@each_case("name", [*COMMANDS])
+def test_the_files_of_a_clone_are_read(name: str, clone: Path) -> None:
+    commands, expected = COMMANDS[name]
+    for path in (clone / "README.md", clone / "docs/install.md"):
+        result = audit(path, *commands)
+        assert {each.id for each in result.findings if each.status == "error"} == expected, path
+
+
+def test_a_guide_outside_of_a_clone_reads_the_files_next_to_it(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("trl==0.23.9\n")
+    result = audit(tmp_path / "SETUP.md", "pip install -r requirements.txt")
+    assert [(each.id, each.line) for each in result.findings if each.status == "error"] == [("RUN001", 4)]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = audit(tmp_path / "SETUP.md", "pip install -r requirements.txt trl==0.23.1")
+    assert result.coverage.unread == ("requirements.txt (line 4): not found next to the manifest",)
