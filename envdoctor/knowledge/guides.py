@@ -75,6 +75,14 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     package: str
 
 
+class CompanionBuild(TableRow, frozen=True, kw_only=True):
+    """The CUDA version of a package on PyPI that its import compares with that of torch."""
+
+    package: str
+    version: str
+    cuda: str
+
+
 class GuideTables(Record, frozen=True, kw_only=True):
     """The tables of guides.toml."""
 
@@ -86,6 +94,7 @@ class GuideTables(Record, frozen=True, kw_only=True):
     module: tuple[ModulePresence, ...]
     use: tuple[PackageUse, ...]
     git_build: tuple[GitBuild, ...]
+    companion_build: tuple[CompanionBuild, ...]
 
 
 def guide_tables() -> GuideTables:

@@ -40,6 +40,8 @@ FAULTS = [
           "RUN031", 3, "python-unsupported", "the system of the guide has Python 3.12"),
     Fault("omitted dependencies", sh(f"pip install {VLLM_310} --no-deps", title="# GH200 aarch64"),
           "RUN018", 3, "dependency-pin-violated", "no step installs torch"),
+    Fault("torchaudio for another CUDA than torch", sh("pip install torch==2.15.0 torchaudio==2.11.0"),
+          "RUN009", 3, "torch-companion-mismatch", "Use torch 2.14"),
     Fault("group before the clone",
           sh("uv pip install --group build", "git clone https://github.com/NVIDIA/Megatron-LM"),
           "RUN019", 3, "dependency-pin-violated", "cloned only in line 4"),

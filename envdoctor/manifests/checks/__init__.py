@@ -3,6 +3,7 @@
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
+    companion_builds,
     driver,
     flags,
     index_facts,

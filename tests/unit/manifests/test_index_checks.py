@@ -53,7 +53,7 @@ class FixedSolver:
 
     def __call__(self, problem: StepProblem) -> StepSolution:
         names = {each.name for each in problem.requirements}
-        required_by = {"starlette": ("gradio",)} if "gradio" in names else {}
+        required_by = {"starlette": ("webui",)} if "webui" in names else {}
         chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
         return StepSolution(chosen, required_by, self.built & chosen.keys())
 
@@ -98,33 +98,33 @@ def test_the_python_of_the_text_is_below_that_of_the_newest_release() -> None:
     assert findings(text.format(">= 3.10", "==0.16.1"), solver, "RUN016") == []
 
 
-GRADIO = IndexedRelease("gradio", "3.48.0", "2023-10-17")
+WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
 STARLETTE = IndexedRelease("starlette", "1.10.0", "2026-10-24")
 
 
 def _missing(*, is_imported: bool = True, last: str = "0.46.2") -> MissingName:
-    return MissingName(GRADIO, STARLETTE, "starlette.old", "gradio/routes.py:31", "gradio.whl", is_imported, last)
+    return MissingName(WEBUI, STARLETTE, "starlette.old", "webui/routes.py:31", "webui.whl", is_imported, last)
 
 
 def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
-    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"gradio": "3.48.0", "starlette": "1.10.0"})
-    (found,) = findings(sh("pip install gradio==3.48.0"), solver, "RUN017")
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"webui": "3.48.0", "starlette": "1.10.0"})
+    (found,) = findings(sh("pip install webui==3.48.0"), solver, "RUN017")
     assert (found.status, found.line) == ("error", 3)
-    assert "gradio 3.48.0 of 2023-10-17 imports starlette.old" in found.message
-    assert [each.commands for each in found.remedies] == [("uv pip install gradio==3.48.0 starlette==0.46.2",)]
+    assert "webui 3.48.0 of 2023-10-17 imports starlette.old" in found.message
+    assert [each.commands for each in found.remedies] == [("uv pip install webui==3.48.0 starlette==0.46.2",)]
     (installed,) = solver.index.sets
     assert (dict(installed.versions), list(installed.users), installed.python) == (
-        {"gradio": "3.48.0", "starlette": "1.10.0"}, ["gradio", "starlette"], "3.12"
+        {"webui": "3.48.0", "starlette": "1.10.0"}, ["webui", "starlette"], "3.12"
     )  # fmt: skip
     in_a_module = FixedSolver(FixedIndex(missing=[_missing(is_imported=False, last="")]), solver.versions)
-    (found,) = findings(sh("pip install gradio==3.48.0"), in_a_module, "RUN017")
+    (found,) = findings(sh("pip install webui==3.48.0"), in_a_module, "RUN017")
     assert (found.status, found.remedies) == ("warning", ())
 
 
 def test_a_project_that_is_not_shown_can_limit_a_dependency() -> None:
-    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"gradio": "3.48.0", "starlette": "1.10.0"})
-    assert findings(sh("pip install gradio==3.48.0 -e ."), solver, "RUN017") == []
-    named = sh("pip install gradio==3.48.0 starlette -e .")
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"webui": "3.48.0", "starlette": "1.10.0"})
+    assert findings(sh("pip install webui==3.48.0 -e ."), solver, "RUN017") == []
+    named = sh("pip install webui==3.48.0 starlette -e .")
     assert [each.line for each in findings(named, solver, "RUN017")] == [3]
 
 

@@ -345,6 +345,8 @@ def package_pairs() -> Iterator[Case]:
         ("HF024", "error", "gradio 4.44.1, huggingface-hub 1.0.0", "huggingface-hub 0.36.2"),
         ("PKG020", "error", "openai 1.55.2, httpx 0.28.0", "openai 1.55.3"),
         ("PKG021", "error", "librosa 0.10.1, setuptools 82.0.0", "librosa 0.10.2"),
+        ("PKG022", "error", "gradio 5.3.0, starlette 1.0.0", "gradio 5.4.0"),
+        ("PKG022", "error", "gradio 3.24.1, starlette 1.0.0", "starlette 0.52.1"),
     ):  # fmt: skip
         yield Case(rule, status, (machine, pinned_stack(sees)), (machine, pinned_stack(f"{sees}, {misses}")))
     ray = {"ray": "2.52.1", "click": "8.4.1"}
