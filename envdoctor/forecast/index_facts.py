@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from typing import NamedTuple
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
@@ -21,7 +22,14 @@ from envdoctor.package_index.address import index_address
 from envdoctor.package_index.build_needs import missing_build_modules
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
-from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, InstalledSet, MissingName
+from envdoctor.resolution.index_facts import (
+    AbsentImport,
+    BuildImport,
+    CodeImport,
+    IndexedRelease,
+    InstalledSet,
+    MissingName,
+)
 
 TOTAL_SECONDS = 30.0  # of all questions of a command
 SET_SECONDS = 10.0  # of the imports of one environment
@@ -51,30 +59,56 @@ class _Question(NamedTuple):
     tops: frozenset[str]
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _limited(method: Callable[Concatenate[IndexReader, P], T]) -> Callable[Concatenate[IndexReader, P], T]:
+    """Limit the time of one question, and count it."""
+
+    @wraps(method)
+    def limited(self: IndexReader, /, *arguments: P.args, **named: P.kwargs) -> T:
+        if self._end is not None:  # a part of another question
+            return method(self, *arguments, **named)
+        start = time.monotonic()
+        self._end = start + min(self._left, SET_SECONDS)
+        try:
+            return method(self, *arguments, **named)
+        finally:
+            self._end = None
+            self._left -= time.monotonic() - start
+
+    return limited
+
+
 class IndexReader:
     """Reads an index within a time limit. After an unreachable index nothing more is requested."""
 
     def __init__(self, sources: Sources, *, seconds: float = TOTAL_SECONDS) -> None:
         self.sources = sources
-        self.end = time.monotonic() + seconds
+        self._left = seconds  # for further questions; what passes between them does not count
+        self._end: float | None = None  # of the present question
         self._readers: dict[tuple[str, str], Wheels] = {}
         self._is_unreachable = False
         self._missing: dict[_Question, MissingName | None] = {}
         self._imports: dict[Pin, ModuleImports | None] = {}
         self._archives: dict[Pin, SourceArchive | None] = {}
 
+    @_limited
     def newest_release(self, name: str) -> IndexedRelease | None:
         """The newest release that is not withdrawn; None if it is unknown."""
         releases = self._releases(name)
         usable = [each for each in releases if not each.is_yanked and not is_prerelease(each.version)]
         return _indexed(usable[-1]) if usable else None
 
+    @_limited
     def release(self, name: str, version: str) -> IndexedRelease | None:
         """A release; None if it is unknown."""
         wheels = self._reader()
         found = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
         return _indexed(found) if found else None
 
+    @_limited
     def is_published_from(self, name: str, url: str) -> bool:
         """Whether the newest release of a package names this repository as its own."""
         newest, repository = self.newest_release(name), _REPOSITORY.search(url)
@@ -85,6 +119,7 @@ class IndexReader:
         }
         return repository is not None and repository[1].lower() in own
 
+    @_limited
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
         wheels = self._reader()
@@ -95,12 +130,12 @@ class IndexReader:
         found = missing_build_modules(archive, python)
         return tuple(BuildImport(_indexed(release), module, line, archive.name) for module, line in found)
 
+    @_limited
     def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
         """The names that packages import from newer releases of others, which no longer have them."""
         wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
         if wheels is None:
             return ()
-        wheels.client.end = min(self.end, time.monotonic() + SET_SECONDS)
         found = []
         for question in self._questions(wheels, installed):
             if question not in self._missing and time.monotonic() < wheels.client.end:
@@ -109,27 +144,46 @@ class IndexReader:
                 found.append(missing)
         return found
 
+    @_limited
+    def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
+        """The imports of code that the installed releases do not have."""
+        wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
+        if wheels is None:
+            return ()
+        distributions = _distributions(installed)
+        named = {distributions[each.top] for each in used if each.top in distributions}
+        wheels.read_releases(named)
+        found = []
+        for each in used:
+            pin = Pin(name, installed.versions[name]) if (name := distributions.get(each.top)) else None
+            if pin is None or time.monotonic() > wheels.client.end or not wheels.fitting_wheel(pin):
+                continue
+            if missing := self._absent(wheels, pin, each.module, each.name):
+                found.append(AbsentImport(each, missing, _indexed_pin(wheels, pin)))
+        return found
+
     def _reader(self, python: str = "3.12", platform: str = "x86_64 ") -> Wheels | None:
         """The releases for one Python and platform; None if the index is unreachable or the time is over."""
-        if self._is_unreachable or time.monotonic() > self.end:
+        if self._is_unreachable or self._end is None or time.monotonic() > self._end:
             return None
         if (python, platform) not in self._readers:
             architecture, _, glibc = platform.partition(" ")
             target = Target(architecture, glibc if re.fullmatch(r"2\.\d+", glibc) else _GLIBC, (python,))
             try:
-                client = new_http_client(self.sources, end=self.end)
+                client = new_http_client(self.sources, end=self._end)
                 index = client.store_credentials(index_address(self.sources, "envdoctor audit"))
             except EnvdoctorError:
                 self._is_unreachable = True
                 return None
             self._readers[python, platform] = Wheels(client, index, wheel_tags(target.platform, python))
-        return self._readers[python, platform]
+        wheels = self._readers[python, platform]
+        wheels.client.end = self._end
+        return wheels
 
     def _releases(self, name: str) -> tuple[Release, ...]:
         wheels = self._reader()
         if wheels is None:
             return ()
-        wheels.client.end = self.end
         return wheels.releases(name)
 
     def _questions(self, wheels: Wheels, installed: InstalledSet) -> Iterator[_Question]:
@@ -139,8 +193,7 @@ class IndexReader:
         dated = [pin for pin in users if wheels.day(pin) and _days(wheels.day(pin), f"{date.today()}") > _MIN_DAYS]
         dated = dated[:_MAX_USERS]
         wheels.read_sources(dated)
-        distributions = {name.replace("-", "_"): name for name in installed.versions}
-        distributions |= {top: name for top, name in _DISTRIBUTIONS.items() if name in installed.versions}
+        distributions = _distributions(installed)
         imported: dict[Pin, dict[str, set[str]]] = {}
         for user in dated:
             imports = self._module_imports(wheels, user)
@@ -171,7 +224,7 @@ class IndexReader:
         for each, is_imported in _imports_in_order(imports, user, question.tops):
             if time.monotonic() > wheels.client.end:
                 return None
-            name = self._absent(wheels, dependency, each)
+            name = self._absent(wheels, dependency, each.module, each.name)
             if not name:
                 continue
             if before and not self._has(wheels, Pin(before.package, before.version), each):
@@ -195,18 +248,18 @@ class IndexReader:
         ]  # fmt: skip
         return releases[-1] if releases else None
 
-    def _absent(self, wheels: Wheels, dependency: Pin, each: Import) -> str:
+    def _absent(self, wheels: Wheels, dependency: Pin, module: str, name: str) -> str:
         """The name if a release does not have it; empty if it has it, or if that is unknown."""
         library = wheels.library(dependency) if wheels.fitting_wheel(dependency) else None
         if library:
-            found = library.find(each.module, each.name)
+            found = library.find(module, name)
             return found.missing if found.state == "absent" else ""
         archive = self._archive(dependency)
         if archive is None or not archive.paths:
             return ""
-        path = each.module.replace(".", "/")
+        path = module.replace(".", "/")
         has_module = any(re.search(rf"(?:^|/){re.escape(path)}(?:\.py|/)", file) for file in archive.paths)
-        return "" if has_module else each.module
+        return "" if has_module else module
 
     def _has(self, wheels: Wheels, pin: Pin, each: Import) -> bool:
         library = wheels.library(pin)
@@ -246,6 +299,12 @@ class IndexReader:
             except RequestFailed:
                 self._archives[pin] = None
         return self._archives[pin]
+
+
+def _distributions(installed: InstalledSet) -> dict[str, str]:
+    """The packages by their top-level module, as far as its name shows it."""
+    found = {name.replace("-", "_"): name for name in installed.versions}
+    return found | {top: name for top, name in _DISTRIBUTIONS.items() if name in installed.versions}
 
 
 def _imports_in_order(imports: ModuleImports, user: Pin, tops: frozenset[str]) -> Iterator[tuple[Import, bool]]:

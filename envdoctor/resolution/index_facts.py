@@ -41,6 +41,27 @@ class MissingName(NamedTuple):
     last: str = ""  # a release of the dependency that has the name; empty if none is known
 
 
+class CodeImport(NamedTuple):
+    """An import in the code of a guide: of a name of a module, or of the module itself if `name` is empty."""
+
+    line: int
+    module: str
+    name: str = ""
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+
+class AbsentImport(NamedTuple):
+    """An import of the code, and the release that does not have the name."""
+
+    used: CodeImport
+    name: str  # "peft.prepare_model_for_int8_training"
+    release: IndexedRelease
+
+
 class BuildImport(NamedTuple):
     """A module that setup.py of a release imports, and that an isolated build does not have."""
 
@@ -67,6 +88,10 @@ class IndexFacts(Protocol):
 
     def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
         """The names that packages import from newer releases of others, which no longer have them."""
+        ...
+
+    def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
+        """The imports of code that the installed releases do not have."""
         ...
 
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:

@@ -3,6 +3,7 @@
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
+    code_imports,
     companion_builds,
     driver,
     flags,

@@ -15,6 +15,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, IndexFacts, InstalledSet, MissingName
 from envdoctor.resolution.requirement import InstallRequirement
@@ -169,15 +170,18 @@ def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iter
             continue
         packages = {name: each for name, each in state.packages.items() if _is_of_index(each)}
         users = sorted((each for each in packages.values() if _is_user(each, packages)), key=_order)
-        installed = InstalledSet(
-            {name: each.version for name, each in packages.items()}, [each.name for each in users],
-            state.python or context.trace.python, context.platform, state.glibc,
-        )  # fmt: skip
+        installed = installed_set(context, state, [each.name for each in users])
         for missing in context.index_facts.missing_names(installed):
             user, dependency = packages[missing.user.name], packages[missing.dependency.name]
             is_known = state.resolution == "solved" or not dependency.is_dependency
             if is_known and not _is_reported(environment, user.name, dependency.name):
                 yield _missing_name(context, missing, user, dependency)
+
+
+def installed_set(context: GuideContext, state: EnvironmentState, users: Sequence[str]) -> InstalledSet:
+    """The packages of an environment that come from the index."""
+    versions = {name: each.version for name, each in state.packages.items() if _is_of_index(each)}
+    return InstalledSet(versions, users, state.python or context.trace.python, context.platform, state.glibc)
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:

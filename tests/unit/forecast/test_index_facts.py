@@ -13,7 +13,7 @@ from support.release_index import Release
 
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
-from envdoctor.resolution.index_facts import InstalledSet
+from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
 OLD, NEW = "2023-10-01", "2026-03-01"
 SETUP = "import pkg_resources\nfrom setuptools import setup\nsetup()\n"
@@ -101,6 +101,20 @@ def test_facts_of_releases() -> None:
         (build,) = reader.build_imports("built", "1.0", "3.12")
         assert (build.module, build.line, build.archive) == ("pkg_resources", 1, "built-1.0.tar.gz")
         assert list(reader.build_imports("user", "1.0", "3.12")) == []
+
+
+def test_imports_of_code_are_compared_with_the_wheels() -> None:
+    with reading(*BASE) as reader:
+        used = [
+            CodeImport(1, "base", "old"),
+            CodeImport(2, "base", "new"),
+            CodeImport(3, "base.part"),
+            CodeImport(4, "os"),
+        ]
+        absent = reader.absent_imports(InstalledSet({"base": "2.0"}, (), "3.12", "x86_64"), used)
+    assert [(each.used.line, each.name, str(each.release)) for each in absent] == [
+        (1, "base.old", f"base 2.0 of {NEW}"), (3, "base.part", f"base 2.0 of {NEW}"),
+    ]  # fmt: skip
 
 
 def test_an_unreachable_index_is_unknown() -> None:

@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 from support.cases import each_case
-from support.guide_cases import sh
+from support.guide_cases import py, sh
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
-from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, InstalledSet, MissingName
+from envdoctor.resolution.index_facts import (
+    AbsentImport,
+    BuildImport,
+    CodeImport,
+    IndexedRelease,
+    InstalledSet,
+    MissingName,
+)
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 DAY = date(2026, 11, 26)
@@ -37,6 +44,16 @@ class FixedIndex:
     def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
         self.sets.append(installed)
         return [each for each in self.missing if each.user.name in installed.users]
+
+    def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
+        names = {each.name for each in self.releases} & installed.versions.keys()
+        return [
+            AbsentImport(each, f"{each.module}.{each.name}".strip("."), release)
+            for each in used
+            if each.top in names
+            and (release := self.newest_release(each.top))
+            and "old" in (each.name or each.module)
+        ]
 
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)
@@ -156,3 +173,29 @@ def test_an_older_pip_builds_without_isolation() -> None:
         commands = (f"conda create -n x python={python}", "conda activate x", f"pip install '{pip or 'numpy'}'")
         found = findings(sh(*commands, "pip install mmcv==1.7.0"), solver, "RUN048")
         assert bool(found) == is_reported, (python, pip)
+
+
+CHAIN = IndexedRelease("chain", "1.4.0", "2026-11-10")
+CODE = {
+    "a name": (("from chain.llms import new, old",), [6]),
+    "a module": (("x = 1", "import chain.old as c"), [7]),
+    "in a try": (("try:", "    from chain import old"), []),
+    "another package": (("from other import old",), []),
+    "a package with a table of names": (("from trl import old",), []),
+    "a name that exists": (("from chain import new",), []),
+}
+
+
+@each_case("name", [*CODE])
+def test_code_imports_what_the_installed_release_lacks(name: str) -> None:
+    code, lines = CODE[name]
+    solver = FixedSolver(FixedIndex(CHAIN), {"chain": "1.4.0"})
+    found = findings(py(*code, pins="chain"), solver, "RUN078")
+    assert [(each.line, each.status) for each in found] == [(line, "error") for line in lines]
+
+
+def test_a_command_runs_a_module_that_the_installed_release_lacks() -> None:
+    solver = FixedSolver(FixedIndex(CHAIN), {"chain": "1.4.0"})
+    text = sh("pip install chain", "python -m chain.old --x", "python -c 'import os; from chain import old'")
+    assert [each.line for each in findings(text, solver, "RUN078")] == [4, 5]
+    assert findings(sh("pip install chain -e .", "python -m chain.old"), solver, "RUN078")
