@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envdoctor.knowledge.guides import CompanionBuild, cuda_on_pypi, guide_tables
 from envdoctor.knowledge.published import releases_in_range
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -28,7 +28,9 @@ def companion_is_for_another_cuda_than_torch(context: GuideContext) -> Iterator[
         for row in guide_tables().companion_build:
             package = packages.get(row.package)
             is_from_pypi = package is not None and package.version == row.version and not package.cuda
-            if torch and package and is_from_pypi and torch.cuda not in ("", "cpu", row.cuda):
+            is_other = torch is not None and torch.cuda not in ("", "cpu", row.cuda)
+            # With an older torch, its rule reports the release that does not fit at all.
+            if torch and package and is_from_pypi and is_other and satisfies(torch.version, f">={row.version}"):
                 yield _other_cuda(context, package, torch, row)
 
 

@@ -31,6 +31,7 @@ _PROSE_PYTHON = re.compile(
     r"\bPython(?: version)?[ :`*]*(?:>=|≥)? ?(3\.\d{1,2})(?:\.\d+)?(?: or (?:newer|later|higher)|\+)?"
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
+_MIN_MENTIONS = 2  # lines of the text that name the subject of a guide
 _MAX_OPEN = 8  # requirements of which the newest release is requested
 _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
@@ -109,23 +110,35 @@ def _index_evidence(release: IndexedRelease, value: str) -> Evidence:
 
 
 def _python_of_the_text(context: GuideContext, index: IndexFacts) -> Iterator[Problem]:
-    """Open requirements of which the newest release excludes the lowest Python that the text permits."""
+    """The package that a guide is about, if its newest release excludes the lowest Python that the text permits.
+
+    Other packages may fall back to an older release without harm.
+    """
     stated = _lowest_python(context)
     if not stated:
         return
     python, line = stated
     seen: set[str] = set()
     for install in context.trace.installs:
-        if install.before.python or install.action.tool == "conda":
+        requirements = install.action.requirements
+        if install.before.python or install.action.tool == "conda" or len(requirements) != 1:
             continue
-        for requirement in install.action.requirements:
-            is_open = not requirement.url and not requirement.specifier and requirement.name not in seen
-            if not is_open or requirement.name.startswith(("pip", "uv", "setuptools", "wheel")):
-                continue
-            seen.add(requirement.name)
-            newest = index.newest_release(requirement.name) if len(seen) <= _MAX_OPEN else None
-            if newest and newest.has_wheel and _excludes(newest, python):
-                yield _silently_older(context, requirement, newest, python, line)
+        (requirement,) = requirements
+        is_open = not requirement.url and not requirement.specifier and requirement.name not in seen
+        if not is_open or not _is_subject(context, requirement.name):
+            continue
+        seen.add(requirement.name)
+        newest = index.newest_release(requirement.name) if len(seen) <= _MAX_OPEN else None
+        if newest and newest.has_wheel and _excludes(newest, python):
+            yield _silently_older(context, requirement, newest, python, line)
+
+
+def _is_subject(context: GuideContext, name: str) -> bool:
+    """Whether the text names a package several times, as in "Install Megatron Core"."""
+    spelling = re.compile(r"\b" + r"[-_ ]?".join(map(re.escape, name.split("-"))) + r"\b", re.IGNORECASE)
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    lines = (text for number, text in enumerate(context.guide.lines, 1) if number not in code)
+    return sum(bool(spelling.search(text)) for text in lines) >= _MIN_MENTIONS
 
 
 def _lowest_python(context: GuideContext) -> tuple[str, int] | None:

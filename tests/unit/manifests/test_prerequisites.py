@@ -50,6 +50,14 @@ def test_torch_is_installed_only_after_the_program_runs() -> None:
     assert [each.line for each in findings(sh(*commands, title="# GH200 aarch64"), "RUN018")] == [3]
 
 
+def test_torchaudio_of_another_cuda() -> None:
+    for torch, is_reported in (("2.15.0", True), ("2.14.1", False), ("2.8.0", False)):
+        found = findings(sh(f"pip install torch=={torch} torchaudio==2.11.0"), "RUN009")
+        assert bool(found) == is_reported, torch
+    on_arm = sh("pip install torch==2.15.0 torchaudio==2.11.0", title="# GH200 aarch64")
+    assert findings(on_arm, "RUN009") == []  # its wheel was not read
+
+
 def test_two_releases_of_the_system_name_no_python() -> None:
     title = "# GH200 aarch64, Ubuntu 22.04 or Ubuntu 24.04"
     assert findings(sh(f"pip install {VLLM_310}", title=title), "RUN031") == []
