@@ -33,6 +33,10 @@ INDEX = "https://index.example/whl/"
 VLLM_310 = "vllm-0.16.0rc1-cp310-cp310-linux_aarch64.whl"
 DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"
 FAULTS = [
+    Fault("a name that stops with an error", sh("pip install torch==2.8.0 sklearn"),
+          "RUN060", 3, "dependency-pin-violated", "Install scikit-learn"),
+    Fault("a name of another project", sh("pip install torch==2.8.0", "pip install apex --no-build-isolation"),
+          "RUN060", 4, "dependency-pin-violated", "Pyramid"),
     Fault("repository whose setup.py imports torch", sh("pip install torch==2.8.0", f"pip install {DETECTRON}"),
           "RUN040", 4, "build-isolation-no-torch", "which its setup.py imports"),
     Fault("wheel for another Python than that of the system",

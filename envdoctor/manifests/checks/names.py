@@ -40,6 +40,7 @@ class _MisleadingName(NamedTuple):
     problem: str
     fix: str
     command: str
+    newest_only: bool = False  # older releases are sound, and a requirement may name one
 
 
 _MISLEADING_NAMES = (
@@ -78,23 +79,50 @@ _MISLEADING_NAMES = (
         "Install nvidia-ml-py.",
         "uv pip install nvidia-ml-py",
     ),
-)
+    # Read in the source archives on PyPI on 2026-11-26: sklearn 0.0.post12, pytorch 1.0.2, tensorflow-gpu 2.12.0,
+    # skimage 0.0, apex 0.9.10dev.
+    _MisleadingName(
+        "sklearn", 0, "dependency-pin-violated", "sklearn on PyPI is empty, and its setup.py stops with an error",
+        "Install scikit-learn.", "uv pip install scikit-learn", newest_only=True,
+    ),
+    _MisleadingName(
+        "pytorch", 0, "dependency-pin-violated", "pytorch on PyPI is empty, and its setup.py stops with an error",
+        "Install torch.", "uv pip install torch",
+    ),
+    _MisleadingName(
+        "tensorflow-gpu", 0, "dependency-pin-violated",
+        "tensorflow-gpu was removed: the setup.py of its last release, 2.12.0, stops with an error",
+        "Install tensorflow, which has the same content since 2.1.", "uv pip install tensorflow", newest_only=True,
+    ),
+    _MisleadingName(
+        "skimage", 0, "dependency-pin-violated", "skimage on PyPI is empty, and its setup.py stops with an error",
+        "Install scikit-image.", "uv pip install scikit-image",
+    ),
+    _MisleadingName(
+        "apex", 0, "dependency-pin-violated", "apex on PyPI is a toolkit for the web framework Pyramid, not NVIDIA's",
+        "Install NVIDIA's from its repository, without build isolation.",
+        "uv pip install --no-build-isolation git+https://github.com/NVIDIA/apex.git",
+    ),
+)  # fmt: skip
 
 
 @rule("RUN060", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated")
 def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Problem]:
     """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one."""
-    for _, requirement, line in iter_requirements(context):
-        for row in _MISLEADING_NAMES:
+    for install, requirement, line in iter_requirements(context):
+        for row in _MISLEADING_NAMES if install.action.tool != "conda" else ():
+            if row.newest_only and requirement.specifier:
+                continue
             if requirement.name != row.name or _major_version(requirement.specifier) < row.first_missing:
                 continue
-            newest = published_releases(row.name)[0]
+            newest = next(iter(published_releases(row.name)), None)
+            listed = f"newest {newest.version}" if newest else row.problem
             yield Problem(
                 "warning" if row.name == "pynvml" else "error",
                 f"`{requirement.text}`: {row.problem}",
                 (
                     guide_evidence(context, row.name, requirement.text, line),
-                    table_evidence(row.name, f"newest {newest.version}", "release list of PyPI", newest.date),
+                    table_evidence(row.name, listed, "release list of PyPI", newest.date if newest else "2026-11-26"),
                 ),
                 row.fix,
                 steps(row.command) if row.command else (),
