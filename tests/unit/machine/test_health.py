@@ -78,6 +78,7 @@ def test_expected_gpus_and_driver() -> None:
         (f"{RECOVERY} changed from 0x0 (None) to 0x2 (Node Reboot Required)", "reset"),
         (f"{RECOVERY} changed from 0x2 (Node Reboot Required) to 0x0 (None)", "monitor"),
         ("NVRM: loading NVIDIA UNIX Open Kernel Module", "healthy"),
+        ("NVRM: gpuClearFbhubPoisonIntrForBug2924523_GA100: FBHUB Interrupt detected. Clearing it.", "healthy"),
         ("NVRM: GPU Board Serial Number: 1234567890", "healthy"), ("nvidia: module license 'NVIDIA'", "healthy"),
         ("NVRM: a message of a later driver", "monitor"), ("NVRM: Xid (PCI:0000:04:00): none", "monitor"),
         ("nvrm: xid (pci:0000:04:00): 79", "isolate"), ("NVRM: Xid 0", "monitor"), ("SXid 12", "monitor"),
