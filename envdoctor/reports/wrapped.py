@@ -51,14 +51,16 @@ def join_wrapped_lines(raw: list[str]) -> list[str]:
     separators = _find_separators(lines)
     if not separators:
         return _without_cut_words(lines) or raw
-    joined = lines[:1]
+    joined = [lines[:1]]  # the parts of each line: a text can be one line of megabytes
     for number, following in enumerate(lines[1:]):
         separator = separators.get(number)
         if separator is None:
-            joined.append(following)
-        else:
-            joined[-1] = (joined[-1].rstrip() if separator else joined[-1]) + separator + following
-    return joined
+            joined.append([following])
+            continue
+        if separator:
+            joined[-1][-1] = joined[-1][-1].rstrip()
+        joined[-1] += [separator, following]
+    return ["".join(parts) for parts in joined]
 
 
 def _without_cut_words(lines: list[str]) -> list[str] | None:

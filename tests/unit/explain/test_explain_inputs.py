@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.command import COMMAND, envdoctor, environment
 
+from envdoctor.commands import check, pasted_text
 from envdoctor.commands.explain import ExplainRequest, run
 from envdoctor.core import files
 from envdoctor.core.errors import BadInput
@@ -121,8 +122,9 @@ def test_a_link_to_itself_is_no_text(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_report_that_was_not_read_to_its_end_is_not_judged(tmp_path: Path) -> None:
-    (tmp_path / "report.txt").write_text("torch==2.8.0\n" + "x\n" * (9 << 20))
-    done = envdoctor("check", "--from-report", "report.txt", home=tmp_path)
-    assert done.returncode == 3
-    assert "only the first 16 MiB were read" in done.stdout
+def test_a_report_that_was_not_read_to_its_end_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pasted_text, "MAX_BYTES", 1 << 20)
+    (tmp_path / "report.txt").write_text("torch==2.8.0\n" + "x\n" * (1 << 19))
+    result = check.run(check.CheckRequest(report=str(tmp_path / "report.txt")))
+    assert result.exit_code == 3
+    assert "only the first 1 MiB were read" in str(result.data)
