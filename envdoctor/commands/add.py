@@ -18,9 +18,10 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Finding, Stack, known
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.select import select_stack
-from envdoctor.install.add_packages import PackageChange, add_packages, kept_packages
+from envdoctor.install.add_packages import INSTALL_TORCH, PackageChange, add_packages, kept_packages
 from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.knowledge.notebook_services import current_service
@@ -72,7 +73,9 @@ def run(request: AddRequest, reporter: Reporter) -> CommandResult:
     kept = kept_packages(before.distributions.value or {}) if before else ()
     if before is None or not any(line.startswith("torch==") for line in kept):
         raise Refused(
-            f"{python} has no torch to keep", expected="an environment with torch", hint="envdoctor install"
+            f"{python} has no torch to keep",
+            expected="an environment with torch",
+            hint=shell_command(INSTALL_TORCH, python) if service else "envdoctor install",
         )
     machine, sources, log = select_machine("", ()), read_sources(), log_file("add", "packages")
     known_ids = {finding.id for finding in evaluate(machine, before)}

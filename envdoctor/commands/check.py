@@ -29,6 +29,7 @@ from envdoctor.core.options import (
     machine_words,
     reject_combination,
 )
+from envdoctor.core.paths import is_file
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, ReportCoverage, Stack
 from envdoctor.core.remedies import for_environment
@@ -37,6 +38,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import read_environment
+from envdoctor.install.add_packages import INSTALL_TORCH
 from envdoctor.install.known_environments import installed_environments
 from envdoctor.install.remedy_plan import is_automatic
 from envdoctor.machine import recorded as machines
@@ -225,6 +227,14 @@ def _with_stored_results(result: CheckResult, stack: Stack) -> CheckResult:
     )
 
 
+def _environment_words(request: CheckRequest, environment: EnvironmentSelection) -> list[str]:
+    """The option that selects the examined environment: an interpreter outside of any needs --python."""
+    if request.python:
+        return ["--python", request.python]
+    path = request.venv or environment.path
+    return ["--python" if is_file(Path(path)) else "--venv", path]
+
+
 def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     """Fix problems, or check again after the user did; otherwise install, verify or train, in this order."""
     problem = next((finding for finding in data.findings if finding.status in ("error", "warning")), None)
@@ -232,14 +242,14 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     can_fix = is_venv and any(map(is_automatic, data.findings))
     if data.report or (problem and request.machine and not can_fix):
         return shell_command("envdoctor explain {}", re.sub(CAUSE_PREFIX, "", problem.id)) if problem else ""
-    place = ["--python", request.python] if request.python else ["--venv", request.venv or data.environment.path]
+    place = _environment_words(request, data.environment)
     if problem:
         named = place if request.venv or request.python else []
         words = ["envdoctor", "fix" if can_fix else "check", *named]
         words += machine_words(request.machine)
         return shlex.join([*words, *(word for fact in request.facts for word in ("--fact", fact))])
     if data.stack is None or data.stack.torch.state == "absent":
-        return shell_command("envdoctor install {}", data.choice.profile) if data.choice.profile else ""
+        return _install_command(request, data)
     if request.machine:
         return ""
     if verification_state(data.verification) != "passed":
@@ -247,6 +257,13 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     profiles = {profile.id: profile for profile in read_candidates()}
     recipe = profiles[data.made.profile].train.recipe if data.made and data.made.profile in profiles else "sort"
     return shlex.join(["envdoctor", "train", recipe, *place])
+
+
+def _install_command(request: CheckRequest, data: CheckResult) -> str:
+    """The command for a machine without torch. A notebook would not use the environment of a profile."""
+    if data.environment.notebook and not request.machine:
+        return shell_command(INSTALL_TORCH, data.environment.path)
+    return shell_command("envdoctor install {}", data.choice.profile) if data.choice.profile else ""
 
 
 def _check_report(request: CheckRequest, rule_filter: RuleFilter) -> CommandResult:

@@ -27,6 +27,7 @@ class EnvironmentSelection(Record, frozen=True):
     path: str  # a directory (venv, conda environment), or an interpreter outside any environment
     reason: str
     others: tuple[str, ...] = ()  # environments that envdoctor installed as well
+    notebook: str = ""  # the notebook service whose Python it is
 
 
 def find_environment(
@@ -56,7 +57,8 @@ def find_environment(
         skipped = str(path)
     service = current_service(environ)
     if service and _on_path("python3", environ):
-        return EnvironmentSelection(str(_named_python("python3", environ)), f"the Python of {service.title}")
+        interpreter = str(_named_python("python3", environ))
+        return EnvironmentSelection(interpreter, f"the Python of {service.title}", notebook=service.title)
     try:
         found = installed()
     except OSError as error:

@@ -173,6 +173,9 @@ def _packages(stack: Stack) -> Status:
 
 def _profile(data: CheckResult) -> Status:
     choice, machine = data.choice, data.machine
+    if data.environment.notebook and not machine.name:
+        value = Text(f"none is installed in {data.environment.notebook}: envdoctor add keeps its torch")
+        return Status("✓", "profile", value)
     chosen = next((candidate for candidate in choice.candidates if candidate.profile == choice.profile), None)
     gpu_profiles = [candidate for candidate in choice.candidates if needs_gpu(candidate)]
     if chosen and (needs_gpu(chosen) or not machine.gpus.value or not gpu_profiles):

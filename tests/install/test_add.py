@@ -96,6 +96,15 @@ def test_a_notebook_service_has_no_profile_environment(notebook: Notebook) -> No
     assert (environment["path"], environment["reason"]) == (str(notebook.home / "usr"), "the Python of Kaggle")
 
 
+def test_a_notebook_without_torch_gets_the_command_that_installs_it(notebook: Notebook) -> None:
+    notebook._uv("pip", "uninstall", "-q", "--python", str(notebook.python), "torch")
+    refused = notebook.run("add", "trl", **COLAB)
+    command = f"uv pip install --python {notebook.python} torch --torch-backend=auto"
+    assert f"hint: {command}" in refused.stderr
+    command = f"uv pip install --python {notebook.home / 'usr'} torch --torch-backend=auto"
+    assert command in notebook.run("check", **COLAB).stdout
+
+
 def test_usage_errors(notebook: Notebook) -> None:
     assert "PACKAGE is missing" in notebook.run("add", **COLAB).stderr
     assert "expected: names of packages" in notebook.run("add", "--", "--reinstall", **COLAB).stderr

@@ -211,6 +211,20 @@ def test_the_next_command(changed: dict[str, object], command: str, venv: Path) 
     assert choose_next_command(CheckRequest(), data) == command
 
 
+def test_a_notebook_has_no_profile_and_its_python_is_named_as_such(venv: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.touch()
+    examined = EnvironmentSelection(str(python), "the Python of Kaggle", notebook="Kaggle")
+    data = check(machine="h200", venv=str(venv))
+    here = msgspec.structs.replace(data.machine, name="")
+    data = msgspec.structs.replace(data, findings=(), environment=examined, machine=here)
+    assert status(shown(data), "profile") == "✓ none is installed in Kaggle: envdoctor add keeps its torch"
+    assert choose_next_command(CheckRequest(), data) == f"envdoctor verify --python {python}"
+    without = msgspec.structs.replace(data, stack=None)
+    command = f"uv pip install --python {python} torch --torch-backend=auto"
+    assert choose_next_command(CheckRequest(), without) == command
+
+
 def test_after_a_fix_the_next_command_checks_again(venv: Path) -> None:
     data = check(machine="h200", venv=str(venv), facts=("driver.library=550.144.03",))
     assert choose_next_command(CheckRequest(venv="./a b"), data) == "envdoctor check --venv './a b'"
