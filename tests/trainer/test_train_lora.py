@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from modeling import lora as adapters
 from support.stacks import TINY, all_stacks, defaults, name_of, run_code
+from support.trainer_runs import finish, start
 
 NAMES = [f"model.layers.{layer}.self_attn.{part}_proj" for layer in range(2) for part in "qkvo"]
 EXPERTS = [f"model.layers.{layer}.mlp.experts.{part}_proj" for layer in range(2) for part in ("gate_up", "down")]
@@ -204,3 +206,72 @@ def test_two_grpo_steps_train_the_adapter_alone_on_every_stack(stack_python: Pat
             assert result["reentrant"] == ([False] if "checkpointing" in case or case == "gpt_oss, nf4" else []), (
                 place
             )
+
+
+BARE_TRL = (
+    TINY
+    + """
+from datasets import Dataset
+from peft import LoraConfig
+from settings import read_recipe, resolve_settings
+from tasks.dataset import DatasetTask
+from trl import GRPOConfig, GRPOTrainer
+
+root, settings = Path(given[0]), given[1]
+sys.path.insert(0, str(root))
+from score import length
+
+save_qwen2(root / "qwen2")
+rows = DatasetTask(resolve_settings(read_recipe("dataset"), settings, "the test")).train
+arguments = GRPOConfig(
+    output_dir=str(root / "checkpoints"), seed=3, max_steps=3, per_device_train_batch_size=8, num_generations=4,
+    learning_rate=1e-2, lr_scheduler_type="constant", max_completion_length=8, beta=0.0, use_cpu=True, bf16=False,
+    gradient_checkpointing=False, save_strategy="no", report_to="none", disable_tqdm=True,
+)
+model = Qwen2ForCausalLM.from_pretrained(root / "qwen2")
+tokenizer = PreTrainedTokenizerFast.from_pretrained(root / "qwen2", padding_side="left")
+torch.manual_seed(3)  # of the adapter's first weights
+trainer = GRPOTrainer(
+    model=model, args=arguments, reward_funcs=length, processing_class=tokenizer,
+    train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in rows]),
+    peft_config=LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"),
+)
+trainer.train()
+trainer.model.save_pretrained(root / "trl")
+report(rows=len(rows))
+"""
+)
+COMPARE = """
+from safetensors.torch import load_file
+
+first, second = (load_file(f"{folder}/adapter_model.safetensors") for folder in given)
+report(
+    names=set(first) == set(second), trained=any(bool(first[name].any()) for name in first if "lora_B" in name),
+    difference=max(float((first[name] - second[name]).abs().max()) for name in first),
+)
+"""
+
+
+@pytest.mark.long  # two runs
+@pytest.mark.stack
+def test_an_adapter_is_that_of_bare_trl(stack_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text(
+        "def length(completions, **_):\n    return [float(len(text) % 5) for text in completions]\n"
+    )
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zero"]
+    rows = [{"prompt": f"sort {first} {second}"} for first in words[:5] for second in words[5:]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {
+        "model": str(tmp_path / "qwen2"), "data": str(tmp_path / "rows.jsonl"), "use_cpu": True, "seed": 3,
+        "rewards": [f"{tmp_path / 'score.py'}:length"], "r": 4, "lora_alpha": 8, "target_modules": ["all-linear"],
+        "learning_rate": 1e-2, "max_steps": 3, "prompts_per_step": 2, "num_generations": 4, "save_steps": 0,
+        "max_completion_length": 8, "per_device_train_batch_size": 8, "eval_steps": 0, "held_out_rows": 2,
+    }  # fmt: skip
+    (tmp_path / "qwen2").mkdir()
+    run_code(stack_python, BARE_TRL, tmp_path, settings)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"schema": 1, "recipe": "dataset", "settings": settings}))
+    status, output = finish(start(stack_python, tmp_path / "run"))
+    assert status == 0, output
+    found = run_code(stack_python, COMPARE, tmp_path / "trl", tmp_path / "run" / "model")
+    assert found == {"names": True, "trained": True, "difference": 0.0}
