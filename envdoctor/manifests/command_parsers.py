@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 
@@ -134,7 +135,8 @@ def _install(
     requirements = _parse_names(names, command.line)
     file_options: list[str] = []
     for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
-        listed, listed_options = parse_requirement_lines(files.lines(path, command.line), files.within(path))
+        lines = files.lines(path, command.line)
+        listed, listed_options = parse_requirement_lines(lines, files.within(path), folder=posixpath.dirname(path))
         requirements, file_options = requirements + listed, file_options + listed_options
     in_file = parse_options(tuple(file_options))
     requirements += _parse_names(map(editable_path, options.all("-e", "--editable")), command.line)

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from envdoctor.core.files import decode_text, read_file
 from envdoctor.core.paths import is_folder
 from envdoctor.manifests.markdown import Line
+
+NOT_FOUND = "not found next to the manifest"
+
+
+class MissingFile(NamedTuple):
+    """A file that was not read, the line that names it, and the reason."""
+
+    path: str
+    line: int
+    reason: str
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the manifest names a file next to it that does not exist."""
+        return self.reason == NOT_FOUND and bool(self.path) and not self.path.startswith(("/", "~"))
 
 
 class Files:
@@ -23,7 +39,7 @@ class Files:
         self.platform = next(iter(platforms), "")
         self.root = folder and folder.absolute().parent  # no file outside of it is read
         self.texts: dict[str, tuple[Line, ...]] = {}
-        self.missing: dict[str, str] = {}  # path -> the line of the command, and the reason
+        self.missing: dict[str, MissingFile] = {}  # by path
         self.included: list[str] = []  # paths that were read from disk
         self.is_repository = False  # paths are relative to the folder only
 
@@ -45,7 +61,8 @@ class Files:
             self.add_missing(path, line, reason or str(error))
             return ()
         if text is None:
-            self.add_missing(path, line, "not found next to the manifest")
+            is_known = "://" not in path and "$" not in path
+            self.add_missing(path, line, NOT_FOUND if is_known else "a URL, or a path of unknown value")
             return ()
         self.included.append(path)
         return tuple((line, each) for each in text.splitlines())
@@ -75,7 +92,7 @@ class Files:
 
     def add_missing(self, path: str, line: int, reason: str) -> None:
         """Add a file that was not read."""
-        self.missing.setdefault(path, f"(line {line}): {reason}")
+        self.missing.setdefault(path, MissingFile(path, line, reason))
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""

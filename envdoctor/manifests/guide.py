@@ -10,7 +10,7 @@ from typing import NamedTuple
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.alternatives import MAX_PATHS, Branch, GuidePath, find_paths
 from envdoctor.manifests.block_actions import BlockReader
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
@@ -33,6 +33,7 @@ class Guide(NamedTuple):
     branches: tuple[Branch, ...] = ()  # the alternatives that this path through the guide follows
     blocks: tuple[Block, ...] = ()
     unread: tuple[str, ...] = ()  # blocks that could not be read, with the reason
+    absent_files: tuple[MissingFile, ...] = ()  # of a manifest: what it includes and does not exist
 
 
 def parse_guide(text: str, name: str) -> Guide:

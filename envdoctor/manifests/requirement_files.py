@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -42,9 +43,12 @@ def requirement_text(text: str) -> str:
 
 
 def parse_requirement_lines(
-    lines: tuple[Line, ...], files: Files, depth: int = 0
+    lines: tuple[Line, ...], files: Files, depth: int = 0, folder: str = ""
 ) -> tuple[list[InstallRequirement], list[str]]:
-    """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes."""
+    """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes.
+
+    The paths of constraints are relative to the file that names them, which is in `folder`.
+    """
     requirements: list[InstallRequirement] = []
     options: list[str] = []
     for number, line in logical_lines(lines):
@@ -54,11 +58,15 @@ def parse_requirement_lines(
             if depth == _MAX_DEPTH or len(files.included) == _MAX_FILES:
                 files.add_missing(path, number, "too many files that include others")
                 continue
-            included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1)
+            inside = posixpath.join(folder, posixpath.dirname(path))
+            included = parse_requirement_lines(files.lines(path, number), files.within(path), depth + 1, inside)
             requirements, options = requirements + included[0], options + included[1]
         elif editable := _EDITABLE.match(text):
             if project := parse_install_requirement(editable_path(editable[1]), number):
                 requirements.append(project)
+        elif text.startswith(("-c ", "--constraint ")):
+            path = _words(text)[1]
+            options += ["-c", path if "://" in path else posixpath.join(folder, path)]
         elif text.startswith("-"):
             options += _words(text)
         elif requirement := parse_install_requirement(requirement_text(text), number):

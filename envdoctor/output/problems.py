@@ -34,6 +34,7 @@ KINDS = {
     "archs-driver": "A compiled file has PTX that is too new for the driver.",
     "file-unread": "A compiled file cannot be read.",
     "manifest-unread": "A manifest, lock file or script cannot be read.",
+    "part-unread": "A part of a manifest, script or guide was not read and has no verdict.",
     "metadata-unread": "The metadata of an installed package was not understood, so that there is no verdict.",
     "load-failed": "A compiled file or a library does not load.",
     "load-warning": "A library loads with a warning that a part of it is not available.",
@@ -43,7 +44,7 @@ KINDS = {
 class Problem(NamedTuple):
     """One problem. GitHub annotations combine the problems that have the same title."""
 
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning", "notice"]
     kind: str
     title: str
     message: str
@@ -166,8 +167,13 @@ def _packages(data: CheckResult) -> Iterator[Problem]:
     yield from map(_metadata, data.stack.unread_metadata if data.stack else ())
 
 
-def _audited_packages(data: AuditResult) -> Iterator[Problem]:
-    yield from map(_metadata, data.coverage.unread if data.kind == "environment" else ())
+def _audited(data: AuditResult) -> Iterator[Problem]:
+    """What an audit did not read: of an environment without a verdict on it, of a file with one on the rest."""
+    if data.kind == "environment":
+        yield from map(_metadata, data.coverage.unread)
+        return
+    for unread in data.coverage.unread:
+        yield Problem("notice", "part-unread", f"{data.name} was read in part", unread, data.name, data.name)
 
 
 def _metadata(unread: str) -> Problem:
@@ -176,12 +182,12 @@ def _metadata(unread: str) -> Problem:
 
 def _manifests(data: AuditsResult) -> Iterator[Problem]:
     for audit in data.audits:
-        yield from _audited_packages(audit)
+        yield from _audited(audit)
     for each in data.unreadable:
         yield Problem("error", "manifest-unread", f"{each.file} was not read", each.reason, each.file, each.file)
 
 
 FINDERS: dict[str, Callable[[Any], Iterator[Problem]]] = {
     "Verification": _probes, "BenchmarkReport": _bench, "AbiReport": _abi, "ArchsReport": _archs, "LoadTest": _loads,
-    "AuditsResult": _manifests, "CheckResult": _packages, "AuditResult": _audited_packages,
+    "AuditsResult": _manifests, "CheckResult": _packages, "AuditResult": _audited,
 }  # fmt: skip

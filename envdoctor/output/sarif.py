@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -38,13 +38,16 @@ def to_sarif(
     """A SARIF log of one run, as indented JSON.
 
     `file` is the examined file (a machine file, a report), because GitHub requires a file for each result.
-    Rules that could not be evaluated are tool notifications, and so is an error of the command.
+    Rules that could not be evaluated are tool notifications, and so are parts that were not read and an error of the
+    command.
     """
     checked = getattr(result.data, "checked", result.data) if result else None  # of quickstart
     findings: tuple[Finding, ...] = getattr(checked, "findings", ())
     file = getattr(checked, "name", file)  # an audit names its file
     rules = list((RULES | rules_of_audit(findings)).values())
-    problems = list(find_problems(result.data)) if result else []
+    found = list(find_problems(result.data)) if result else []
+    problems = [problem for problem in found if problem.level != "notice"]
+    notices = [problem for problem in found if problem.level == "notice"]
     kinds = list(dict.fromkeys(problem.kind for problem in problems))  # only kinds that occur are described
     run = {
         "tool": {
@@ -54,7 +57,7 @@ def to_sarif(
                 "rules": [*map(_rule, rules), *map(_kind, kinds)],
             }
         },
-        "invocations": [_invocation(command, result, error, findings)],
+        "invocations": [_invocation(command, result, error, findings, notices)],
         "columnKind": "unicodeCodePoints",
         "results": [
             *_finding_results(findings, [rule.id for rule in rules], file),
@@ -174,12 +177,20 @@ def _fingerprint(finding: Finding) -> str:
 
 
 def _invocation(
-    command: str, result: CommandResult | None, error: EnvdoctorError | None, findings: tuple[Finding, ...]
+    command: str,
+    result: CommandResult | None,
+    error: EnvdoctorError | None,
+    findings: tuple[Finding, ...],
+    notices: Sequence[Problem],
 ) -> dict[str, Any]:
     notifications = [
         {"level": "note", "message": {"text": finding.message}, "associatedRule": {"id": finding.id}}
         for finding in findings
         if finding.status == "unknown"
+    ]
+    notifications += [
+        {"level": "note", "message": {"text": f"{each.title}: {each.message}"}, "descriptor": {"id": each.kind}}
+        for each in notices
     ]
     if error:
         expected = f"expected: {error.expected}" if error.expected else ""

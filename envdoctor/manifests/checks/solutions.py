@@ -17,6 +17,7 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
+REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
@@ -37,6 +38,25 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
         is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
         if conflict and not is_misread and not _is_reported(install, conflict):
             yield _problem(context, install, conflict)
+
+
+@rule("RUN091", kind="guide", severity="error", cause="dependency-pin-violated", url=REQUIREMENTS_FILES)
+def included_file_does_not_exist(context: GuideContext) -> Iterator[Problem]:
+    """A requirements file that a manifest includes does not exist: the installer stops at its line.
+
+    `-r base.txt` in a requirements file, `file: base.txt` in a setup.cfg, and the dynamic dependencies of setuptools.
+    A file that a script or a Dockerfile names may come from elsewhere: it is listed as not read.
+
+    Add the file to the project, or remove the line.
+    """
+    for each in context.guide.absent_files:
+        yield Problem(
+            "error",
+            f"{each.path} does not exist: the installation stops at this line",
+            (guide_evidence(context, "included file", each.path, each.line),),
+            "Add the file to the project, or remove the line.",
+            line=each.line,
+        )
 
 
 def _is_reported(install: InstallStep, conflict: str) -> bool:

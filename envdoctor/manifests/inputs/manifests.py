@@ -10,7 +10,7 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment
 from envdoctor.manifests.command_parsers import parse_actions
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts
+from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts, with_absent_files
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
@@ -42,7 +42,7 @@ def read_requirements(text: str, name: str, files: Files) -> Document:
         for action in parse_actions(command, files)
     ]
     guide = guide_of_actions(actions, text, name)
-    return Document("requirements", (guide,), unread=unread_parts([guide], files))
+    return Document("requirements", with_absent_files([guide], files), unread=unread_parts([guide], files))
 
 
 def read_conda_environment(text: str, name: str, files: Files) -> Document:
@@ -66,10 +66,10 @@ def read_pyproject(text: str, name: str, files: Files, *, each_extra: bool = Fal
     guides = [
         guide_of_actions([*environment, project.install(variant, 1, name)], text, name, branch=variant)
         for variant, requirements in project.variants.items()
-        if requirements
+        if requirements or files.missing
     ]
     unread = (*unread_parts(guides, files), *project.unread)
-    return Document("pyproject", tuple(guides), unread=unread)
+    return Document("pyproject", with_absent_files(guides, files), unread=unread)
 
 
 def read_setup_cfg(text: str, name: str, files: Files) -> Document:
@@ -81,7 +81,9 @@ def read_setup_cfg(text: str, name: str, files: Files) -> Document:
     install = Install(1, name, "pip", tuple(requirements))
     guide = guide_of_actions([*_environment(exact_python(project.python)), install], text, name)
     unread = unread_parts([guide], files)
-    return Document("setup.cfg", (guide,) if requirements else (), unread=unread)
+    return Document(
+        "setup.cfg", with_absent_files([guide] * bool(requirements or files.missing), files), unread=unread
+    )
 
 
 def read_pixi(text: str, name: str, files: Files) -> Document:  # noqa: ARG001

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.alternatives import Branch
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.guide import Guide, guides_of_pieces
+from envdoctor.manifests.inputs.records import STANDARD_INPUT
 from envdoctor.manifests.local_projects import is_read
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.stated_machine import StatedMachine
@@ -54,9 +55,28 @@ def _unknown_release(requirement: InstallRequirement) -> str:
     return f"{name} (line {requirement.line}): a repository, URL or folder, whose release is not in the file"
 
 
+def with_absent_files(guides: Sequence[Guide], files: Files) -> tuple[Guide, ...]:
+    """The guides of a manifest with the files that it includes and that do not exist.
+
+    The folder of standard input is not known: it may have them.
+    """
+    absent = [each for each in files.missing.values() if each.is_absent]
+    return tuple(
+        guide if guide.name == STANDARD_INPUT else guide._replace(absent_files=tuple(_at_their_lines(absent, guide)))
+        for guide in guides
+    )
+
+
+def _at_their_lines(absent: Sequence[MissingFile], guide: Guide) -> Iterator[MissingFile]:
+    """The files with the lines that name them: options such as `-c limits.txt` have that of the command."""
+    for each in absent:
+        lines = (number for number, text in enumerate(guide.lines, 1) if each.path in text)
+        yield each._replace(line=next(lines, each.line))
+
+
 def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
     """The files that commands name and that are not available, and arguments of unknown value, version or release."""
-    missing = [f"{path} {place}" for path, place in files.missing.items()]
+    missing = [f"{each.path} (line {each.line}): {each.reason}" for each in files.missing.values()]
     unknown = [
         f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
         for guide in guides

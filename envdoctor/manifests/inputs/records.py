@@ -8,6 +8,8 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Stack
 from envdoctor.manifests.guide import Guide
 
+STANDARD_INPUT = "standard input"
+
 
 class NothingToAudit(BadInput):
     """An input without content that decides anything, for which "no problems found" would be misleading."""

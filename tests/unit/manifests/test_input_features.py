@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.core.results import CommandResult
+from envdoctor.output.github import to_github
+from envdoctor.output.sarif import to_sarif
 from envdoctor.resolution.step import NoSolver
 
 FAULTY, SOUND = "5.1.0", "4.57.6"
@@ -78,6 +82,11 @@ FEATURES: dict[str, dict[str, str]] = {
             "%arguments\n    HF=TRANSFORMERS\n"
         )
     },
+    "constraints next to the file that names them": {
+        "requirements.txt": "vllm==0.10.2\n-r base/more.txt\n",
+        "base/more.txt": "transformers\n-c limits.txt\n",
+        "base/limits.txt": "transformers==TRANSFORMERS\n",
+    },
     "an index for each extra of uv": {
         "pyproject.toml": (
             '[project]\nname = "train"\nrequires-python = ">=3.12"\ndependencies = ["transformers==TRANSFORMERS"]\n'
@@ -124,3 +133,43 @@ def test_the_project_of_another_folder_is_listed_as_not_read(script: str, tmp_pa
     result = audit(tmp_path, files, FAULTY)
     assert errors(result) == []
     assert [each for each in result.coverage.unread if "whose release is not in the file" in each]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("requirements.txt", "torch==2.8.0\n-r base.txt\n", 2),
+        ("requirements.txt", "torch\n\n-c limits.txt\n", 3),
+        ("setup.cfg", "[options]\ninstall_requires = file: base.txt\n", 2),
+        (
+            "pyproject.toml",
+            '[project]\ndynamic = ["dependencies"]\n[tool.setuptools.dynamic]\ndependencies = {file = "base.txt"}\n',
+            4,
+        ),
+    ],
+)
+def test_an_included_file_that_does_not_exist_is_an_error(name: str, text: str, line: int, tmp_path: Path) -> None:
+    (finding,) = audit(tmp_path, {name: text}, SOUND).findings
+    assert (finding.id, finding.status, finding.line) == ("RUN091", "error", line)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "torch==2.8.0\n-c https://example.org/limits.txt\n-r $FOLDER/base.txt\n"),
+        ("setup.sh", "pip install torch==2.8.0 -r base.txt\n"),
+        ("Dockerfile", "FROM python:3.12\nRUN pip install torch==2.8.0 && pip install -r /tmp/base.txt\n"),
+        ("requirements.txt", "torch==2.8.0\n-e git+https://example.org/a/b\n"),
+    ],
+)
+def test_what_may_come_from_elsewhere_is_a_notice(name: str, text: str, tmp_path: Path) -> None:
+    result = audit(tmp_path, {name: text}, SOUND)
+    assert errors(result) == []
+    assert result.coverage.unread
+    annotations = to_github("audit", CommandResult(result))
+    assert f"::notice title={result.name} was read in part::" in annotations
+    (run,) = json.loads(to_sarif("audit", CommandResult(result)))["runs"]
+    assert (run["results"], len(run["invocations"][0]["toolExecutionNotifications"])) == (
+        [],
+        len(result.coverage.unread),
+    )

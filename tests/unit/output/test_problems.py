@@ -242,9 +242,9 @@ def test_every_kind_occurs() -> None:
     unread = AuditsResult(audits=(), unreadable=(UnreadableManifest("a.lock", "is not TOML"),))
     coverage = Coverage(packages=1, judged=1, steps=0, unread=("vllm: the version '' is invalid",))
     environment = AuditResult(name="venv", kind="environment", coverage=coverage, findings=())
-    assert {
-        problem.kind for data in (*every, version, unread, environment) for problem in find_problems(data)
-    } == set(KINDS)
+    manifest = AuditResult(name="requirements.txt", kind="requirements", coverage=coverage, findings=())
+    results = (*every, version, unread, environment, manifest)
+    assert {problem.kind for data in results for problem in find_problems(data)} == set(KINDS)
 
 
 @pytest.fixture
