@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
@@ -72,7 +71,8 @@ class Corrections:
             raise BadInput(
                 f"--fix {folder}: not a directory",
                 expected="a directory to write the corrected files to",
-                hint=HINT if exists(folder) else f"mkdir -p {shlex.quote(str(folder))}",
+                # `--fix --gpu h100` takes the next option as the directory.
+                hint=HINT if exists(folder) or str(folder).startswith("-") else shell_command("mkdir -p {}", folder),
             )
         self.folder = folder
         self.root = root

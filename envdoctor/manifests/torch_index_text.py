@@ -53,7 +53,9 @@ def _conda(text: str, backend: str, names: Sequence[str]) -> str | None:
 def _pyproject(text: str, backend: str, names: Sequence[str]) -> str | None:
     if re.search(r"^\[tool\.poetry(?:\.dependencies)?\]", text, re.MULTILINE):
         return _poetry(text, backend, names)
-    if re.search(r"^\[tool\.pdm[.\]]|^\s*sources\s*=\s*\{", text, re.MULTILINE):
+    if re.search(r"^\[{1,2}tool\.pdm[.\]]", text, re.MULTILINE):
+        return _pdm(text, backend, names)
+    if re.search(r"^\s*sources\s*=\s*\{", text, re.MULTILINE):
         return None
     name = f"pytorch-{backend}"
     entries = "".join(f'{each} = {{ index = "{name}" }}\n' for each in names)
@@ -71,22 +73,53 @@ def _pyproject(text: str, backend: str, names: Sequence[str]) -> str | None:
 def _poetry(text: str, backend: str, names: Sequence[str]) -> str | None:
     """A source of Poetry for the packages alone. Those of other tables than `name = ...` have no place."""
     source = f"pytorch-{backend}"
+    sourced = _with_source(text, names, "source", source)
+    if sourced is None:
+        return None
+    return (
+        f'{sourced.rstrip()}\n\n[[tool.poetry.source]]\nname = "{source}"\nurl = "{INDEX_URL}{backend}"\n'
+        'priority = "explicit"\n'
+    )
+
+
+def _with_source(text: str, names: Sequence[str], key: str, source: str) -> str | None:
+    """The text with a source in each `name = ...` of a table; None if a package has another form or a source."""
     for name in names:
         text, count = re.subn(
-            rf"^({name}\s*=\s*)([\"'][^\"'\n]+[\"'])[ \t]*$",
-            rf'\g<1>{{ version = \g<2>, source = "{source}" }}', text, count=1, flags=re.MULTILINE,
+            rf"^([\"']?{name}[\"']?\s*=\s*)([\"'][^\"'\n]+[\"'])[ \t]*$",
+            rf'\g<1>{{ version = \g<2>, {key} = "{source}" }}', text, count=1, flags=re.MULTILINE,
         )  # fmt: skip
         if not count:
             text, count = re.subn(
-                rf"^({name}\s*=\s*\{{)(?![^\n]*\bsource\b)", rf'\g<1> source = "{source}",', text, count=1,
-                flags=re.MULTILINE,
+                rf"^([\"']?{name}[\"']?\s*=\s*\{{)(?![^\n]*\b{key}\b)", rf'\g<1> {key} = "{source}",', text,
+                count=1, flags=re.MULTILINE,
             )  # fmt: skip
         if not count:
             return None
+    return text
+
+
+def _pdm(text: str, backend: str, names: Sequence[str]) -> str:
+    """A source of PDM for the packages alone."""
+    included = ", ".join(f'"{name}"' for name in names)
     return (
-        f'{text.rstrip()}\n\n[[tool.poetry.source]]\nname = "{source}"\nurl = "{INDEX_URL}{backend}"\n'
-        'priority = "explicit"\n'
+        f'{text.rstrip()}\n\n[[tool.pdm.source]]\nname = "pytorch-{backend}"\nurl = "{INDEX_URL}{backend}"\n'
+        f'include_packages = [{included}]\nexclude_packages = ["*"]\n'
     )
+
+
+def _pipfile(text: str, backend: str, names: Sequence[str]) -> str | None:
+    """A source after the others: the first one is the default."""
+    source = f"pytorch-{backend}"
+    sourced = _with_source(text, names, "index", source)
+    if sourced is None:
+        return None
+    default = '[[source]]\nname = "pypi"\nurl = "https://pypi.org/simple"\nverify_ssl = true\n\n'
+    own = f'[[source]]\nname = "{source}"\nurl = "{INDEX_URL}{backend}"\nverify_ssl = true\n\n'
+    sources = list(re.finditer(r"^\[\[source\]\][^\[]*", sourced, re.MULTILINE))
+    if not sources:
+        return f"{default}{own}{sourced}"
+    return f"{sourced[: sources[-1].end()].rstrip()}\n\n{own}{sourced[sources[-1].end() :]}"
 
 
 def _pixi(text: str, backend: str, names: Sequence[str]) -> str | None:  # noqa: ARG001
@@ -98,4 +131,5 @@ def _pixi(text: str, backend: str, names: Sequence[str]) -> str | None:  # noqa:
 
 _WRITERS: dict[str, Callable[[str, str, Sequence[str]], str | None]] = {
     "requirements": _requirements, "conda": _conda, "pyproject": _pyproject, "pixi": _pixi,
+    "Pipfile": _pipfile,
 }  # fmt: skip

@@ -1,0 +1,77 @@
+"""The index of a build of torch in the manifests of PDM and Pipenv, and the directory of `--fix`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+
+from envdoctor.commands.audit_fix import Corrections
+from envdoctor.core.errors import BadInput
+from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.places import Place
+from envdoctor.manifests.write_back import write_back
+
+URL = "https://download.pytorch.org/whl/cu128"
+
+
+@each_case(
+    "case",
+    [
+        (
+            "pyproject",
+            '[project]\ndependencies = ["torch==2.7.0"]\n[tool.pdm]\n',
+            {
+                "source": [
+                    {"name": "pytorch-cu128", "url": URL, "include_packages": ["torch"], "exclude_packages": ["*"]}
+                ]
+            },
+        ),
+        (
+            "Pipfile",
+            '[packages]\ntorch = "==2.7.0"\n',
+            {
+                "source": [
+                    {"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": True},
+                    {"name": "pytorch-cu128", "url": URL, "verify_ssl": True},
+                ],
+                "packages": {"torch": {"version": "==2.8.0", "index": "pytorch-cu128"}},
+            },
+        ),
+        (
+            "Pipfile",
+            """[[source]]
+name = "own"
+url = "https://example.org/simple"
+
+[packages]
+torch = {version = "==2.7.0", extras = ["opt"]}
+""",
+            {
+                "source": [
+                    {"name": "own", "url": "https://example.org/simple"},
+                    {"name": "pytorch-cu128", "url": URL, "verify_ssl": True},
+                ],
+                "packages": {"torch": {"version": "==2.8.0", "extras": ["opt"], "index": "pytorch-cu128"}},
+            },
+        ),
+    ],
+)
+def test_the_index_of_a_build_is_written(case: tuple[str, str, dict[str, object]]) -> None:
+    kind, text, expected = case
+    line = next(number for number, row in enumerate(text.split("\n"), 1) if "torch" in row)
+    pins = ("torch==2.8.0",)
+    places = (Place(line, "torch", "torch==2.7.0", "pip"),)
+    torch = CorrectedSet(architecture="x86_64", glibc="2.35", requirements=pins, wanted=pins, places=places)
+    written = write_back(text, [(torch, "cu128")], kind)
+    assert written.missing == ()
+    data = tomllib.loads(written.text)
+    assert (data["tool"]["pdm"] if kind == "pyproject" else data) == expected
+
+
+def test_an_option_in_place_of_the_directory_is_no_directory_to_create() -> None:
+    with pytest.raises(BadInput, match="--fix --gpu: not a directory") as raised:
+        Corrections(Path("--gpu"))
+    assert raised.value.hint == "envdoctor audit SETUP.md --fix ."
