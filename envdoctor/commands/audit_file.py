@@ -21,7 +21,7 @@ from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock, stack_of_lock
 from envdoctor.machine.select import select_machine
 from envdoctor.manifests import GuideAudit, Step, audit_paths
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, project_folder
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
@@ -125,7 +125,7 @@ def audit_text(text: str, target: str, machine: Machine | None, solver: StepSolv
     if text.startswith("# profile:"):
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
-    document = read_input(text, path.name, Files(path.parent, *platforms), platforms[0])
+    document = read_input(text, path.name, Files(project_folder(path), *platforms), platforms[0])
     if document.paths:
         return _audit_commands(text, target, machine, solver, document)
     return _audit_sets(text, target, machine, document)
@@ -140,7 +140,7 @@ def _fixed(  # noqa: PLR0917
         return fix_locked(LockedInput(path, text, document, audited.result.findings), machine, fix)
 
     def audit_again(corrected: str) -> GuideAudit:
-        files = Files(path.parent, *_platforms(machine))
+        files = Files(project_folder(path), *_platforms(machine))
         return _audit_document(read_input(corrected, path.name, files), machine, solver)
 
     return fix_commands(audited.audit, path, text=text, kind=document.kind, audit_again=audit_again, fix=fix)
@@ -198,7 +198,7 @@ def _audit_commands(
     audit = _audit_document(document, machine, solver)
     if document.kind == "pyproject" and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
         # Not all extras need to fit together: each is an environment of its own.
-        files = Files(Path(target).parent, *_platforms(machine))
+        files = Files(project_folder(Path(target)), *_platforms(machine))
         parts = read_pyproject(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
         audit = _audit_document(document, machine, solver)

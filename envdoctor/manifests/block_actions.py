@@ -22,7 +22,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.local_projects import entered_folder, with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
-from envdoctor.manifests.python_commands import python_commands
+from envdoctor.manifests.python_commands import python_commands, string_variables
 from envdoctor.manifests.repository import Repository
 from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
@@ -89,6 +89,8 @@ class BlockReader:
         elif block.language in _PYTHON:
             commands, code = _split_cell(block.lines)
             self.python_blocks.append(code)
+            self.shell.variables |= string_variables(code)
+            commands = tuple((number, self._with_python_variables(text)) for number, text in commands)
             called = python_commands(code)
             if called is None:
                 self.shell.unread[code[0][0]] = (
@@ -103,6 +105,11 @@ class BlockReader:
             yield from self._script(block.lines)
         elif block.language in _SHELL or (block.language in _PLAIN_TEXT and _is_shell(block)):
             yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
+
+    def _with_python_variables(self, command: str) -> str:
+        """The command of a cell with the values of `{name}`, which IPython inserts."""
+        known = self.shell.variables
+        return re.sub(r"(?<!\$)\{([A-Za-z_]\w*)\}", lambda match: known.get(match[1], match[0]), command)
 
     def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
         for command in parse_commands(lines, self.shell):

@@ -25,6 +25,12 @@ class MissingFile(NamedTuple):
         return self.reason == NOT_FOUND and bool(self.path) and not self.path.startswith(("/", "~"))
 
 
+def project_folder(path: Path) -> Path:
+    """The directory in which the commands of a manifest run: of a GitHub workflow that of the repository."""
+    parts = path.absolute().parts
+    return path.absolute().parents[2] if parts[-3:-1] == (".github", "workflows") else path.parent
+
+
 class Files:
     """The files that the commands of one input can read.
 

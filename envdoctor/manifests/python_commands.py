@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import ast
 
 _INSTALLS = re.compile(r"\b(?:pip3?|uv|conda|mamba|micromamba)\b.*\b(?:install|add|sync|create|update)\b", re.DOTALL)
+_STRING_VARIABLE = re.compile(r"^\w+\s*=\s*[\"']", re.MULTILINE)
 # Matched without the module, which code imports under several names.
 _FUNCTIONS = frozenset({
     "system", "popen", "getoutput", "getstatusoutput", "run", "call", "check_call", "check_output", "Popen",
@@ -35,6 +36,27 @@ def python_commands(lines: tuple[Line, ...]) -> list[Line] | None:
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
     commands = [(lines[call.lineno - 1][0], _command(call)) for call in calls]
     return [(number, command) for number, command in commands if _INSTALLS.search(command)]
+
+
+def string_variables(lines: tuple[Line, ...]) -> dict[str, str]:
+    """The variables that Python code sets once, outside of functions and branches, to a string."""
+    text = dedent("\n".join(text for _, text in lines))
+    if not _STRING_VARIABLE.search(text):
+        return {}
+    import ast
+
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    set_names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name) and set_names.count(target.id) == 1
+    }
 
 
 def _function(call: ast.Call) -> str:

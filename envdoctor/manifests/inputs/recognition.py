@@ -59,7 +59,7 @@ def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> 
         if pattern.fullmatch(name):
             return reader(text, name, files)
     suffix = name.lower().rpartition(".")[2]
-    if suffix in ("json", "ipynb") or text.lstrip().startswith("{"):
+    if suffix in ("json", "ipynb") or re.match(r"\s*(?:\{|\[\s*\{)", text):
         return _read_json(text, name, files, platform)
     if suffix in ("toml", "lock") or name == "Pipfile":
         return _read_toml_or_yaml(text, name, files, platform)
@@ -129,7 +129,7 @@ def _is_requirements(text: str) -> bool:
 
 
 def _read_package_table(text: str, name: str, files: Files) -> Document:  # noqa: ARG001
-    """The output of `pip list` or `conda list`."""
+    """The output of `pip list` or `conda list`, as a table."""
     from envdoctor.reports import parse_report
 
     return Document("package list", stack=parse_report(text).stack)
@@ -137,8 +137,13 @@ def _read_package_table(text: str, name: str, files: Files) -> Document:  # noqa
 
 def _read_json(text: str, name: str, files: Files, platform: str) -> Document:
     data = workflows.parse_json_with_comments(text)
-    if not isinstance(data, dict):
+    if packages := [row for row in rows(data) if {"name", "version"} <= row.keys()]:
+        lines = [f"{row['name']} {row['version']}" for row in packages]
+        return _read_package_table("\n".join(["Package Version", "------- -------", *lines]), name, files)
+    if data is None:
         raise BadInput(f"{name} is not valid JSON", expected=EXPECTED, hint=HINT)
+    if not isinstance(data, dict):
+        raise unknown_content(name, text)
     if isinstance(data.get("cells"), list):
         return scripts.read_notebook(text, name, files)
     if "_meta" in data and ("default" in data or "develop" in data):

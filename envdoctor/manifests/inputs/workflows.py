@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import split_image
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.matrix import matrix_combinations
 from envdoctor.manifests.inputs.pieces import Piece, guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.inputs.yaml_nodes import YamlNode, parse_yaml
@@ -30,7 +31,7 @@ _LIFECYCLE = (
 
 
 def read_workflow(text: str, name: str, files: Files) -> Document:
-    """A workflow of GitHub Actions: each job is an environment; values of a matrix are unknown."""
+    """A workflow of GitHub Actions: each job, with each combination of its matrix, is an environment."""
     root = parse_yaml(text)
     if root is None:
         return Document("workflow")
@@ -38,43 +39,60 @@ def read_workflow(text: str, name: str, files: Files) -> Document:
     steps = root.get("runs").get("steps")
     runs = dict(jobs.items()) or ({"": root.get("runs")} if steps.values() else {})
     guides = []
+    inputs = _default_inputs(root)
     for key, job in list(runs.items())[:_MAX_JOBS]:
-        pieces = [*_variables(root.get("env")), *_job_pieces(job)]
-        guides += guides_of_code(pieces, text, name, files, branch=f"job {key}" if len(runs) > 1 else "")
+        combinations = matrix_combinations(job)
+        for values in combinations:
+            known = inputs | {f"matrix.{name}": value for name, value in values.items()}
+            pieces = [*_variables(root.get("env"), known), *_job_pieces(job, known)]
+            shown = [f"job {key}"] * (len(runs) > 1) + [", ".join(values.values())] * (len(combinations) > 1)
+            guides += guides_of_code(pieces, text, name, files, branch=" ".join(shown))
     more = (f"{len(runs) - _MAX_JOBS} further jobs: more than {_MAX_JOBS}",) if len(runs) > _MAX_JOBS else ()
     return Document("workflow", tuple(guides), unread=(*unread_parts(guides, files), *more))
 
 
-def _job_pieces(job: YamlNode) -> Iterator[Piece]:
+def _default_inputs(root: YamlNode) -> dict[str, str]:
+    """The defaults of the inputs of an action, or of a workflow that is called or started by hand."""
+    events = root.get("on")
+    places = (root, events.get("workflow_call"), events.get("workflow_dispatch"))
+    return {
+        f"inputs.{key}": value.get("default").text
+        for place in places
+        for key, value in place.get("inputs").items()
+        if value.get("default").text
+    }
+
+
+def _job_pieces(job: YamlNode, known: Mapping[str, str]) -> Iterator[Piece]:
     container = job.get("container")
     image = container if container.text else container.get("image")
     if image.text:
-        text = _without_expressions(image.text)
+        text = _without_expressions(image.text, known)
         yield UseImage(image.line, f"container: {text}", *split_image(text))
-    yield from _variables(job.get("env"))
+    yield from _variables(job.get("env"), known)
     for step in job.get("steps").values():
-        yield from _variables(step.get("env"))
+        yield from _variables(step.get("env"), known)
         uses, script = step.get("uses"), step.get("run")
         python = step.get("with").get("python-version")
         if python.text and _SETUP.match(uses.text):
-            version = _without_expressions(python.text)
-            known = re.match(r"3\.\d+", version)
+            version = _without_expressions(python.text, known)
+            minor = re.match(r"3\.\d+", version)
             yield SelectEnvironment(
                 python.line,
                 f"{uses.text.partition('@')[0]} {version}",
                 "venv",
                 "",
-                known[0] if known else "",
+                minor[0] if minor else "",
                 seeded=True,
             )
         if script.text:
             language = "python" if step.get("shell").text.startswith("python") else "bash"
-            yield Block(language, "", numbered(_without_expressions(script.text), script.first_line))
+            yield Block(language, "", numbered(_without_expressions(script.text, known), script.first_line))
 
 
-def _variables(node: YamlNode) -> Iterator[Piece]:
+def _variables(node: YamlNode, known: Mapping[str, str]) -> Iterator[Piece]:
     lines = tuple(
-        (value.line, f"export {key}={_shell_value(value.text)}")
+        (value.line, f"export {key}={_shell_value(value.text, known)}")
         for key, value in node.items()
         if re.fullmatch(r"[A-Za-z_]\w*", key)
     )
@@ -82,15 +100,19 @@ def _variables(node: YamlNode) -> Iterator[Piece]:
         yield Block("bash", "", lines)
 
 
-def _shell_value(text: str) -> str:
-    text = _without_expressions(text)
+def _shell_value(text: str, known: Mapping[str, str]) -> str:
+    text = _without_expressions(text, known)
     return shlex.quote(text) if is_known(text) else f'"{text}"'
 
 
-def _without_expressions(text: str) -> str:
-    """`${{ env.X }}` as the variable X; other expressions as variables of unknown value."""
-    text = _EXPRESSION.sub(lambda match: "${" + re.sub(r"\W", "_", match[1].removeprefix("env.")) + "}", text)
+def _without_expressions(text: str, known: Mapping[str, str]) -> str:
+    """`${{ env.X }}` as the variable X, and known values; other expressions as variables of unknown value."""
+    text = _EXPRESSION.sub(lambda match: known.get(match[1]) or _as_variable(match[1]), text)
     return _OTHER_EXPRESSION.sub("${expression}", text)
+
+
+def _as_variable(name: str) -> str:
+    return "${" + re.sub(r"\W", "_", name.removeprefix("env.")) + "}"
 
 
 def read_devcontainer(text: str, name: str, files: Files) -> Document:

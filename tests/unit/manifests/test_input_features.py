@@ -87,6 +87,48 @@ FEATURES: dict[str, dict[str, str]] = {
         "base/more.txt": "transformers\n-c limits.txt\n",
         "base/limits.txt": "transformers==TRANSFORMERS\n",
     },
+    "a matrix of a workflow": {
+        "ci.yml": """jobs:
+  test:
+    strategy:
+      matrix:
+        os: [ubuntu-24.04, ubuntu-22.04]
+        vllm: ['0.10.2']
+        hf: ['4.56.2', TRANSFORMERS]
+        include:
+          - torch: 2.8.0
+    steps:
+      - run: pip install torch==${{ matrix.torch }} vllm==${{ matrix.vllm }}
+      - run: pip install transformers==${{ matrix.hf }}
+"""
+    },
+    "default inputs of an action": {
+        "action.yml": (
+            "inputs:\n  hf:\n    default: TRANSFORMERS\nruns:\n  using: composite\n  steps:\n    - shell: bash\n"
+            f"      run: {VLLM} transformers==${{{{ inputs.hf }}}}\n"
+        )
+    },
+    "the project of a workflow": {
+        ".github/workflows/ci.yml": (
+            f"on: push\njobs:\n  test:\n    steps:\n      - run: {VLLM}\n      - run: pip install .[models]\n"
+        ),
+        "pyproject.toml": EXTRA,
+    },
+    "variables of a notebook": {
+        "train.ipynb": json.dumps(
+            {
+                "cells": [
+                    {"cell_type": "code", "source": ["HF = 'TRANSFORMERS'\n", f"!{VLLM} transformers=={{HF}}"]},
+                ]
+            }
+        )
+    },
+    "a package list in JSON": {
+        "list.txt": (
+            '[{"name": "torch", "version": "2.8.0"}, {"name": "vllm", "version": "0.10.2"},'
+            ' {"name": "transformers", "version": "TRANSFORMERS"}]'
+        )
+    },
     "an index for each extra of uv": {
         "pyproject.toml": (
             '[project]\nname = "train"\nrequires-python = ">=3.12"\ndependencies = ["transformers==TRANSFORMERS"]\n'
@@ -173,3 +215,21 @@ def test_what_may_come_from_elsewhere_is_a_notice(name: str, text: str, tmp_path
         [],
         len(result.coverage.unread),
     )
+
+
+def test_a_matrix_of_too_many_combinations_is_unknown(tmp_path: Path) -> None:
+    values = ", ".join(map(str, range(3000)))
+    axes = "".join(f"        {name}: [{values}]\n" for name in "abc")
+    used = "".join(f"==${{{{ matrix.{name} }}}}" for name in "abc")
+    text = f"jobs:\n  a:\n    strategy:\n      matrix:\n{axes}    steps:\n      - run: pip install torch vllm{used}\n"
+    assert any(
+        "its value is not in the file" in each for each in audit(tmp_path, {"ci.yml": text}, SOUND).coverage.unread
+    )
+
+
+def test_a_variable_that_a_notebook_sets_again_is_unknown(tmp_path: Path) -> None:
+    code = ["HF = '5.1.0'\n", "if True:\n", "    HF = '4.57.6'\n", f"!{VLLM} transformers=={{HF}}"]
+    cells = {"train.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": code}]})}
+    result = audit(tmp_path, cells, SOUND)
+    assert errors(result) == []
+    assert result.coverage.unread
