@@ -173,7 +173,8 @@ def _audited(data: AuditResult) -> Iterator[Problem]:
         yield from map(_metadata, data.coverage.unread)
         return
     for unread in data.coverage.unread:
-        yield Problem("notice", "part-unread", f"{data.name} was read in part", unread, data.name, data.name)
+        message = f"{data.name}: {unread}"
+        yield Problem("notice", "part-unread", "not all parts were read", message, data.name, data.name)
 
 
 def _metadata(unread: str) -> Problem:

@@ -209,7 +209,7 @@ def test_what_may_come_from_elsewhere_is_a_notice(name: str, text: str, tmp_path
     assert errors(result) == []
     assert result.coverage.unread
     annotations = to_github("audit", CommandResult(result))
-    assert f"::notice title={result.name} was read in part::" in annotations
+    assert f"::notice title=not all parts were read::{result.name}: " in annotations
     (run,) = json.loads(to_sarif("audit", CommandResult(result)))["runs"]
     assert (run["results"], len(run["invocations"][0]["toolExecutionNotifications"])) == (
         [],
