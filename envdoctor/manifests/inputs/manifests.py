@@ -11,7 +11,7 @@ from envdoctor.manifests.actions import Action, Install, SelectEnvironment
 from envdoctor.manifests.command_parsers import parse_actions
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts, with_absent_files
-from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
@@ -38,11 +38,19 @@ def read_requirements(text: str, name: str, files: Files) -> Document:
     files.add(name, numbered(text))
     command = Command(1, ("uv", "pip", "install", "-r", name))
     actions = [
-        with_local_projects(action, files) if isinstance(action, Install) else action
+        with_local_projects(_with_installed_build(action, name), files) if isinstance(action, Install) else action
         for action in parse_actions(command, files)
     ]
     guide = guide_of_actions(actions, text, name)
     return Document("requirements", with_absent_files([guide], files), unread=unread_parts([guide], files))
+
+
+def _with_installed_build(install: Install, name: str) -> Install:
+    """The output of `pip freeze` on standard input with the index of its torch: `torch==2.8.0+cu128` is installed."""
+    if name != STANDARD_INPUT or not all(each.pin or each.url for each in install.requirements):
+        return install
+    torch = next((each.pin for each in install.requirements if each.name == "torch"), "")
+    return install._replace(torch_backend=install.torch_backend or torch.partition("+")[2])
 
 
 def read_conda_environment(text: str, name: str, files: Files) -> Document:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envdoctor.commands.audit_file import AuditResult, audit_file
+from envdoctor.commands.audit_file import AuditResult, audit_file, audit_text
 from envdoctor.core.results import CommandResult
+from envdoctor.manifests.inputs.records import STANDARD_INPUT
 from envdoctor.output.github import to_github
 from envdoctor.output.sarif import to_sarif
 from envdoctor.resolution.step import NoSolver
@@ -233,3 +234,9 @@ def test_a_variable_that_a_notebook_sets_again_is_unknown(tmp_path: Path) -> Non
     result = audit(tmp_path, cells, SOUND)
     assert errors(result) == []
     assert result.coverage.unread
+
+
+def test_the_build_of_an_installed_torch_is_no_error() -> None:
+    frozen = "torch==2.8.0+cu128\ntransformers==4.57.6\nvllm==0.10.2\n"
+    assert errors(audit_text(frozen, STANDARD_INPUT, None, NoSolver()).result) == []
+    assert errors(audit_text(frozen, "requirements.txt", None, NoSolver()).result)
