@@ -16,6 +16,7 @@ from envdoctor.manifests.container_files import (
     is_dockerfile,
     parse_apptainer,
     parse_dockerfile,
+    renamed_copy,
     script_of,
 )
 from envdoctor.manifests.files import Files
@@ -163,6 +164,8 @@ class BlockReader:
                 yield from _added_wheels(instruction)
                 if file := heredoc_file(instruction):
                     self.files.add(*file)
+                elif copy := renamed_copy(instruction):
+                    self.files.copies.update([copy])
             elif name in ("ENV", "ARG") and lines:
                 (number, text), *continuations = lines
                 key, blank, value = text.partition(" ")

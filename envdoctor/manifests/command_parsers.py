@@ -37,6 +37,7 @@ _DOCKER_WITH_VALUE = frozenset({
     "-e", "-p",
 })  # fmt: skip
 _DOCKER_WITHOUT_VALUE = frozenset({"-t", "-i", "-d", "-P", "-n", "-c", "-f", "-r", "-C", "-b", "-O", "-o"})
+_PRINTED_FILE = re.compile(r"\$\((?:cat\s+|<\s*)([\w./-]+)\)")
 _MAX_REQUIREMENTS = 2000
 _MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`
 
@@ -49,9 +50,11 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
         yield from parse_actions(command._replace(words=("srun", *unwrap(command).words)), files, depth)
         yield SelectEnvironment(command.line, "", "leave", "", new=False)
         return
+    arguments = ("$arguments",) if command.name == "xargs" else ()  # they come from another command
     command = unwrap(command)
     if not command.words:
         return
+    command = command._replace(words=(*command.words, *arguments))
     inner = inner_script(command)
     if inner and depth < _MAX_DEPTH:
         for inner_command in parse_commands(((command.line, inner),), ShellState()):
@@ -132,9 +135,10 @@ def _install(
     *,
     requirement_files: tuple[str, ...] = (),
 ) -> Install:
-    requirements = _parse_names(names, command.line)
+    printed = [match[1] for name in names if (match := _PRINTED_FILE.fullmatch(name))]  # `$(cat requirements.txt)`
+    requirements = _parse_names([name for name in names if not _PRINTED_FILE.fullmatch(name)], command.line)
     file_options: list[str] = []
-    for path in requirement_files or options.all("-r", "--requirement", "--requirements"):
+    for path in (*printed, *(requirement_files or options.all("-r", "--requirement", "--requirements"))):
         lines = files.lines(path, command.line)
         listed, listed_options = parse_requirement_lines(lines, files.within(path), folder=posixpath.dirname(path))
         requirements, file_options = requirements + listed, file_options + listed_options
@@ -266,17 +270,18 @@ def _docker(command: Command, files: Files) -> Iterator[Action]:
             yield SelectEnvironment(command.line, "", "leave", "", new=False)
 
 
-def _apptainer(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
-    for word in command.words[1:]:
+def _apptainer(command: Command, files: Files) -> Iterator[Action]:
+    """`apptainer pull docker://IMAGE`, and `apptainer exec docker://IMAGE PROGRAM`."""
+    for index, word in enumerate(command.words):
         if word.startswith("docker://"):
             name, tag = split_image(word.removeprefix("docker://").replace("#", "/"))
-            yield UseImage(
-                command.line,
-                str(command),
-                name,
-                tag,
-                is_entered="pull" not in command.words and "build" not in command.words,
-            )
+            is_entered = "pull" not in command.words and "build" not in command.words
+            yield UseImage(command.line, str(command), name, tag, is_entered=is_entered)
+            program = command.words[index + 1 :]
+            if "exec" in command.words[:index] and len(program) > 1:  # unlike an interactive shell, it ends
+                yield from parse_actions(command._replace(words=program), files, 1)
+                yield SelectEnvironment(command.line, "", "leave", "", new=False)
+            return
 
 
 def split_image(text: str) -> tuple[str, str]:

@@ -111,6 +111,15 @@ def heredoc_file(instruction: Instruction) -> tuple[str, tuple[Line, ...]] | Non
     return path, tuple(line for line in instruction.lines[1:] if line[1].strip() != heredoc[2])
 
 
+def renamed_copy(instruction: Instruction) -> tuple[str, str] | None:
+    """The name of the copy and the path of its source in `COPY environment.yml /tmp/env.yaml`."""
+    words = [word for word in instruction.lines[0][1].split() if not word.startswith("--")]
+    if len(words) != 2 or len(instruction.lines) > 1 or words[0].startswith(("[", "http")) or "/" not in words[1]:
+        return None
+    name = words[1].rpartition("/")[2]
+    return (name, words[0]) if "." in name and name != words[0].rpartition("/")[2] else None
+
+
 def _json_words(text: str) -> list[str]:
     try:
         words = json.loads(text)

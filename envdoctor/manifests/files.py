@@ -45,6 +45,7 @@ class Files:
         self.platform = next(iter(platforms), "")
         self.root = folder and folder.absolute().parent  # no file outside of it is read
         self.texts: dict[str, tuple[Line, ...]] = {}
+        self.copies: dict[str, str] = {}  # name of a copy, as COPY of a Dockerfile makes it -> path of its source
         self.missing: dict[str, MissingFile] = {}  # by path
         self.included: list[str] = []  # paths that were read from disk
         self.is_repository = False  # paths are relative to the folder only
@@ -61,7 +62,7 @@ class Files:
         if _name(path) in self.texts:
             return self.texts[_name(path)]
         try:
-            text = self._read(path)
+            text = self._read(self.copies.get(_name(path), path))
         except (OSError, UnicodeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8 or UTF-16"
             self.add_missing(path, line, reason or str(error))
@@ -125,6 +126,7 @@ class Files:
         return self._same_texts(Files(None, *self.platforms))
 
     def _same_texts(self, other: Files) -> Files:
+        other.copies = self.copies
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
         other.root, other.is_repository = self.root, self.is_repository
         return other

@@ -17,7 +17,8 @@ from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 _PROMPT = re.compile(
     r"\s*(?:\d{1,4}[.:|)]?\s+)?(?:\([\w.\- ]+\)\s*)?"
     r"(?:\[[\w.\-]+@[^\]\n]{1,200}\][$#%]|[\w.\-]+@[\w.\-]+[^$#%\s]*\s?[$#%\u276f\u279c]"
-    r"|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s+(.*)",
+    r"|[\w.\-]+@[\w.\-]+ [~/][^>\s]{0,200}>|\u279c +\S+ (?:git:\(\S+\) )?(?:\u2717 )?"
+    r"|In \[\d*\]:(?= [!%]pip)|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s*(?<=\s)[!%]?(.*)",
     re.DOTALL,
 )
 _LINE_NUMBER = re.compile(r"\s*(\d{1,4})[.:|)]?\s+(?=\S)")

@@ -60,9 +60,14 @@ def _files_of_guide(name: str, files: Files) -> Files:
 
 def read_notebook(text: str, name: str, files: Files) -> Document:
     """A Jupyter notebook: `!pip` and `%pip` lines, `%%bash` cells, and Python code."""
-    cells = json.loads(text).get("cells", [])
-    lines = list(_cell_lines(text, cells))
-    guides = guides_of_code(lines, text, name, files)
+    blocks = []
+    for block in _cell_lines(text, json.loads(text).get("cells", [])):
+        first = block.lines[0][1].strip() if block.lines else ""
+        if written := re.fullmatch(r"%%(?:writefile|file)\s+([\w./-]+)", first):
+            files.add(written[1], block.lines[1:])
+        else:
+            blocks.append(block)
+    guides = guides_of_code(blocks, text, name, files)
     return Document("notebook", tuple(guides), unread=unread_parts(guides, files))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import split_image
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import NOT_FOUND, Files
 from envdoctor.manifests.inputs.matrix import matrix_combinations
 from envdoctor.manifests.inputs.pieces import Piece, guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import Document
@@ -20,7 +20,7 @@ from envdoctor.manifests.shell_records import is_known
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
 _OTHER_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
-_MAX_JOBS = 50
+_MAX_JOBS, _MAX_DEPTH = 50, 3
 _SETUP = re.compile(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
@@ -44,11 +44,13 @@ def read_workflow(text: str, name: str, files: Files) -> Document:
         combinations = matrix_combinations(job)
         for values in combinations:
             known = inputs | {f"matrix.{name}": value for name, value in values.items()}
-            pieces = [*_variables(root.get("env"), known), *_job_pieces(job, known)]
+            pieces = [*_variables(root.get("env"), known), *_job_pieces(job, known, files)]
             shown = [f"job {key}"] * (len(runs) > 1) + [", ".join(values.values())] * (len(combinations) > 1)
             guides += guides_of_code(pieces, text, name, files, branch=" ".join(shown))
+    called = [job.get("uses") for job in runs.values() if job.get("uses").text]
+    separate = [f"{uses.text} (line {uses.line}): a workflow that is called: audit it by itself" for uses in called]
     more = (f"{len(runs) - _MAX_JOBS} further jobs: more than {_MAX_JOBS}",) if len(runs) > _MAX_JOBS else ()
-    return Document("workflow", tuple(guides), unread=(*unread_parts(guides, files), *more))
+    return Document("workflow", tuple(guides), unread=(*unread_parts(guides, files), *separate, *more))
 
 
 def _default_inputs(root: YamlNode) -> dict[str, str]:
@@ -63,7 +65,7 @@ def _default_inputs(root: YamlNode) -> dict[str, str]:
     }
 
 
-def _job_pieces(job: YamlNode, known: Mapping[str, str]) -> Iterator[Piece]:
+def _job_pieces(job: YamlNode, known: Mapping[str, str], files: Files, depth: int = 0) -> Iterator[Piece]:
     container = job.get("container")
     image = container if container.text else container.get("image")
     if image.text:
@@ -85,9 +87,29 @@ def _job_pieces(job: YamlNode, known: Mapping[str, str]) -> Iterator[Piece]:
                 minor[0] if minor else "",
                 seeded=True,
             )
+        if uses.text.startswith("./") and depth < _MAX_DEPTH:
+            yield from _action_pieces(step, known, files, depth)
         if script.text:
             language = "python" if step.get("shell").text.startswith("python") else "bash"
             yield Block(language, "", numbered(_without_expressions(script.text, known), script.first_line))
+
+
+def _action_pieces(step: YamlNode, known: Mapping[str, str], files: Files, depth: int) -> Iterator[Piece]:
+    """The steps of an action of the same repository, with the line of the step that uses it."""
+    uses = step.get("uses")
+    folder = uses.text.rstrip("/")
+    texts = (files.of_project(f"{folder}/{name}", uses.line) for name in ("action.yml", "action.yaml"))
+    lines = next(filter(None, texts), ())
+    root = parse_yaml("\n".join(text for _, text in lines))
+    if not lines or root is None:
+        files.add_missing(f"{uses.text}/action.yml", uses.line, NOT_FOUND)
+        return
+    given = {f"inputs.{key}": _without_expressions(value.text, known) for key, value in step.get("with").items()}
+    for piece in _job_pieces(root.get("runs"), _default_inputs(root) | given, files, depth + 1):
+        if isinstance(piece, Block):
+            yield piece._replace(lines=tuple((uses.line, text) for _, text in piece.lines))
+        else:
+            yield piece._replace(line=uses.line)
 
 
 def _variables(node: YamlNode, known: Mapping[str, str]) -> Iterator[Piece]:

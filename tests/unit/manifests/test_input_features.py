@@ -130,6 +130,53 @@ FEATURES: dict[str, dict[str, str]] = {
             ' {"name": "transformers", "version": "TRANSFORMERS"}]'
         )
     },
+    "an action of the repository": {
+        ".github/workflows/ci.yml": f"""on: push
+jobs:
+  test:
+    steps:
+      - uses: ./actions/hf
+        with:
+          hf: TRANSFORMERS
+      - run: {VLLM}
+""",
+        "actions/hf/action.yml": """runs:
+  using: composite
+  steps:
+    - shell: bash
+      run: pip install transformers==${{ inputs.hf }}
+""",
+    },
+    "a renamed copy in an image": {
+        "Dockerfile": """FROM mambaorg/micromamba
+COPY environment.yml /tmp/env.yaml
+RUN micromamba install -f /tmp/env.yaml
+""",
+        "environment.yml": "dependencies:\n  - pip:\n    - vllm==0.10.2\n    - transformers==TRANSFORMERS\n",
+    },
+    "a program in a container": {
+        "job.sbatch": (
+            f'#!/bin/bash\n#SBATCH -N1\napptainer exec --nv docker://python:3.12 bash -c "{VLLM} && {PIP}"\n'
+        )
+    },
+    "a file that a notebook writes": {
+        "train.ipynb": json.dumps(
+            {
+                "cells": [
+                    {"cell_type": "code", "source": "%%writefile hf.txt\ntransformers==TRANSFORMERS"},
+                    {"cell_type": "code", "source": f"!{VLLM} -r hf.txt"},
+                ]
+            }
+        )
+    },
+    "a file that cat prints": {
+        "setup.sh": f"{VLLM}\npip install $(cat hf.txt)\n",
+        "hf.txt": "transformers==TRANSFORMERS\n",
+    },
+    "prompts of fish and zsh": {
+        "page.txt": f"Install\nuser@host ~> {VLLM}\n(train) \u279c  project git:(main) \u2717 {PIP}\n"
+    },
+    "an exported notebook": {"page.txt": f"Install\nIn [1]: !{VLLM}\nIn [2]: %{PIP}\n"},
     "an index for each extra of uv": {
         "pyproject.toml": (
             '[project]\nname = "train"\nrequires-python = ">=3.12"\ndependencies = ["transformers==TRANSFORMERS"]\n'
@@ -203,6 +250,9 @@ def test_an_included_file_that_does_not_exist_is_an_error(name: str, text: str, 
         ("setup.sh", "pip install torch==2.8.0 -r base.txt\n"),
         ("Dockerfile", "FROM python:3.12\nRUN pip install torch==2.8.0 && pip install -r /tmp/base.txt\n"),
         ("requirements.txt", "torch==2.8.0\n-e git+https://example.org/a/b\n"),
+        ("setup.sh", "pip install torch==2.8.0\ncat names.txt | xargs pip install\n"),
+        ("ci.yml", "jobs:\n  a:\n    uses: ./b.yml\n  c:\n    steps:\n      - run: pip install torch==2.8.0\n"),
+        ("ci.yml", "jobs:\n  a:\n    steps:\n      - uses: ./gone\n      - run: pip install torch==2.8.0\n"),
     ],
 )
 def test_what_may_come_from_elsewhere_is_a_notice(name: str, text: str, tmp_path: Path) -> None:
