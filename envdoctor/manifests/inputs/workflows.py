@@ -54,7 +54,7 @@ def read_workflow(text: str, name: str, files: Files) -> Document:
 
 
 def _default_inputs(root: YamlNode) -> dict[str, str]:
-    """The defaults of the inputs of an action, or of a workflow that is called or started by hand."""
+    """The defaults of the inputs of an action, or of a workflow that is called or dispatched."""
     events = root.get("on")
     places = (root, events.get("workflow_call"), events.get("workflow_dispatch"))
     return {
