@@ -10,6 +10,7 @@ from itertools import takewhile
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -28,6 +29,7 @@ BUILT_WITH_TORCH = frozenset(
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
+_GIT_REPOSITORY = re.compile(r"git\+\w+://[^/]+/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[/@#]|$)")
 _CUDA_IN_TEXT = re.compile(
     r"\bCUDA(?: toolkit| version|-toolkit)?[ :=|*`_(]{0,6}(?:>=?\s*)?1[1-3]\.\d|\bnvcc\b", re.IGNORECASE
 )
@@ -135,7 +137,9 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
     for install in context.trace.installs:
         named = (*install.action.requirements, *install.action.unknown)
         for requirement in () if install.action.no_build_isolation else named:
-            row = rows.get(requirement.name) if requirement.url and not requirement.wheel else None
+            repository = _GIT_REPOSITORY.match(requirement.url)  # its tag may be a variable
+            name = normalize_name(repository[1]) if repository else requirement.name
+            row = rows.get(name) if requirement.url and not requirement.wheel else None
             if row is None or install.action.tool == "conda":
                 continue
             line = line_of(context, requirement.line, requirement.text)
@@ -143,7 +147,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
                 "error",
                 f"`{requirement.text}` is built in an isolated environment without torch, which its setup.py imports",
                 (
-                    guide_evidence(context, requirement.name, install.action.command, line),
+                    guide_evidence(context, name, install.action.command, line),
                     table_evidence("setup.py", "import torch", row.source, row.date),
                 ),
                 "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",

@@ -52,6 +52,12 @@ def test_torch_is_installed_only_after_the_program_runs() -> None:
     assert [each.line for each in findings(sh(*commands, title="# GH200 aarch64"), "RUN018")] == [3]
 
 
+def test_the_tag_of_a_repository_may_be_computed() -> None:
+    url = "git+https://github.com/nerfstudio-project/gsplat.git@v$(sed -n 's/x/y/p' /tmp/pyproject.toml)"
+    (found,) = findings(sh("pip install torch==2.8.0", f'pip install "{url}"'), "RUN040")
+    assert found.line == 4
+
+
 def test_torchaudio_of_another_cuda() -> None:
     for torch, is_reported in (("2.15.0", True), ("2.14.1", False), ("2.8.0", False)):
         found = findings(sh(f"pip install torch=={torch} torchaudio==2.11.0"), "RUN009")
