@@ -178,7 +178,7 @@ def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iter
     if context.index_facts is None:
         return
     for environment in context.environments:
-        state = environment.state
+        state = _solved_state(context, environment.state)
         if state.resolution not in ("solved", "partial") or state.is_superseded or state.image:
             continue
         packages = {name: each for name, each in state.packages.items() if _is_of_index(each)}
@@ -189,6 +189,13 @@ def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iter
             is_known = state.resolution == "solved" or not dependency.is_dependency
             if is_known and not _is_reported(environment, user.name, dependency.name):
                 yield _missing_name(context, missing, user, dependency)
+
+
+def _solved_state(context: GuideContext, state: EnvironmentState) -> EnvironmentState:
+    """An environment before its first step without a solution: what it has until then is known."""
+    failing = (each for each in context.trace.installs if each.resolution.state == "conflict")
+    before = next((each.before for each in failing if each.before.name == state.name), None)
+    return before if state.resolution == "conflict" and before else state
 
 
 def installed_set(context: GuideContext, state: EnvironmentState, users: Sequence[str]) -> InstalledSet:

@@ -70,6 +70,8 @@ class FixedSolver:
 
     def __call__(self, problem: StepProblem) -> StepSolution:
         names = {each.name for each in problem.requirements}
+        if "no-such-release" in names:
+            return StepSolution(conflict="there is no version of no-such-release")
         required_by = {"starlette": ("webui",)} if "webui" in names else {}
         chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
         return StepSolution(chosen, required_by, self.built & chosen.keys())
@@ -141,6 +143,12 @@ def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
     in_a_module = FixedSolver(FixedIndex(missing=[_missing(is_imported=False, last="")]), solver.versions)
     (found,) = findings(sh("pip install webui==3.48.0"), in_a_module, "RUN017")
     assert (found.status, found.remedies) == ("warning", ())
+
+
+def test_the_steps_before_one_without_a_solution_are_judged() -> None:
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"webui": "3.48.0", "starlette": "1.10.0"})
+    text = sh("pip install webui==3.48.0", "pip install no-such-release")
+    assert [each.line for each in findings(text, solver, "RUN017")] == [3]
 
 
 def test_a_project_that_is_not_shown_can_limit_a_dependency() -> None:
