@@ -14,6 +14,7 @@ from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.module_imports import Import, ModuleImports
 from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.locking.lock import Target
@@ -33,7 +34,7 @@ from envdoctor.resolution.index_facts import (
 
 TOTAL_SECONDS = 30.0  # of all questions of a command
 SET_SECONDS = 10.0  # of the imports of one environment
-_MAX_USERS = 12
+_MAX_USERS = 20
 _MIN_DAYS = 180  # by which a dependency is newer than the release that imports from it
 _GRACE_DAYS = 14  # a release is tested with a dependency of the same days
 _MAX_SEARCH = 5  # releases of a dependency that are read to find the last one with a name
@@ -138,7 +139,9 @@ class IndexReader:
             return ()
         found = []
         for question in self._questions(wheels, installed):
-            if question not in self._missing and time.monotonic() < wheels.client.end:
+            if time.monotonic() > wheels.client.end:
+                break
+            if question not in self._missing:
                 self._missing[question] = self._find_missing(wheels, question)
             if missing := self._missing.get(question):
                 found.append(missing)
@@ -191,22 +194,24 @@ class IndexReader:
         users = [Pin(name, installed.versions[name]) for name in installed.users if name in installed.versions]
         wheels.read_releases(pin.name for pin in users)
         dated = [pin for pin in users if wheels.day(pin) and _days(wheels.day(pin), f"{date.today()}") > _MIN_DAYS]
-        dated = dated[:_MAX_USERS]
+        named, others = dated[: _MAX_USERS // 2], dated[_MAX_USERS // 2 :]
+        dated = [*named, *sorted(others, key=wheels.day)][:_MAX_USERS]
         wheels.read_sources(dated)
         distributions = _distributions(installed)
-        imported: dict[Pin, dict[str, set[str]]] = {}
-        for user in dated:
+        sources = {pin: found for pin in dated if (found := wheels.sources(pin))}
+        for user in sorted(sources, key=lambda pin: len(sources[pin].paths)):  # small ones first
             imports = self._module_imports(wheels, user)
+            tops: dict[str, set[str]] = {}
             for top in imports.external_tops() if imports else ():
                 if (name := distributions.get(top)) and name != user.name:
-                    imported.setdefault(user, {}).setdefault(name, set()).add(top)
-        wheels.read_releases({name for names in imported.values() for name in names})
-        for user, names in imported.items():
-            for name, tops in names.items():
+                    tops.setdefault(name, set()).add(top)
+            wheels.read_releases(tops)
+            # Packages with a table of names have many files, and rules of their own.
+            for name in sorted(tops, key=lambda each: each in packages()):
                 dependency = Pin(name, installed.versions[name])
                 day = wheels.day(dependency)
                 if day and _days(wheels.day(user), day) > _MIN_DAYS:
-                    yield _Question(user, dependency, frozenset(tops))
+                    yield _Question(user, dependency, frozenset(tops[name]))
 
     def _module_imports(self, wheels: Wheels, pin: Pin) -> ModuleImports | None:
         if pin not in self._imports:

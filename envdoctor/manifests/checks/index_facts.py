@@ -9,6 +9,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.releases import required_specifier, requirements_of_release
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -215,9 +216,15 @@ def _is_of_index(package: ResolvedPackage) -> bool:
 
 
 def _is_user(package: ResolvedPackage, packages: dict[str, ResolvedPackage]) -> bool:
-    """Whether the guide names the package, or one that it pins requires it."""
-    requiring = package.reason.removeprefix("required by ").partition(" ")[0] if package.is_dependency else ""
-    return not package.is_dependency or (requiring in packages and packages[requiring].pinned)
+    """Whether the guide names the package, or one that it pins limits it: others are as new as their dependencies."""
+    if not package.is_dependency:
+        return True
+    requiring = packages.get(package.reason.removeprefix("required by ").partition(" ")[0])
+    if requiring is None or not requiring.pinned:
+        return False
+    is_known = bool(requirements_of_release(requiring.name, requiring.version))
+    specifier = required_specifier(requiring.name, requiring.version, package.name)
+    return not is_known or bool(re.search(r"<|==|~=", specifier))
 
 
 def _order(package: ResolvedPackage) -> tuple[bool, bool, int]:
