@@ -57,7 +57,7 @@ def compat_libraries_replace_a_newer_driver(context: ImageContext) -> Iterator[P
 
     A libcuda that is older than the kernel module fails with error 803, "system has unsupported display driver / cuda
     driver combination". vLLM's images 0.15 and 0.16 have the directory in /etc/ld.so.conf.d: error 803 was reported
-    with `docker --runtime nvidia` and with CDI devices, but not with `docker run --gpus all`.
+    with `docker --runtime nvidia` and with CDI devices; one report excepts `docker run --gpus all`.
 
     Fix: use another release of the image, or start the container with an empty file over the one with the directory.
 
@@ -76,8 +76,7 @@ def compat_libraries_replace_a_newer_driver(context: ImageContext) -> Iterator[P
     yield Problem(
         "warning",
         f"{image.compat_path} of the image puts cuda-compat of CUDA {image.compat_cuda} before driver "
-        f"{machine.driver.version.value}, which is not older: error 803"
-        + (", unless it is started with docker run --gpus" if is_file else ""),
+        f"{machine.driver.version.value}, which is not older: error 803",
         (
             evidence("driver.version", machine.driver.version),
             Evidence("image.compat_path", image.compat_path, image.source),
