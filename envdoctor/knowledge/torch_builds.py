@@ -69,8 +69,14 @@ def libraries_of_torch(version: str, cuda: str) -> tuple[str, ...]:
 
     Empty for other builds of PyTorch's index, whose requirements the table does not have.
     """
-    rows = load_table("torch_libraries.toml", tuple[TorchLibraries, ...], "release")
-    return next((row.libraries for row in rows if version in row.versions and cuda in ("", row.cuda)), ())
+    return next(
+        (row.libraries for row in torch_libraries() if version in row.versions and cuda in ("", row.cuda)), ()
+    )
+
+
+def torch_libraries() -> tuple[TorchLibraries, ...]:
+    """The rows of torch_libraries.toml, newest releases first."""
+    return load_table("torch_libraries.toml", tuple[TorchLibraries, ...], "release")
 
 
 class TorchWheel(TableRow, frozen=True, kw_only=True):

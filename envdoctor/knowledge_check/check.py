@@ -15,10 +15,11 @@ from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.names import compared_releases, project_of
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
-from envdoctor.knowledge.releases import releases_of
-from envdoctor.knowledge.torch_builds import torch_releases
+from envdoctor.knowledge.releases import bitsandbytes_libraries, releases_of
+from envdoctor.knowledge.torch_builds import torch_libraries, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
+from envdoctor.knowledge_check import library_files as libraries
 from envdoctor.knowledge_check import names_check as names
 from envdoctor.knowledge_check.records import (
     Drift,
@@ -79,6 +80,8 @@ def check_facts(
         tables=tuple(
             _check_names_table(client, table, pages, report, today, every=every)
             if table.startswith("names/")
+            else _check_companions(client, pages, today)
+            if table == "companions"
             else _check_table(table, rows, pages, metadata, today)
             for table, rows in requested.items()
         ),
@@ -96,8 +99,10 @@ def _packages(requested: RequestedTables) -> Iterable[str]:
             yield from (name for name in published_packages() if packages is None or name in packages)
         elif table == "pythons":
             yield from (row.package for row in python_ranges() if packages is None or row.package in packages)
-        elif table in ("torch_builds", "guides"):
+        elif table in ("torch_builds", "guides", "torch_libraries"):
             yield "torch"
+        elif table == "companions":
+            yield "bitsandbytes"
 
 
 def _read_pages(client: HttpClient, index: str, packages: list[str], report: Callable[[str], None]) -> Pages:
@@ -130,9 +135,18 @@ def _wheels(requested: RequestedTables, pages: Pages) -> dict[str, File]:
                 if file := compare.select_wheel(compare.files_of_release(page, version)):
                     wheels[file.url] = file
     torch = pages.get("torch")
+    if "torch_libraries" in requested and isinstance(torch, Project):
+        files = (compare.select_wheel(compare.files_of_release(torch, version)) for version, _ in _torch_rows())
+        wheels |= {file.url: file for file in files if file}
     if "guides" in requested and isinstance(torch, Project):
         wheels |= {file.url: file for _, _, file in _cuda_wheels(torch)}
     return wheels
+
+
+def _torch_rows() -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Yield the releases of the table of torch's libraries, each with its libraries."""
+    for row in torch_libraries():
+        yield from ((version, row.libraries) for version in row.versions)
 
 
 def _cuda_wheels(torch: Project) -> Iterable[tuple[str, str, File]]:
@@ -161,6 +175,8 @@ def _check_table(
         _check_torch_builds(comparison, pages)
     elif table == "guides":
         _check_guides(comparison, pages, metadata)
+    elif table == "torch_libraries":
+        _check_torch_libraries(comparison, pages, metadata)
     return comparison.result(table, underivable(table, today))
 
 
@@ -221,6 +237,38 @@ def _check_names_table(
     comparison.checked = names.number_of_rows(package) if complete else 0
     comparison.new += compare.new_releases(page, compared_releases(package), "9")
     return comparison.result(table, ())
+
+
+def _check_companions(client: HttpClient, pages: Pages, today: date) -> TableChecked:
+    comparison = _TableComparison()
+    rows = {version: row.x86_64 for row in bitsandbytes_libraries() for version in row.versions}
+    page = comparison.find_page(pages, "bitsandbytes", len(rows))
+    found = (
+        {version: compare.select_wheel(compare.files_of_release(page, version)) for version in rows} if page else {}
+    )
+    wheels = {version: file for version, file in found.items() if file}
+    calls = {version: partial(libraries.read_cuda_versions, client, file) for version, file in wheels.items()}
+    for version, read in run_parallel(calls, end=client.end).items():
+        if isinstance(read, RequestFailed):
+            comparison.failed_reads.append(FailedRead(f"bitsandbytes {version}", read.reason, 1))
+        else:
+            drifts = libraries.compare_cuda_versions(version, rows[version], read, wheels[version])
+            comparison.add_row(drifts)
+    for version in found.keys() - wheels.keys():
+        comparison.add_row([Drift(f"bitsandbytes {version}", "release", "published", "no wheel", "")])
+    return comparison.result("companions", underivable("companions", today))
+
+
+def _check_torch_libraries(comparison: _TableComparison, pages: Pages, metadata: MetadataByUrl) -> None:
+    rows = dict(_torch_rows())
+    page = comparison.find_page(pages, "torch", len(rows))
+    for version, expected in rows.items() if page else ():
+        file = compare.select_wheel(compare.files_of_release(page, version)) if page else None
+        read = metadata[file.url] if file else RequestFailed("the release has no wheel")
+        if isinstance(read, RequestFailed):
+            comparison.failed_reads.append(FailedRead(f"torch {version}", read.reason, 1))
+        else:
+            comparison.add_row(libraries.compare_torch_libraries(version, expected, read))
 
 
 def _check_requires(

@@ -18,6 +18,7 @@ from envdoctor.knowledge_check.unproven import UNPROVEN, is_text
 
 # Tables that pages and wheels can confirm, at least in part.
 DERIVED = ("published", "pythons", "torch_builds", "guides")
+TORCH_TABLES = ("torch_builds", "torch_libraries", "guides")
 # Packages that are read first, since the time may not suffice for all.
 FIRST = ("torch", "torchvision", "torchaudio", "vllm", "trl", "transformers", "peft", "accelerate", "bitsandbytes",
          "liger-kernel", "verl", "xformers", "datasets")  # fmt: skip
@@ -62,7 +63,7 @@ def requested_tables(names: Sequence[str]) -> RequestedTables:
         elif name in required or name in published_packages() or name in with_names:
             requested |= {f"requires/{name}": None} if name in required else {}
             requested |= {with_names[name]: None} if name in with_names else {}
-            requested |= {"torch_builds": None, "guides": None} if name == "torch" else {}
+            requested |= dict.fromkeys(TORCH_TABLES if name == "torch" else ())
             for table in ("published", "pythons"):
                 rows = requested.get(table, set())
                 requested[table] = None if rows is None else rows | {name}

@@ -125,23 +125,17 @@ UNPROVEN = {
     "torch_builds build": Unproven(
         _NATIVE, "`envdoctor archs` with that build installed, or cuobjdump --list-elf, prints other architectures."
     ),
-    "torch_libraries release": Unproven(
-        _TORCH_INDEX, "METADATA of a torch wheel of that build requires another release of one of the libraries."
-    ),
     "torch_wheels release": Unproven(
         _TORCH_INDEX, "METADATA of that wheel on the PyTorch index has other requirements."
     ),
     "torch_wheels wheel": Unproven(
         _TORCH_INDEX, "The PyTorch index gives another SHA-256 or size for the file."
     ),
-    "companions bitsandbytes": Unproven(
-        "libraries inside the wheel: not in METADATA",
-        "The wheel of a release contains libraries of other CUDA versions.",
-    ),
 }  # fmt: skip
 
 # Lists that pages, METADATA or sources of wheels prove.
-DERIVABLE = frozenset({"guides pypi_torch", "pythons python", "torch_builds release", "guides argument"})
+DERIVABLE = frozenset({"guides pypi_torch", "pythons python", "torch_builds release", "guides argument",
+                       "torch_libraries release", "companions bitsandbytes"})  # fmt: skip
 # Tables and lists of envdoctor's own texts and measurements of itself, which state nothing about a library.
 TEXTS = frozenset({"calibration", "causes", "fleet", "phrases", "health rule", "notebook_services table"})
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from support.dated_index import serve
 from support.paths import PACKAGE
+from support.release_index import Release as GeneratedRelease
 
+from envdoctor.download.http_client import HttpClient
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import PypiTorch
 from envdoctor.knowledge.published import PublishedRelease
@@ -23,7 +27,13 @@ from envdoctor.knowledge_check.comparison import (
     cuda_of,
     new_releases,
 )
+from envdoctor.knowledge_check.library_files import (
+    compare_cuda_versions,
+    compare_torch_libraries,
+    read_cuda_versions,
+)
 from envdoctor.package_index.address import index_address
+from envdoctor.package_index.releases import read_releases
 from envdoctor.package_index.simple_index import Project, parse_html
 from envdoctor.package_index.wheel_metadata import Metadata
 from envdoctor.package_index.wheel_names import WheelSummary, parse_wheel_name, summarize_wheels
@@ -132,6 +142,38 @@ def test_compare_pythons_and_new_releases() -> None:
     assert [new.version for new in new_releases(page, ["1.0.0"], "2026-11-21")] == ["1.1"]
     yanked = project("torch-1.1-py3-none-any.whl", attributes="data-yanked")
     assert new_releases(yanked, ["1.0"], "2026-11-21") == []
+
+
+@pytest.mark.parametrize(
+    ("required", "drifts"),
+    [
+        (["cuda-toolkit[cudart,nvrtc]==13.0.2; platform_system == 'Linux'", "nvidia-nccl-cu13==2.28.9"], []),
+        (["cuda-toolkit==13.0.2", "nvidia-nccl-cu13 (==2.28.9)", "sympy>=1.13.3"], []),
+        (["cuda-toolkit==13.0.2", "nvidia-nccl-cu13==2.29.7"],
+         [("nvidia-nccl-cu13==2.28.9", "required"), ("nvidia-nccl-cu13==2.29.7", "not required")]),
+        (["cuda-toolkit==13.0.2", "nvidia-nccl-cu13==2.28.9; platform_machine == 'aarch64'"],
+         [("nvidia-nccl-cu13==2.28.9", "required")]),
+    ],
+)  # fmt: skip
+def test_compare_torch_libraries(required: list[str], drifts: list[tuple[str, str]]) -> None:
+    expected = ("cuda-toolkit==13.0.2", "nvidia-nccl-cu13==2.28.9")
+    found = compare_torch_libraries("2.11.0", expected, Metadata(tuple(required), "", "w"))
+    assert [(drift.field, drift.table_value) for drift in found] == drifts
+
+
+def test_cuda_versions_of_bitsandbytes_are_those_of_its_libraries() -> None:
+    files = [
+        f"bitsandbytes/libbitsandbytes_{name}.so" for name in ("cpu", "cuda118", "cuda130", "cuda118_nocublaslt")
+    ]
+    added = GeneratedRelease("bitsandbytes", "0.48.0", files=tuple((name, "x") for name in files))
+    with serve(added) as index:
+        client = HttpClient(Sources(), end=time.monotonic() + 30)
+        (release,) = read_releases(client, f"http://127.0.0.1:{index.port}/main/simple/", "bitsandbytes")
+        (file,) = release.files
+        assert read_cuda_versions(client, file) == ("11.8", "13.0")
+    assert list(compare_cuda_versions("0.48.0", ("13.0", "11.8"), ("11.8", "13.0"), file)) == []
+    (drift,) = compare_cuda_versions("0.48.0", ("11.8",), ("11.8", "13.0"), file)
+    assert (drift.table_value, drift.index_value, drift.source) == ("11.8", "11.8 13.0", file.name)
 
 
 def test_index_host_is_not_in_the_code() -> None:

@@ -25,7 +25,7 @@ def test_tables_and_packages_by_name() -> None:
     assert "names/flash_attn" in requested_tables(["flash-attn"])
     assert all(name.startswith("names/") for name in requested_tables(["names"]))
     torch = requested_tables(["torch"])
-    assert {"torch_builds", "guides"} <= torch.keys()
+    assert {"torch_builds", "torch_libraries", "guides"} <= torch.keys()
     assert torch["published"] == {"torch"}
     assert requested_tables(["vllm", "torch"])["published"] == {"vllm", "torch"}
     assert requested_tables(["published", "vllm"])["published"] is None
