@@ -49,6 +49,9 @@ UNPROVEN = {
     "gpus gpu": Unproven(
         _NVIDIA, "`nvidia-smi --query-gpu=name,compute_cap` prints another capability for a matching name."
     ),
+    "guides git_build": Unproven(
+        _PROJECTS, "`uv pip install git+URL` of the repository builds in isolation, without torch in the environment."
+    ),
     "guides inherited": Unproven(
         _PROJECTS, "A class of the packages with that base class does not accept one of the names, in any release."
     ),

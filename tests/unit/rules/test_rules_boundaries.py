@@ -459,3 +459,18 @@ def test_fix_names_the_package_of_a_missing_library(library: str, package: str, 
 def test_findings_are_as_recorded() -> None:
     found = {f"{number} {case.rule}": case.findings() for number, case in enumerate(CASES)}
     assert_as_recorded("rules-boundaries", found)
+
+
+@each_case(
+    ("rule", "status", "sees", "misses"),
+    [
+        ("TRL002", "info", "trl 0.26.0, vllm 0.10.2", "trl 0.25.1"),
+        ("TRL002", "info", "trl 1.9.2, vllm 0.17.0", "trl 1.10.0"),
+        ("TRL003", "info", "trl 0.23.0, liger-kernel 0.6.4, vllm 0.10.2", "trl 0.22.2"),
+        ("CUDNN002", "warning", "sglang 0.5.6, torch 2.9.1, nvidia-cudnn-cu12 9.10.2.21", "sglang 0.5.5.post3"),
+        ("CUDNN002", "warning", "sglang 0.5.9, torch 2.9.1, nvidia-cudnn-cu12 9.10.2.21", "sglang 0.5.10"),
+    ],
+)
+def test_first_and_last_release_of_a_break(rule: str, status: str, sees: str, misses: str) -> None:
+    machine = make_machine([H100], driver="580.95.05")
+    Case(rule, status, (machine, pinned_stack(sees)), (machine, pinned_stack(f"{sees}, {misses}"))).check()
