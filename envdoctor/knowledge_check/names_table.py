@@ -7,6 +7,7 @@ attribute that only some instances have ends with `?`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
@@ -17,8 +18,20 @@ from envdoctor.knowledge_check.library_members import ALSO_PUBLIC, Members
 SECTIONS = ("names", "arguments", "values", "attributes", "bases")
 TOUCHED = ("Trainer", "Model", "LLM", "GenerationMixin")  # ends of class names
 NAMES_MOVE_IN = ("vllm",)  # between its modules: of names that remain, only those of `__init__.py` are written
-# A function `main` or `send` of these can be one of the caller's program as well, unlike `init_process_group`.
-WITHOUT_SHORT_FUNCTIONS = ("torch", "ray", "deepspeed")
+# `send`, `Result` and `Dataset` of these can be of the caller's program or of another library, unlike
+# `init_process_group` and `RunConfig`: their members have no rows.
+WITHOUT_SINGLE_WORDS = ("torch", "ray", "deepspeed")
+SEVERAL_WORDS = re.compile(r"[A-Z]\w*[A-Z]\w*|[a-z]\w*_\w*[a-z0-9]")
+
+# Classes that several modules define in some releases, such as RunConfig in ray.air and ray.train: a name alone does
+# not identify them, so their members have no rows.
+SEVERAL_DEFINITIONS = {
+    "ray": {
+        "CheckpointConfig", "DataParallelTrainer", "FailureConfig", "RayTrainReportCallback", "RunConfig",
+        "ScalingConfig", "TrainContext", "TrainingFailedError",
+    },
+    "torch": {"GradScaler", "SyncBatchNorm"},
+}  # fmt: skip
 
 
 def derive_table(package: str, releases: Sequence[str], read: Sequence[Members]) -> dict[str, list[str]]:
@@ -31,8 +44,8 @@ def derive_table(package: str, releases: Sequence[str], read: Sequence[Members])
     for each in read:
         bases |= {name: found for name, found in each.bases.items() if found}
     public = exported | {base for name in exported for base in bases.get(name, ())}
-    if package in WITHOUT_SHORT_FUNCTIONS:
-        public = frozenset(name for name in public if name[0].isupper() or "_" in name.strip("_"))
+    if package in WITHOUT_SINGLE_WORDS:
+        public = frozenset(filter(SEVERAL_WORDS.fullmatch, public)) - SEVERAL_DEFINITIONS.get(package, set())
     kept = exported if package in NAMES_MOVE_IN else lasting
     names = _changes(releases, models, owners)
     arguments = _changes(releases, [each.arguments for each in read], owners)

@@ -83,6 +83,9 @@ UNPROVEN = {
     "image_starts base": Unproven(
         _IMAGES, "An image of the repository has cuda-compat for another set of architectures."
     ),
+    "image_starts compat_path": Unproven(
+        _IMAGES, "The linker of an image of these releases finds another libcuda.so.1 first."
+    ),
     "image_starts platform": Unproven(
         _IMAGES, "The manifest of an image of the repository lists another set of architectures."
     ),

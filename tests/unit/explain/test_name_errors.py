@@ -150,6 +150,8 @@ def test_spans_of_known_changes() -> None:
          ["library-too-new"]),
         (keyword("init_process_group", "device_id"), {"torch": "2.2.2"}, ["library-too-old"]),
         (keyword("main", "handlers"), {"torch": "2.8.0"}, []),
+        (keyword("read_parquet", "meta_provider"), {"ray": "2.54.0"}, ["library-too-new"]),
+        (keyword("RunConfig.__init__", "name"), {"ray": "2.48.0"}, []),
         ("cannot import name 'create_selective_checkpoint_contexts' from 'torch.utils.checkpoint'",
          {"torch": "2.3.1"}, ["library-too-old"]),
         ("'MatmulLtState' object has no attribute 'CxB'", {"bitsandbytes": "0.50.0"}, ["library-too-new"]),

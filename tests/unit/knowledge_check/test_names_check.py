@@ -87,11 +87,25 @@ def test_periods_of_a_member() -> None:
     assert rows["names"] == ["f ..1.1 1.3..", "g 1.3.."]
 
 
-def test_arguments_of_functions_with_common_names_are_left_out() -> None:
-    code = ["def main(a): ...\ndef init_group(a): ...\n", "def main(a, b): ...\ndef init_group(a, b): ...\n"]
+def test_members_of_owners_with_one_word_are_left_out() -> None:
+    lines = ("def main({}): ...", "def init_group({}): ...", "class Result:\n    def __init__(self, {}): ...",
+             "class DataContext:\n    def __init__(self, {}): ...")  # fmt: skip
+    code = ["\n".join(line.format(arguments) for line in lines) + "\n" for arguments in ("a", "a, b")]
     read = [read_members("torch", [("__init__.py", text)]) for text in code]
-    assert derive_table("torch", ["2.8", "2.9"], read)["arguments"] == ["init_group.b 2.9.."]
-    assert derive_table("trl", ["2.8", "2.9"], read)["arguments"] == ["init_group.b 2.9..", "main.b 2.9.."]
+    two_words = ["DataContext.b 2.9..", "init_group.b 2.9.."]
+    assert derive_table("torch", ["2.8", "2.9"], read)["arguments"] == two_words
+    assert derive_table("trl", ["2.8", "2.9"], read)["arguments"] == sorted(
+        ["Result.b 2.9..", "main.b 2.9..", *two_words]
+    )
+
+
+def test_members_of_a_class_in_several_modules_are_left_out() -> None:
+    code = [
+        "class RunConfig:\n    name: str\nclass DataContext:\n    size: int\n",
+        "class RunConfig: ...\nclass DataContext: ...\n",
+    ]
+    rows = derive_table("ray", ["2.40", "2.41"], [read_members("ray", [("__init__.py", text)]) for text in code])
+    assert rows["arguments"] == ["DataContext.size ..2.40"]
 
 
 def test_attributes_that_some_instances_lack() -> None:
