@@ -49,6 +49,9 @@ UNPROVEN = {
     "gpus gpu": Unproven(
         _NVIDIA, "`nvidia-smi --query-gpu=name,compute_cap` prints another capability for a matching name."
     ),
+    "guides companion_build": Unproven(
+        _PROJECTS, "The sources in the wheel name another CUDA version, or the import accepts one."
+    ),
     "guides git_build": Unproven(
         _PROJECTS, "`uv pip install git+URL` of the repository builds in isolation, without torch in the environment."
     ),
