@@ -42,6 +42,7 @@ SIGN_OF_BUILD = re.compile(
     r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
     r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|pip3? install|\bmake\b"
 )
+MAX_CONTEXT = 200  # lines
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -60,7 +61,9 @@ def diagnose_report(report: Report) -> list[Finding]:
             _as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
         ]
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
-    causes = explain(io.BytesIO(report.errors.encode())).causes if report.errors.strip() else ()
+    context = _context(report)
+    text = "\n".join([report.errors, *context])
+    causes = explain(io.BytesIO(text.encode())).causes if report.errors.strip() else ()
     from_lines = [
         Finding(
             f"{TEXT_PREFIX}{cause.cause}",
@@ -72,9 +75,24 @@ def diagnose_report(report: Report) -> list[Finding]:
             url=cause.url,
         )
         for cause in causes
-        if cause.lines and cause.score >= WARNING_SCORE and not _is_covered_by_rules(cause.cause, rule_causes, report)
+        if cause.lines
+        and cause.lines[0] not in context
+        and cause.score >= WARNING_SCORE
+        and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _context(report: Report) -> list[str]:
+    """What the error lines refer to, from the facts: symptoms depend on the libraries, the GPU and the system."""
+    system = report.machine.system
+    facts = [system.kernel, system.architecture, *(gpu.name for gpu in report.machine.gpus.value or ())]
+    packages = (report.stack.distributions.value or {}).values()
+    lines = [
+        *(str(fact.value) for fact in facts if fact.value),
+        *(f"{each.name}=={each.version}" for each in packages),
+    ]
+    return list(dict.fromkeys(lines))[:MAX_CONTEXT]
 
 
 def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:

@@ -35,6 +35,7 @@ from envdoctor.reports.other_tools import (
     parse_comfyui_log,
     parse_dcgmi,
     parse_device_lists,
+    parse_gpustat,
     parse_lspci,
 )
 from envdoctor.reports.package_lists import (
@@ -174,6 +175,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_installs(lines),
         parse_dcgmi(lines),
         parse_device_lists(lines),
+        parse_gpustat(lines),
         parse_comfyui_log(lines),
         parse_lspci(lines),
         parse_kubernetes_node(lines),

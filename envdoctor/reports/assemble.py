@@ -26,7 +26,7 @@ from envdoctor.core.records import (
 )
 from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM, torch_releases
 from envdoctor.knowledge.versions import major_minor, minor_of
-from envdoctor.reports.container_images import WITHOUT_GPUS
+from envdoctor.reports.container_images import WITH_GPUS, WITHOUT_GPUS
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.other_tools import NO_PCI_GPU
 from envdoctor.reports.section import Section, dotted_version, first_group
@@ -49,7 +49,7 @@ class MergedFacts:
                 if path == "stack.python_version":
                     return _most_exact(of_state)
                 if path == "system.container":  # how it was started says more than a prompt
-                    return next((fact for fact in of_state if fact.note == WITHOUT_GPUS), of_state[0])
+                    return next((fact for fact in of_state if fact.note in (WITHOUT_GPUS, WITH_GPUS)), of_state[0])
                 return of_state[0]
         return NOT_IN_REPORT
 

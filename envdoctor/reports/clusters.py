@@ -170,6 +170,22 @@ RAY_LINE = re.compile(
 RAY_ACCELERATOR = re.compile(r"[\d.]+/(\d{1,3})(?:\.\d+)? (?:AcceleratorType|accelerator_type):([A-Z][\w-]{1,20})$")
 
 
+RAY_RESOURCES = re.compile(r"\{(?=.*'(?:memory|object_store_memory)': )(?=.*'node:)(.{1,4000})\}$")
+RAY_RESOURCE = re.compile(r"'(GPU|accelerator_type:[A-Z][\w-]{1,20}|node:[\w.:]{1,60})': ([\d.]{1,20})")
+
+
+def _record_ray_resources(section: Section, line: Line) -> None:
+    """Record `ray.cluster_resources()` of one node: `{'GPU': 8.0, 'accelerator_type:A100': 1.0, ...`."""
+    match = RAY_RESOURCES.match(line.text)
+    resources = dict(RAY_RESOURCE.findall(match[1])) if match else {}
+    nodes = [name for name in resources if name.startswith("node:") and name != "node:__internal_head__"]
+    names = [name.partition(":")[2].replace("-", " ") for name in resources if name.startswith("accelerator")]
+    if len(nodes) == len(names) == 1 and compute_capability(names[0]):
+        for index in range(min(int(float(resources.get("GPU", 0))), MAX_GPUS)):
+            section.set_gpu_fact(index, "name", names[0])
+        section.consumed.add(line.number)
+
+
 def parse_ray_status(lines: list[Line]) -> Section | None:
     """Parse `ray status`. Only of a cluster with one node are the GPUs those of a node.
 
@@ -183,6 +199,7 @@ def parse_ray_status(lines: list[Line]) -> Section | None:
     inside = False
     nodes, gpus = 0, 0
     for line in lines:
+        _record_ray_resources(section, line)
         if "Autoscaler status: " in line.text:
             inside = True
         elif inside and (match := RAY_ACCELERATOR.match(line.text)):

@@ -30,7 +30,7 @@ GPU_REQUEST = re.compile(
     r"--gpus\b|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia|runtime: \"?nvidia"
     r"|^gpus:|capabilities: ?\[.*gpu|--rocm|hooks|^device_requests"
 )
-WITHOUT_GPUS = "started without a request for GPUs"
+WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
 
 
 def parse_container_images(lines: list[Line]) -> Section | None:
@@ -44,8 +44,9 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     All facts are those of the container. Private images are not read, since their tags have any meaning.
     """
     section = Section("container image")
-    if _starts_without_gpus(lines):
-        section.set_fact("system.container", "docker", WITHOUT_GPUS)
+    if _starts_container(lines):
+        has_gpus = any(GPU_REQUEST.search(line.text) for line in lines)
+        section.set_fact("system.container", "docker", WITH_GPUS if has_gpus else WITHOUT_GPUS)
     is_private = True
     host_config = {line.key: line for line in lines if line.key in HOST_CONFIG}
     if len(host_config) >= MIN_HOST_CONFIG:
@@ -90,10 +91,9 @@ def _is_known(name: str) -> bool:
     return repository in (*TAGS, *VERL) or repository.startswith(KNOWN_PUBLISHERS)
 
 
-def _starts_without_gpus(lines: list[Line]) -> bool:
-    """Whether the text starts a container, by a command or a compose file, and never requests GPUs."""
-    starts = [line for line in lines if START.search(line.text) and not line.text.endswith(SMOKE_TESTS)]
-    return bool(starts) and not any(GPU_REQUEST.search(line.text) for line in lines)
+def _starts_container(lines: list[Line]) -> bool:
+    """Whether the text starts a container, by a command or a compose file."""
+    return any(START.search(line.text) and not line.text.endswith(SMOKE_TESTS) for line in lines)
 
 
 def _record_shm(section: Section, size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 from envdoctor.machine.variables import NAMES, PREFIXES, SLURM
 from envdoctor.redact.variables import redact_variable
@@ -32,6 +33,7 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
     """
     section = Section("environment variables")
     slurm: dict[str, str] = {}
+    _record_shown(section, lines)
     for line in lines:
         if "=" not in line.text[:80] or "==" in line.text[:80]:
             continue
@@ -52,6 +54,21 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
     if "SLURM_JOB_ID" in slurm:
         section.set_fact("slurm", slurm)
     return section if section.facts else None
+
+
+# `echo $CUDA_VISIBLE_DEVICES`, with the value after an arrow or on the next line.
+SHOWN = re.compile(r"echo [\"']?\$\{?([A-Z][A-Z0-9_]{2,60})\}?[\"']?(?:\s{0,3}(?:->|=>|\u2192|#)\s?(\S{1,200}))?$")
+
+
+def _record_shown(section: Section, lines: list[Line]) -> None:
+    for line, following in zip_longest(lines, lines[1:]):
+        match = SHOWN.match(extract_command(line.text) or line.text) if "echo " in line.text else None
+        if not match or not is_relevant(match[1]):
+            continue
+        value = match[2] or (following.text if following and " " not in following.text else "")
+        if value:
+            section.environment.setdefault(match[1], redact_variable(match[1], value))
+            section.consumed.update((line.number, line.number if match[2] else following.number))
 
 
 def is_relevant(name: str) -> bool:

@@ -90,6 +90,32 @@ def parse_dcgmi(lines: list[Line]) -> Section | None:
     return section if section.gpus or section.facts else None
 
 
+GPUSTAT_HEADER = re.compile(
+    r"\S{1,60}\s+[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\s+(\d{3}\.[\d.]{2,12})$"
+)
+GPUSTAT_ROW = re.compile(r"\[(\d{1,2})\] ([^|]{4,60}?)\s*\|.*\d+ / \d+ MB")
+
+
+def parse_gpustat(lines: list[Line]) -> Section | None:
+    """Parse gpustat.
+
+    ```
+    node7  Tue Aug  5 10:00:00 2025  550.127.05
+    [0] NVIDIA RTX A6000 | 45C,   0 % |     3 / 49140 MB |
+    ```
+    """
+    section = Section("gpustat")
+    for line in lines:
+        if (match := GPUSTAT_ROW.match(line.text)) and is_gpu_name(match[2]):
+            section.set_gpu_fact(int(match[1]), "name", clean_name(match[2]))
+        elif match := GPUSTAT_HEADER.match(line.text):
+            section.set_fact("driver.version", match[1])
+        else:
+            continue
+        section.consumed.add(line.number)
+    return section if section.gpus else None
+
+
 PCI_DEVICE = re.compile(
     r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d (?:VGA compatible|3D|Display) controller(?: \[\d{4}\])?: "
     r"NVIDIA Corporation \S{2,20} \[([^\]]{3,60})\]"

@@ -22,6 +22,9 @@ LABELED = re.compile(
 ROW = re.compile(
     r"(?:\|\s*)?`?([A-Za-z0-9_][\w.-]{0,80})`?\s*\|\s*[`v]?(\d[\w+!-]{0,20}\.[\w.+!-]{0,60})`?\s*(?:\|(.{0,300}?))?\|?$"
 )
+TREE_ROW = re.compile(  # of pipdeptree
+    r"[\s│├└─+|-]{0,60}([A-Za-z0-9][\w.-]{0,80}) \[required: [^\]]{1,80}, installed: (\d[\w.+!-]{0,60})\]$"
+)
 LABELS = ":"  # the remaining text of an entry that LABELED matched
 NOT_PACKAGES = frozenset({
     "python", "cuda", "cudnn", "nccl", "driver", "glibc", "libc", "os", "gcc", "nvcc", "kernel", "cmake", "rocm",
@@ -168,8 +171,8 @@ def _parse_entry(text: str, current: str) -> tuple[str, str, str] | None:
     """Name, version and remaining text of one line of a list. The remaining text of a pin is `==`."""
     if len(text) > 600:
         return None
-    if match := PINNED.match(text) or CONDA_EXPORT.match(text):
-        return match[1], match[2], "==" if match.re is PINNED else f"{match[3]} conda"
+    if match := PINNED.match(text) or TREE_ROW.match(text) or CONDA_EXPORT.match(text):
+        return match[1], match[2], f"{match[3]} conda" if match.re is CONDA_EXPORT else "=="
     if match := AT_URL.match(text):
         wheel = first_group(r"/[A-Za-z0-9_.]{1,80}?-(\d[\w.+!%]{0,60}?)-(?:py|cp)\d[^/]{0,120}\.whl", match[2])
         return match[1], wheel.replace("%2B", "+"), "=="

@@ -29,7 +29,7 @@ VALUES = (
 # operator such as `==` belongs to code.
 STATED = tuple(
     re.compile(
-        rf"(?<![\w.\"'{{(])`?({expression})`?\)?(?:\s?(?::|=(?!=)|->|=>|\u2192))?\s{{1,4}}"
+        rf"(?<![\w.\"'{{(])`?({expression})`?\)?(?:\s?(?::|=(?!=)|->|=>|\u2192)|\sis(?=\s\d))?\s{{1,4}}"
         rf"[\"'`]?({value})[\"'`]?(?=[,;.]?(?:\s|$))"
     )
     for expression, value in VALUES[:3] + VALUES[6:7]

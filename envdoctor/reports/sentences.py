@@ -67,7 +67,7 @@ VERB = r"(?:(?:is|gives|returns|prints|still)\W+){0,2}"
 PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
-        ("driver.version", rf"(?i)\bdrivers?\b[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
+        ("driver.version", rf"(?i)(?:\bdrivers?\b|驱动)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
         ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
         ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),

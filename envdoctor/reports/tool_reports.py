@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Filesystem
 from envdoctor.reports.collect_env import DRIVER_VERSION, record_platform, record_python_version
-from envdoctor.reports.gpus import record_gpu_names, record_torch_device
+from envdoctor.reports.gpus import is_gpu_name, record_gpu_names, record_torch_device
 from envdoctor.reports.section import Line, Section, first_group, is_missing, is_version, parse_size
 
 
@@ -332,7 +332,7 @@ def parse_xformers_info(lines: list[Line]) -> Section | None:
         elif line.key == "pytorch.cuda":
             section.set_fact("stack.cuda_available", line.value == "available")
         elif line.key == "gpu.name":
-            record_gpu_names(section, line.value)
+            section.set_gpu_fact(0, "name", line.value if is_gpu_name(line.value) else None)
         elif line.key == "gpu.compute_capability" and re.fullmatch(r"\d{1,2}\.\d", line.value):
             section.set_gpu_fact(0, "compute_capability", line.value)
     return section if section.facts or section.gpus else None

@@ -18,7 +18,7 @@ from envdoctor.rules.driver_remedies import (
     start_container_with_gpus,
     start_fabric_manager,
 )
-from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, torch_cuda, torch_label, torch_version
+from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, names_no_gpu, torch_cuda, torch_label, torch_version
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import install_torch, is_windows
@@ -344,6 +344,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
         or _driver_is_too_old(machine, stack)
         or any(gpu.mig.value for gpu in gpus_of(machine))
         or visible in ("", "-1")
+        or names_no_gpu(visible or "", len(gpus_of(machine)))
     )
 
 

@@ -43,6 +43,12 @@ def model_of(gpu: Gpu) -> GpuModel | None:
     return gpu_model(gpu.name.value) if gpu.name.value else None
 
 
+def names_no_gpu(visible_devices: str, number: int) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES starts with a number that none of the GPUs has, which hides all of them."""
+    first = visible_devices.split(",", maxsplit=1)[0].strip()
+    return first.isdecimal() and int(first[:9]) >= number > 0
+
+
 def is_reported(fact: Fact[Any]) -> bool:
     """Whether a fact comes from a pasted report: its source starts with `report`."""
     return fact.source.startswith("report")

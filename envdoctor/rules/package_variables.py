@@ -15,6 +15,7 @@ from envdoctor.rules.facts import (
     gpus_of,
     installed_version,
     is_reported,
+    names_no_gpu,
     parse_major_minor,
     parse_version,
     torch_cuda,
@@ -90,7 +91,7 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     """torch finds no GPU in a report, and CUDA_VISIBLE_DEVICES is empty, -1, or starts with another number than 0.
 
     A number that does not exist hides all GPUs: `CUDA_VISIBLE_DEVICES=1` on a machine with one GPU, or in a worker or
-    container with one GPU, where it has the number 0. The report does not contain the number of GPUs.
+    container with one GPU, where it has the number 0. Unless the report lists the GPUs, torch must have found none.
 
     Fix: unset it, or use the numbers that `nvidia-smi -L` lists in the same process.
 
@@ -100,13 +101,18 @@ def visible_devices_may_name_no_gpu(machine: Machine, stack: Stack) -> Iterator[
     """
     value = _variables(machine).get("CUDA_VISIBLE_DEVICES")
     first = (value or "").split(",")[0].strip()
-    if value is None or machine.gpus.state != "unreadable" or not is_reported(machine.gpus):
+    if value is None or not is_reported(machine.gpus) or not re.fullmatch(r"|-1|[1-9]\d{0,2}", first):
         return
-    if stack.cuda_available.value is not False or not re.fullmatch(r"|-1|[1-9]\d{0,2}", first):
+    number = len(machine.gpus.value or ())
+    listed = stack.cuda_available.value is False or "nvidia-smi" in machine.gpus.source  # a person may omit GPUs
+    exceeds = listed and stack.cuda_available.value is not True and names_no_gpu(first, number)
+    if not exceeds and (machine.gpus.state != "unreadable" or stack.cuda_available.value is not False):
         return
     yield Problem(
         "warning",
-        f"CUDA_VISIBLE_DEVICES={value!r}, and torch finds no GPU: it names none, or one that does not exist",
+        f"CUDA_VISIBLE_DEVICES={value!r}, but the GPUs have the numbers 0 to {number - 1}"
+        if exceeds
+        else f"CUDA_VISIBLE_DEVICES={value!r}, and torch finds no GPU: it names none, or one that does not exist",
         (Evidence("CUDA_VISIBLE_DEVICES", value, machine.environment.source),
          evidence("cuda_available", stack.cuda_available)),
         "Unset it, or use the numbers that the GPUs have in the process.",

@@ -106,6 +106,9 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     elif machine.cuda.nvcc_version.value and is_reported(machine.gpus) and not first_in_use(stack, "vllm"):
         reason = f"this machine has a CUDA toolkit ({machine.cuda.nvcc_version.value})"
         status = "warning"
+    elif "with a request for GPUs" in machine.system.container.note and is_reported(machine.gpus):
+        reason = "its container was started with a request for GPUs"
+        status = "warning"
     elif replaced := re.search(r"replaced (torch \S+\+cu\d+)", build.cuda.note):
         reason = f"it replaced {replaced[1]}"
         status = "error"
