@@ -65,7 +65,7 @@ class Release:
     yanked: bool = False
     is_source: bool = False
     requires: tuple[str, ...] = ()
-    files: tuple[tuple[str, str | bytes], ...] = ()  # path and content; of an sdist without the default backend
+    files: tuple[tuple[str, str | bytes], ...] = ()  # path and content; an sdist with setup.py has no other backend
     python: str = ""  # Requires-Python
     home_page: str = ""
 
@@ -106,7 +106,7 @@ class Release:
         return stream.getvalue()
 
     def _sdist(self) -> bytes:
-        if self.files:
+        if any(path in ("setup.py", "pyproject.toml") for path, _ in self.files):
             return self._tar({path: text.encode() if isinstance(text, str) else text for path, text in self.files})
         system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         files = {
