@@ -15,11 +15,12 @@ from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
-from envdoctor.manifests.write_back import MANIFESTS, write_back
+from envdoctor.manifests.write_back import MANIFESTS, IsolatedBuild, write_back
 
 HINT = "envdoctor audit SETUP.md --fix ."
 GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
@@ -187,11 +188,12 @@ def fix_commands(
             fix.write_file(profile, each.corrected.profile_toml)
             outcome = outcome.with_written(profile)
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    corrected = write_back(text, sets, kind)
+    builds = isolated_builds(audit.findings)
+    corrected = write_back(text, sets, kind, builds)
     if not problems:
         return outcome.with_notes(f"nothing to correct in {source.name}: it has no errors or warnings")
     name = source.name
-    if not usable:
+    if not usable and not builds:
         return outcome
     if corrected.text == text:
         return outcome.with_notes(f"{name} was not corrected: it has the versions that uv solved")
@@ -204,6 +206,17 @@ def fix_commands(
     outcome = outcome.with_written(fix.write(source, corrected.text))
     outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
     return outcome.with_notes(f"{remaining} of {problems} problems remain in it") if remaining else outcome
+
+
+def isolated_builds(findings: Sequence[Finding]) -> list[IsolatedBuild]:
+    """The builds that need packages of the environment, each with the first step of its remedy."""
+    return [
+        IsolatedBuild(finding.line or 0, finding.evidence[0].fact, step.packages)
+        for finding in findings
+        if finding.id == "RUN040" and finding.evidence
+        for step in (each for remedy in finding.remedies for each in remedy.steps[:1])
+        if isinstance(step, Install)
+    ]
 
 
 def problems_of(findings: Sequence[Finding]) -> int:

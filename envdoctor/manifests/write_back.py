@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,10 @@ _RENAMED = {"pynvml": "nvidia-ml-py"}
 
 # The version of a package in a variable of the shell or of a workflow: `torch==$V`, `torch==${{ env.V }}`.
 _OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
+# One command on a line: its program with `install`, and its arguments.
+_INSTALL_COMMAND = re.compile(
+    r"(\s*(?:RUN\s+|[$!%]\s?)?(?:uv\s+|python3?\s+-m\s+)?pip3?\s+install)((?!.*--no-build-isolation)\s[^&|;\\]*)"
+)
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
@@ -27,15 +32,31 @@ class WrittenText(NamedTuple):
     missing: tuple[str, ...]
 
 
-def write_back(text: str, sets: Sequence[tuple[CorrectedSet, str]], kind: str = "guide") -> WrittenText:
+class IsolatedBuild(NamedTuple):
+    """A command that builds a package in isolation, which the build does not work in, and what it needs before."""
+
+    line: int
+    package: str
+    requirements: tuple[str, ...]
+
+
+def write_back(
+    text: str,
+    sets: Sequence[tuple[CorrectedSet, str]],
+    kind: str = "guide",
+    builds: Sequence[IsolatedBuild] = (),
+) -> WrittenText:
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
-    Of several alternatives, each has lines of its own. A line that they share takes the first set.
+    Of several alternatives, each has lines of its own. A line that they share takes the first set. The commands of
+    `builds` get the option --no-build-isolation, after a command that installs what the build needs.
     """
     writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS)
     missing: list[str] = []
     for corrected, backend in sets:
         missing += writer.write(corrected, backend)
+    for build in builds:
+        writer.allow_installed(build)
     written = writer.text
     backends = {backend: corrected for corrected, backend in reversed(sets) if backend and kind in MANIFESTS}
     for backend, corrected in backends.items():
@@ -151,6 +172,17 @@ class _Writer:
         else:
             self.lines[place.line - 1] = f"{line[: found.end()]} {pin}{line[found.end() :]}"
         return True
+
+    def allow_installed(self, build: IsolatedBuild) -> None:
+        """Let a build use the installed packages, if its command is a line of its own and does not install torch."""
+        line = self.lines[build.line - 1] if 0 < build.line <= len(self.lines) else ""
+        found = _INSTALL_COMMAND.fullmatch(line)
+        name = re.sub(r"[-_]+", "[-_]", build.package)
+        if not found or not re.search(rf"(?<![\w.-]){name}(?![\w-])", found[2]) or re.search(r"\btorch\b", found[2]):
+            return
+        self.lines[build.line - 1] = (
+            f"{found[1]} {shlex.join(build.requirements)}\n{found[1]} --no-build-isolation{found[2]}"
+        )
 
     def _remove(self, place: Place) -> None:
         line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
