@@ -189,7 +189,8 @@ def fix_commands(
             outcome = outcome.with_written(profile)
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
     builds = isolated_builds(audit.findings)
-    corrected = write_back(text, sets, kind, builds)
+    limited = pinned_in_extras(audit) if kind == "pyproject" else set()
+    corrected = write_back(text, sets, kind, builds, limited)
     if not problems:
         return outcome.with_notes(f"nothing to correct in {source.name}: it has no errors or warnings")
     name = source.name
@@ -206,6 +207,12 @@ def fix_commands(
     outcome = outcome.with_written(fix.write(source, corrected.text))
     outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
     return outcome.with_notes(f"{remaining} of {problems} problems remain in it") if remaining else outcome
+
+
+def pinned_in_extras(audit: GuideAudit) -> set[str]:
+    """The packages that an extra of a project pins, but not each of its environments."""
+    pins = [{place.name for place in each.places if "==" in place.text} for each in audit.sets]
+    return set().union(*pins) - set(pins[0]).intersection(*pins) if len(pins) > 1 else set()
 
 
 def isolated_builds(findings: Sequence[Finding]) -> list[IsolatedBuild]:

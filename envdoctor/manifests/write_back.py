@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from envdoctor.manifests.corrected_pins import CorrectedSet
@@ -45,13 +45,15 @@ def write_back(
     sets: Sequence[tuple[CorrectedSet, str]],
     kind: str = "guide",
     builds: Sequence[IsolatedBuild] = (),
+    limited: Collection[str] = (),
 ) -> WrittenText:
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
     Of several alternatives, each has lines of its own. A line that they share takes the first set. The commands of
-    `builds` get the option --no-build-isolation, after a command that installs what the build needs.
+    `builds` get the option --no-build-isolation, after a command that installs what the build needs. An open version
+    of a `limited` package gets an upper bound, because an extra of the project needs an older release.
     """
-    writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS)
+    writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS, limited=limited)
     missing: list[str] = []
     for corrected, backend in sets:
         missing += writer.write(corrected, backend)
@@ -70,8 +72,9 @@ def write_back(
 class _Writer:
     """Edits lines. The number of lines stays the same until the end: added lines are part of the line above."""
 
-    def __init__(self, lines: list[str], *, has_commands: bool) -> None:
+    def __init__(self, lines: list[str], *, has_commands: bool, limited: Collection[str] = ()) -> None:
         self.lines = lines
+        self.limited = limited
         self.has_commands = has_commands
         self.edited: set[tuple[int, str]] = set()
 
@@ -121,7 +124,11 @@ class _Writer:
             extras = re.match(r"[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", written)
             name, equals, version = pin.partition("==")
             marker = f" ; {written.partition(';')[2].strip()}" if ";" in written else ""
-            written = f"{name}{(extras and extras[1]) or ''}{equals}{version}{marker}"
+            bounds = f"{equals}{version}"
+            if name in self.limited and "=" not in written.replace(">=", "") and extras:
+                lower = written.partition(";")[0][extras.end() :].strip()
+                bounds = f"{lower}{',' if lower else ''}<={version}"
+            written = f"{name}{(extras and extras[1]) or ''}{bounds}{marker}"
         self.lines[place.line - 1] = line[: found.start()] + written + line[found.end() :]
         return True
 

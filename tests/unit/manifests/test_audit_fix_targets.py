@@ -135,6 +135,15 @@ def test_a_build_may_use_the_installed_torch(case: tuple[str, str]) -> None:
     assert write_back(text, [], "script", [IsolatedBuild(1, "flash-attn", ("psutil", "ninja"))]).text == expected
 
 
+def test_a_package_that_an_extra_pins_gets_an_upper_bound() -> None:
+    text = '[project]\ndependencies = [\n  "torch>=2.0",\n  "numpy",\n]\n'
+    places = (Place(3, "torch", "torch>=2.0", "uv"), Place(4, "numpy", "numpy", "uv"))
+    both = corrected("torch==2.8.0", "numpy==2.2.6", places=places)
+    found = write_back(text, [(both, "")], "pyproject", limited={"torch"}).text
+    assert '"torch>=2.0,<=2.8.0"' in found
+    assert '"numpy==2.2.6"' in found
+
+
 def test_the_installer_is_no_part_of_a_set() -> None:
     (found,) = sets_of(sh("pip install -U pip uv", "pip install trl==0.23.1"))
     assert "trl==0.23.1" in found.requirements
