@@ -16,8 +16,8 @@ from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 # `$ `, `(base) user@host:~$ `, `root@host:/work# `, `[user@login01 ~]$ `, `PS C:\> `, also after a line number.
 _PROMPT = re.compile(
     r"\s*(?:\d{1,4}[.:|)]?\s+)?(?:\([\w.\- ]+\)\s*)?"
-    r"(?:\[[\w.\-]+@[^\]\n]{1,200}\][$#%]|[\w.\-]+@[\w.\-]+[^$#%\s]*\s?[$#%\u276f\u279c]"
-    r"|[\w.\-]+@[\w.\-]+ [~/][^>\s]{0,200}>|\u279c +\S+ (?:git:\(\S+\) )?(?:\u2717 )?"
+    r"(?:\[[\w.\-]{1,64}@[^\]\n]{1,200}\][$#%]|[\w.\-]{1,64}@[^$#%\s]{1,300}\s?[$#%\u276f\u279c]"
+    r"|[\w.\-]{1,64}@[\w.\-]{1,64} [~/][^>\s]{0,200}>|\u279c +\S+ (?:git:\(\S+\) )?(?:\u2717 )?"
     r"|In \[\d*\]:(?= [!%]pip)|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s*(?<=\s)[!%]?(.*)",
     re.DOTALL,
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from support.cases import each_case
 
 from envdoctor.manifests.command_wrappers import inner_script, unwrap
-from envdoctor.manifests.shell import expand_word, parse_commands
+from envdoctor.manifests.shell import expand_word, parse_commands, without_prompt
 from envdoctor.manifests.shell_records import Command, ShellState, is_known
 
 CASES: dict[str, tuple[str, list[str]]] = {
@@ -128,3 +130,10 @@ def test_wrappers_are_removed(text: str) -> None:
 def test_inner_scripts() -> None:
     scripts = [inner_script(each) for each in commands("bash -lc 'a b'; eval \"c d\"; sh x.sh; bash -c")]
     assert scripts == ["a b", "c d", "", ""]
+
+
+@each_case("text", ["a@" + "b" * 100_000, "[" + "a@b" * 40_000, "1 " * 50_000, "\u279c " * 40_000, "(a) " * 30_000])
+def test_a_long_line_is_no_slow_prompt(text: str) -> None:
+    start = time.process_time()
+    without_prompt(text)
+    assert time.process_time() - start < 0.5
