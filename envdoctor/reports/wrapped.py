@@ -191,7 +191,7 @@ def _is_within_brackets(text: str, following: str) -> bool:
     )
 
 
-MAX_EQUAL_WIDTHS = 2
+MAX_EQUAL_WIDTHS, MAX_RESTS = 2, 4
 # A row of a list of packages, and what a narrow window moved to the next lines: a build, a size, a channel, the end.
 PACKAGE_ROW = re.compile(r"[ >]{0,4}[A-Za-z_][\w.-]{0,80}(?:\s{2,60}|\s{1,40}\|\s{1,40})v?\d[\w.+!-]*(?:\s|$)")
 REST_OF_ROW = re.compile(
@@ -212,13 +212,16 @@ def join_rests(raw: list[str]) -> list[str]:
     if sum(len(line) == width for line in raw) > MAX_EQUAL_WIDTHS:
         return raw
     joined: list[str] = []
+    parts = 0  # that the last row was joined from
     for line in raw:
-        before, text = joined[-1] if joined else "", line.strip()
+        before, text = joined[-1] if joined and parts < MAX_RESTS else "", line.strip()
         is_rest = bool(PACKAGE_ROW.match(before) and REST_OF_ROW.fullmatch(text))
         if is_rest or (text.startswith(("/", "(", "in ")) and OPEN_REQUIREMENT.match(before)):
             joined[-1] = f"{before.rstrip()} {text}"
+            parts += 1
         else:
             joined.append(line)
+            parts = 0
     return joined
 
 

@@ -228,6 +228,12 @@ ADVERSARIAL_UNITS = {
     "diff": "+ a\n",
     "bold keys": "**a",
     "table keys": "| OS | a ",
+    "leaders": "a .... 1\n",
+    "open rows": "a | 1 | ",
+    "topology": "GPU0 X ",
+    "exports": "a=1=b ",
+    "objects": '"a": {"b": 1},\n',
+    "requirements": "Requirement already satisfied: a in\n(b\n",
 }
 
 
@@ -238,6 +244,13 @@ def test_repeated_text_takes_seconds_at_most(name: str) -> None:
     text = (unit * (REPEATED // len(unit) + 1))[:REPEATED]
     start_time = time.process_time()
     parse_report(text)
+    assert time.process_time() - start_time < 5.0
+
+
+@each_case(("first", "rest"), [("Requirement already satisfied: torch in\n", "(x\n"), ("numpy  1.2.3\n", "pypi\n")])
+def test_a_row_has_few_rests(first: str, rest: str) -> None:
+    start_time = time.process_time()
+    parse_report(first + rest * (REPEATED // len(rest)))
     assert time.process_time() - start_time < 5.0
 
 
