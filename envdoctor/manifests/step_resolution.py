@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.releases import required_specifier
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.torch_builds import known_builds, torch_releases
+from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
@@ -181,7 +182,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
         name = _CONDA_NAMES.get(requirement.name, requirement.name)
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
             continue  # conda selects the release for its torch
-        limit = _last_conda_torch(names) if name == "torch" and "pytorch" in action.channels else ""
+        limit = _last_conda_torch(names, torch_build) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)
         releases = releases_in_range(name, specifier, exclude_newer)
         version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
@@ -199,9 +200,14 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
     return packages
 
 
-def _last_conda_torch(names: set[str]) -> str:
-    """The last torch in the channel pytorch. Those from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit."""
-    return "<1.13" if "cudatoolkit" in names else "<=2.5.1"
+def _last_conda_torch(names: set[str], cuda: str) -> str:
+    """The last torch in the channel pytorch, for the CUDA version that pytorch-cuda selects.
+
+    Releases from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit.
+    """
+    built = [row.torch for row in known_builds() if row.cuda == cuda]
+    newest = f",<={torch_releases()[max(built, key=dotted_numbers)].latest}" if built else ""
+    return "<1.13" if "cudatoolkit" in names else f"<=2.5.1{newest}"
 
 
 def package_at_url(requirement: InstallRequirement) -> ResolvedPackage:

@@ -52,6 +52,9 @@ CASES = [
          "```dockerfile\nFROM ubuntu:22.04\nRUN pip install torch==2.11.0\n```\n# H100, driver 570.172.08\n",
          "```dockerfile\nFROM nvidia/cuda:13.0.1-devel-ubuntu22.04\nRUN pip install torch==2.11.0\n```\n"
          "# H100, driver 570.172.08\n"),
+    Case("pytorch-cuda selects the newest torch that has its build", "RUN010",
+         sh("conda install pytorch=1.13 pytorch-cuda=11.7 -c pytorch -c nvidia", "pip install torch==2.0.1"),
+         sh("conda install 'pytorch>=1.13' pytorch-cuda=11.7 -c pytorch -c nvidia", "pip install torch==2.0.1")),
     Case("cudatoolkit selected the build of an old torch", "RUN056",
          sh("conda install pytorch=1.13.1 cudatoolkit=11.7 -c pytorch"),
          sh("conda install pytorch=1.12.1 cudatoolkit=11.6 -c pytorch")),
