@@ -32,7 +32,6 @@ _PROSE_PYTHON = re.compile(
     r"\bPython(?: version)?[ :`*]*(?:>=|≥)? ?(3\.\d{1,2})(?:\.\d+)?(?: or (?:newer|later|higher)|\+)?"
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
-_MIN_MENTIONS = 2  # lines of the text that name the subject of a guide
 _MAX_OPEN = 8  # requirements of which the newest release is requested
 _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
@@ -135,11 +134,11 @@ def _python_of_the_text(context: GuideContext, index: IndexFacts) -> Iterator[Pr
 
 
 def _is_subject(context: GuideContext, name: str) -> bool:
-    """Whether the text names a package several times, as in "Install Megatron Core"."""
+    """Whether the text of this path through the guide names a package, as in "Install Megatron Core"."""
     spelling = re.compile(r"\b" + r"[-_ ]?".join(map(re.escape, name.split("-"))) + r"\b", re.IGNORECASE)
     code = {number for block in context.guide.blocks for number, _ in block.lines}
     lines = (text for number, text in enumerate(context.guide.lines, 1) if number not in code)
-    return sum(bool(spelling.search(text)) for text in lines) >= _MIN_MENTIONS
+    return any(spelling.search(text) for text in lines)
 
 
 def _lowest_python(context: GuideContext) -> tuple[str, int] | None:
