@@ -18,6 +18,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import aarch64_build, cuda_builds
@@ -217,7 +218,8 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         is_unchanged = old and new and (old.version, old.cuda) == (new.version, new.cuda)
         if not new or is_unchanged or new.cuda != "cpu" or torch_source(install.action).backend.startswith("cpu"):
             continue
-        if install.resolution.state == "partial" and not _is_certain(install, new):
+        is_open = install.resolution.state == "partial" or has_other_index(install.action)
+        if is_open and not _is_certain(install, new):
             continue
         if install.action.tool == "conda":
             continue  # its channels have builds of their own
