@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 import time
 import tomllib
@@ -76,10 +75,10 @@ def _query_sources(lock: Lock, sources: Sources) -> dict[str, list[dict[str, Any
     """All files of the locked versions by package: wheels, and source distributions of packages to compile."""
     pylock = _compile(lock, lock.text, ("--only-binary", ":all:"), sources)
     available = {package["name"]: list(package.get("wheels", ())) for package in pylock.get("packages", ())}
-    if lock.built:  # Without dependencies, uv builds nothing here, but requires an interpreter.
+    if lock.built:  # Without dependencies, uv builds nothing here.
         no_binary = (part for package in lock.built for part in ("--no-binary", package.name))
         lines = "".join(f"{package.line}\n" for package in lock.built)
-        pylock = _compile(lock, lines, ("--python", sys.executable, *no_binary), sources)
+        pylock = _compile(lock, lines, tuple(no_binary), sources)
         available |= {p["name"]: [p["sdist"]] for p in pylock.get("packages", ()) if "sdist" in p}
     return available
 

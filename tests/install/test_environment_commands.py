@@ -58,7 +58,12 @@ def test_rollback_and_a_second_rollback(updated: Place) -> None:
 def test_check_examines_the_installed_environment(updated: Place) -> None:
     """Without a named, active or project environment."""
     data = json.loads(run(updated, "check", "--format", "json", VIRTUAL_ENV="").stdout)["data"]
-    assert data["environment"] == {"path": str(updated.venv), "reason": "installed by envdoctor", "others": []}
+    assert data["environment"] == {
+        "path": str(updated.venv),
+        "reason": "installed by envdoctor",
+        "others": [],
+        "notebook": "",
+    }
     assert data["made"]["profile"] == "mine"
 
 

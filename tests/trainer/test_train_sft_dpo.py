@@ -128,7 +128,7 @@ policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_i
 config = getattr(trl, f"{kind}Config")(
     output_dir=f"{data}.out", max_steps=4, per_device_train_batch_size=4, gradient_accumulation_steps=2,
     learning_rate=1e-2, lr_scheduler_type="linear", seed=int(seed), save_strategy="no", report_to="none", bf16=False,
-    use_cpu=True, gradient_checkpointing=False, optim="adamw_torch", disable_tqdm=True, max_length=64,
+    use_cpu=True, gradient_checkpointing=False, optim="adamw_torch_fused", disable_tqdm=True, max_length=64,
 )
 made = getattr(trl, f"{kind}Trainer")(
     model=policy, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer

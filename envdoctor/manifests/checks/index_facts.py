@@ -308,7 +308,7 @@ def _failing_build(
         ),
         f"Install {' and '.join(needed)} and wheel first, then build without isolation.",
         steps(
-            shell_command(f"uv pip install {' '.join('{}' for _ in needed)} wheel", *needed),
+            shell_command("uv pip install {} wheel", needed),
             shell_command("uv pip install {} --no-build-isolation", pin),
         ),
         line=line,
