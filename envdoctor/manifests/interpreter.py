@@ -362,15 +362,13 @@ def interpret_guide(
 
     If the guide names no Python, it is one for which all steps have a solution, if there is one.
     """
-    first: GuideTrace | None = None
+    first = None
     for python in _usual_pythons(guide):
         trace = GuideInterpreter(guide, machine, today, solver, python).run()
         first = first or trace
         unsolved = [install for install in trace.installs if install.resolution.conflict]
-        if not unsolved:
-            return trace
         if all(install.before.python for install in unsolved):
-            return first
+            return first if unsolved else trace
     assert first
     return first
 
@@ -398,5 +396,4 @@ def _usual_pythons(guide: Guide) -> list[str]:
         for python in _USUAL_PYTHONS
     }
     usual = sorted(_USUAL_PYTHONS, key=lambda python: missing[python])
-    stated = guide.stated_machine.python
-    return list(dict.fromkeys([*([stated] if stated else []), *usual]))[:_MAX_PYTHONS]
+    return list(dict.fromkeys(filter(None, [guide.stated_machine.python, *usual])))[:_MAX_PYTHONS]

@@ -18,6 +18,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, IndexFacts, InstalledSet, MissingName
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -259,16 +260,17 @@ def _missing_name(
     )  # fmt: skip
 
 
-@rule("RUN048", kind="guide", severity="error", cause="build-isolation-no-torch", url=PKG_RESOURCES)
+@rule("RUN048", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=PKG_RESOURCES)
 def isolated_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
     """A release without a wheel is built in isolation, and its setup.py imports what that environment lacks.
 
     setuptools 82 has no pkg_resources; torch, numpy and Cython are only there if pyproject.toml requires them.
+    A warning if the guide names no Python: an old one has an older setuptools. A page that is not read can have a wheel.
     """
     if context.index_facts is None:
         return
     for install in context.trace.installs:
-        if not _is_isolated(install):
+        if not _is_isolated(install) or has_other_index(install.action):
             continue
         for name in sorted(install.resolution.built - BUILT_WITH_TORCH):
             package = install.resolution.packages.get(name)
@@ -299,7 +301,7 @@ def _failing_build(
     pin = f"{package.name}=={package.version}"
     removed = " (setuptools 82 removed pkg_resources)" if "pkg_resources" in modules else ""
     return Problem(
-        "error",
+        "error" if install.before.python else "warning",
         f"{package.name} {package.version} has no wheel, and its setup.py imports {modules}, which an isolated build "
         f"lacks{removed}",
         (

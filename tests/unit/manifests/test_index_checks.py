@@ -162,6 +162,10 @@ BUILDS = {
     "uv": ("uv pip install mmcv==1.7.0", True),
     "not isolated": ("pip install mmcv==1.7.0 --no-build-isolation", False),
     "another package": ("pip install mmengine", False),
+    "a page of wheels": (
+        "pip install mmcv==1.7.0 -f https://example.org/mmcv/index.html",
+        False,
+    ),
 }
 
 
@@ -173,6 +177,7 @@ def test_an_isolated_build_lacks_a_module(name: str) -> None:
     assert [each.line for each in found] == ([3] if is_reported else [])
     for each in found:
         assert "setup.py imports pkg_resources" in each.message
+        assert each.status == "warning"  # no Python is named
         assert each.remedies[0].commands == (
             "uv pip install 'setuptools<82' wheel", "uv pip install mmcv==1.7.0 --no-build-isolation",
         )  # fmt: skip
