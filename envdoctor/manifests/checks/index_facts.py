@@ -265,7 +265,7 @@ def isolated_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
     """A release without a wheel is built in isolation, and its setup.py imports what that environment lacks.
 
     setuptools 82 has no pkg_resources; torch, numpy and Cython are only there if pyproject.toml requires them.
-    A warning if the guide names no Python: an old one has an older setuptools. A page that is not read can have a wheel.
+    A warning if the guide names no Python: an old one has an older setuptools. No page of wheels is read.
     """
     if context.index_facts is None:
         return
