@@ -12,7 +12,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
-from envdoctor.forecast.module_imports import Import, ModuleImports
+from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
@@ -266,7 +266,7 @@ class IndexReader:
         has_module = any(re.search(rf"(?:^|/){re.escape(path)}(?:\.py|/)", file) for file in archive.paths)
         return "" if has_module else module
 
-    def _has(self, wheels: Wheels, pin: Pin, each: Import) -> bool:
+    def _has(self, wheels: Wheels, pin: Pin, each: CodeImport) -> bool:
         library = wheels.library(pin)
         return library is not None and library.find(each.module, each.name).state == "present"
 
@@ -275,7 +275,7 @@ class IndexReader:
         parsed = (parse_requirement(text) for text in (metadata.requires if metadata else ()))
         return any(requirement and requirement.name == dependency.name for requirement in parsed)
 
-    def _last_with(self, wheels: Wheels, before: Release, dependency: Pin, each: Import) -> str:
+    def _last_with(self, wheels: Wheels, before: Release, dependency: Pin, each: CodeImport) -> str:
         """The last release of the dependency with the name, by bisection; the one of that time if it is large."""
         library = wheels.library(dependency)
         if library is None or len(library.sources.paths) > _SMALL:
@@ -312,7 +312,7 @@ def _distributions(installed: InstalledSet) -> dict[str, str]:
     return found | {top: name for top, name in _DISTRIBUTIONS.items() if name in installed.versions}
 
 
-def _imports_in_order(imports: ModuleImports, user: Pin, tops: frozenset[str]) -> Iterator[tuple[Import, bool]]:
+def _imports_in_order(imports: ModuleImports, user: Pin, tops: frozenset[str]) -> Iterator[tuple[CodeImport, bool]]:
     """The imports of some packages: first those that `import USER` runs, then those of the other modules."""
     own = user.name.replace("-", "_")
     starts = [own] if own in imports.paths else [top for top in sorted(imports.tops) if top in imports.paths]

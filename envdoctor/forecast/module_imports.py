@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from envdoctor.forecast.uses import catches_missing
 from envdoctor.package_index.python_modules import absolute_module, parse_source
 from envdoctor.package_index.wheel_sources import WheelSources
+from envdoctor.resolution.index_facts import CodeImport
 
 MAX_MODULES = 400  # that are parsed of one wheel
 _MAX_BYTES = 12 << 20
@@ -22,20 +22,6 @@ _SCRIPT = re.compile(r"^if __name__ ==", re.MULTILINE)  # which users of the pac
 _TOP = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
-class Import(NamedTuple):
-    """One import: of a name of a module, or of the module itself if `name` is empty."""
-
-    file: str
-    line: int
-    module: str
-    name: str = ""
-
-    @property
-    def top(self) -> str:
-        """The top-level module."""
-        return self.module.partition(".")[0]
-
-
 class ModuleImports:
     """The imports of the modules of one wheel."""
 
@@ -43,7 +29,7 @@ class ModuleImports:
         self.sources = sources
         self.paths = {_module_name(path): path for path in reversed(sources.paths)}
         self.tops = frozenset(module.partition(".")[0] for module in self.paths)
-        self._parsed: dict[str, tuple[Import, ...]] = {}
+        self._parsed: dict[str, tuple[CodeImport, ...]] = {}
         self._bytes = 0
         self._external: set[str] | None = None
 
@@ -76,13 +62,13 @@ class ModuleImports:
             self._external = {top for text in texts for top in _TOP.findall(text)} - self.tops
         return self._external
 
-    def imports_of(self, module: str) -> tuple[Import, ...]:
+    def imports_of(self, module: str) -> tuple[CodeImport, ...]:
         """The imports that loading one module runs."""
         if module not in self._parsed:
             self._parsed[module] = self._parse(module)
         return self._parsed[module]
 
-    def _parse(self, module: str) -> tuple[Import, ...]:
+    def _parse(self, module: str) -> tuple[CodeImport, ...]:
         path = self.paths[module]
         text = self.sources.read(path)
         self._bytes += len(text)
@@ -93,14 +79,14 @@ class ModuleImports:
         return tuple(_imports(tree.body, path, package)) if tree else ()
 
 
-def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Import]:
+def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[CodeImport]:
     for node in body:
         if isinstance(node, ast.Import):
-            yield from (Import(path, node.lineno, alias.name) for alias in node.names)
+            yield from (CodeImport(node.lineno, alias.name, file=path) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = absolute_module(package, node.level, node.module or "")
             names = ("" if alias.name == "*" else alias.name for alias in node.names)
-            yield from (Import(path, node.lineno, module, name) for name in names)
+            yield from (CodeImport(node.lineno, module, name, path) for name in names)
         elif isinstance(node, ast.Try) and not any(catches_missing(handler) for handler in node.handlers):
             yield from _imports((*node.body, *node.orelse, *node.finalbody), path, package)
         elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):

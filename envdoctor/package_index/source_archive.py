@@ -25,7 +25,7 @@ MAX_MEMBERS = 20_000
 FOLDER = "source-archives-1"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError,
-           EOFError, RuntimeError, NotImplementedError)  # fmt: skip
+           EOFError, RuntimeError)  # fmt: skip
 
 
 class SourceArchive(msgspec.Struct, frozen=True):

@@ -42,11 +42,12 @@ class MissingName(NamedTuple):
 
 
 class CodeImport(NamedTuple):
-    """An import in the code of a guide: of a name of a module, or of the module itself if `name` is empty."""
+    """An import in code: of a name of a module, or of the module itself if `name` is empty."""
 
     line: int
     module: str
     name: str = ""
+    file: str = ""  # of a wheel; empty for the code of a guide
 
     @property
     def top(self) -> str:

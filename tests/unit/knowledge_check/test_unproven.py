@@ -17,7 +17,7 @@ LISTS = {
 }
 
 
-def test_each_list_of_facts_is_derivable_or_says_what_would_disprove_it() -> None:
+def test_each_list_of_facts_is_derivable_or_states_what_would_disprove_it() -> None:
     assert set(LISTS) == DERIVABLE | set(UNPROVEN)
     assert not DERIVABLE & set(UNPROVEN)
     sentence = re.compile(r"[A-Z`/].{20,}[^.]\.")
