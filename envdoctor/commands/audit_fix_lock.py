@@ -18,13 +18,13 @@ from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import CorrectedSet, audit_paths
 from envdoctor.manifests.actions import Install
+from envdoctor.manifests.assumed_python import USUAL_PYTHON
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.lock_sources import has_hashes, lock_source
 from envdoctor.manifests.inputs.locked_sets import CorrectedLock, correct_sets, set_of_stack
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.inputs.records import Document, LockedPackage, PackageSet
-from envdoctor.manifests.interpreter import USUAL_PYTHON
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.write_back import write_back
 from envdoctor.resolution.requirement import InstallRequirement

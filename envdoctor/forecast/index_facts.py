@@ -129,7 +129,8 @@ class IndexReader:
         if release is None or archive is None:
             return ()
         found = missing_build_modules(archive, python)
-        return tuple(BuildImport(_indexed(release), module, line, archive.name) for module, line in found)
+        is_legacy = "pyproject.toml" not in archive.texts
+        return tuple(BuildImport(_indexed(release), module, line, archive.name, is_legacy) for module, line in found)
 
     @_limited
     def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:

@@ -73,6 +73,7 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     """A repository whose setup.py imports torch, which its build requirements do not name."""
 
     package: str
+    has_pyproject: bool  # without one, pip before 25.3 builds it without isolation
 
 
 class CompanionBuild(TableRow, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from envdoctor.locking.uv import (
     run_uv,
 )
 from envdoctor.resolution.index_facts import IndexFacts
-from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.resolution.requirement import InstallRequirement, is_at_commit, parse_wheel_name
 from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
 from envdoctor.resolution.step import StepProblem, StepSolution
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, may_provide
@@ -44,6 +44,7 @@ _MAX_ATTEMPTS = 8
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
+_COMMIT = "commit"  # local version of a placeholder whose requirements are not known
 _FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -284,7 +285,10 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
     if requirement.url:
         tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
         release = find_release(requirement.name, tag[1]) if tag else None
-        return release.version if release else _newest(requirement.name)
+        newest = _newest(requirement.name)
+        if is_at_commit(requirement.url):
+            return f"{newest}+{_COMMIT}" if newest else ""
+        return release.version if release else newest
     is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)
     return _valid(requirement.pin) if is_unpublished else ""
 
@@ -342,7 +346,9 @@ def _wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]],
 
 
 def _requires(name: str, version: str, question: _Question) -> list[str]:
-    """The requirements of a release in the tables, as far as they apply on the platform."""
+    """The requirements of a release in the tables that apply on the platform; those of a commit are not known."""
+    if version.endswith(f"+{_COMMIT}"):
+        return []
     platform = question.platform.partition("-")[0]
     texts = requirements_of_release(name, public_part(version))
     parsed = [(text, parse_requirement(text)) for text in texts]

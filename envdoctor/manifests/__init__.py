@@ -24,7 +24,9 @@ from envdoctor.manifests.actions import (
     Uninstall,
     UseImage,
 )
+from envdoctor.manifests.assumed_python import other_python
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
+from envdoctor.manifests.checks.certainty import confirmed, needs_python
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import (
     CorrectedSet,
@@ -119,7 +121,7 @@ def audit_paths(
     """
     day = (today or date.today()).isoformat()
     contexts = [build_context(path, machine, day, solver) for path in paths]
-    findings = join_findings([(context.guide, _findings(context, machine, day)) for context in contexts])
+    findings = join_findings([(context.guide, _findings(context, machine, day, solver)) for context in contexts])
     best_first = sorted(contexts, key=lambda context: environment_rank(main_environment(context)), reverse=True)
     environment = main_environment(best_first[0])
     return GuideAudit(
@@ -142,9 +144,18 @@ def _unresolved_lines(contexts: Sequence[GuideContext]) -> tuple[int, ...]:
     return tuple(sorted({each.action.line for each in installs if each.resolution.state == "unresolved"}))
 
 
-def _findings(context: GuideContext, machine: Machine | None, day: str) -> list[Finding]:
-    """The findings on the steps of a path, and on what it only mentions."""
+def _findings(context: GuideContext, machine: Machine | None, day: str, solver: StepSolver | None) -> list[Finding]:
+    """The findings on the steps of a path, and on what it only mentions.
+
+    Where the guide names no Python, what needs one is compared with the findings for another one.
+    """
     steps = evaluate_guide(context)
+    is_assumed = any(not install.before.python for install in context.trace.installs)
+    python = other_python(context.guide, context.trace.python) if is_assumed else ""
+    if python and solver and not solver.reason and any(map(needs_python, steps)):
+        stated = context.guide.stated_machine._replace(python=python)
+        other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
+        steps = confirmed(steps, context, other, evaluate_guide)
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )

@@ -36,6 +36,7 @@ class Install(NamedTuple):
     target: str = ""  # --python of uv, -n of conda
     variables: tuple[tuple[str, str], ...] = ()  # set for this command only
     config_settings: tuple[str, ...] = ()
+    built_with_torch: frozenset[str] = frozenset()  # packages to whose isolated build tool.uv adds torch
     unquoted_bounds: tuple[str, ...] = ()  # requirements whose `<` or `>` the shell reads as a redirection
     read: tuple[str, ...] = ()  # folders of `requirements` whose own requirements are among them
     unknown: tuple[InstallRequirement, ...] = ()  # with a version or, if `name` is empty, a name that is not known

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.published import find_release
-from envdoctor.knowledge.versions import is_prerelease, public_part
+from envdoctor.knowledge.versions import is_prerelease
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -25,19 +24,17 @@ from envdoctor.manifests.actions import (
     UseImage,
     torch_source,
 )
+from envdoctor.manifests.assumed_python import USUAL_PYTHON, usual_pythons
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
 from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
-from envdoctor.resolution.requirement import InstallRequirement, parse_wheel_name
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
 from envdoctor.resolution.step import StepSolver
 from envdoctor.resolution.torch_sources import torch_cuda
 
-USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
-_USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", "3.9", "3.8")
-_MAX_PYTHONS = 3
 _MAX_SUPERSEDED = 4
 
 
@@ -363,7 +360,7 @@ def interpret_guide(
     If the guide names no Python, it is one for which all steps have a solution, if there is one.
     """
     first = None
-    for python in _usual_pythons(guide):
+    for python in usual_pythons(guide):
         trace = GuideInterpreter(guide, machine, today, solver, python).run()
         first = first or trace
         unsolved = [install for install in trace.installs if install.resolution.conflict]
@@ -371,29 +368,3 @@ def interpret_guide(
             return first if unsolved else trace
     assert first
     return first
-
-
-def _usual_pythons(guide: Guide) -> list[str]:
-    """The usual Pythons, those first for which the wheels of the guide and its pinned releases are."""
-    pins = [
-        (requirement.name, public_part(requirement.pin))
-        for action in guide.actions
-        if isinstance(action, Install) and action.tool != "conda"
-        for requirement in action.requirements
-        if requirement.pin
-    ]
-    compiled = [release for pin in pins if (release := find_release(*pin)) and release.kind == "wheels"]
-    tags = [
-        wheel.python_tag
-        for action in guide.actions
-        if isinstance(action, Install)
-        for requirement in action.requirements
-        if requirement.wheel and (wheel := parse_wheel_name(requirement.wheel)) and wheel.abi_tag == wheel.python_tag
-    ]
-    missing = {
-        python: sum(not release.has_wheel("", python) for release in compiled)
-        + sum(tag != f"cp{python.replace('.', '')}" for tag in tags)
-        for python in _USUAL_PYTHONS
-    }
-    usual = sorted(_USUAL_PYTHONS, key=lambda python: missing[python])
-    return list(dict.fromkeys(filter(None, [guide.stated_machine.python, *usual])))[:_MAX_PYTHONS]

@@ -38,6 +38,7 @@ class PyProject(NamedTuple):
     indexes: dict[str, tuple[str, ...]]  # of each variant, for torch, the most specific first
     default_index: str
     torch_backend: str
+    built_with_torch: frozenset[str]  # packages whose build has torch, by tool.uv
     unread: tuple[str, ...]  # what could not be read, with the reason
 
     def install(self, variant: str, line: int, name: str = "pyproject.toml") -> Install:
@@ -52,6 +53,7 @@ class PyProject(NamedTuple):
             index_url=self.default_index,
             extra_indexes=self.indexes[variant],
             torch_backend=self.torch_backend,
+            built_with_torch=self.built_with_torch,
         )
 
 
@@ -169,6 +171,7 @@ class _Reader:
             {variant: tuple(dict.fromkeys(self._indexes(variant, variants))) for variant in variants},
             self._default_index(),
             str(table(self.uv, "pip").get("torch-backend") or ""),
+            frozenset(self._built_with_torch(base + [each for found in named.values() for each in found])),
             tuple(dict.fromkeys(self.unread)),
         )
 
@@ -245,6 +248,18 @@ class _Reader:
         yield from (urls[name] for name in names if urls.get(name))
         yield from (str(row.get("url", "")) for row in listed if not row.get("explicit") and not row.get("default"))
         yield from (url for url in items(self.uv.get("extra-index-url")) if isinstance(url, str))
+
+    def _built_with_torch(self, requirements: Sequence[InstallRequirement]) -> Iterator[str]:
+        """The packages that uv builds without isolation, or with torch among their build requirements."""
+        if self.uv.get("no-build-isolation") is True:
+            yield from (each.name for each in requirements)
+        yield from (normalize_name(str(name)) for name in items(self.uv.get("no-build-isolation-package")))
+        for name, added in table(self.uv, "extra-build-dependencies").items():
+            texts = [
+                str(each.get("requirement", "")) if isinstance(each, dict) else str(each) for each in items(added)
+            ]
+            if any(re.match(r"torch(?![\w.-])", text.strip()) for text in texts):
+                yield normalize_name(name)
 
     def _default_index(self) -> str:
         listed = rows(self.uv.get("index"))

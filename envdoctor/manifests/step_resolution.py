@@ -102,15 +102,21 @@ def less_certain(first: ResolutionState, second: ResolutionState) -> ResolutionS
 
 def has_other_index(action: Install) -> bool:
     """Whether a step takes packages from an index that is neither PyPI, a mirror of it, nor that of PyTorch."""
+    return bool(other_indexes(action))
+
+
+def other_indexes(action: Install) -> list[str]:
+    """The indexes and pages of a step that are neither PyPI, a mirror of it, nor those of PyTorch."""
     urls = (action.index_url, *action.extra_indexes, *action.find_links)
-    return any(
+    return [
         url
+        for url in urls
+        if url
         and not _is_pypi(url)
         and not url.startswith("https://pypi.nvidia.com")  # packages that PyPI does not have
         and torch_source(action._replace(index_url=url, extra_indexes=(), find_links=(), torch_backend="")).backend
         == ""
-        for url in urls
-    )
+    ]
 
 
 def _is_pypi(url: str) -> bool:

@@ -70,6 +70,7 @@ class BuildImport(NamedTuple):
     module: str
     line: int
     archive: str
+    is_legacy: bool = True  # the archive has no pyproject.toml
 
 
 class IndexFacts(Protocol):

@@ -13,6 +13,9 @@ _REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
+_REFERENCE = re.compile(r"@([^/@#]+)(?:#.*)?$")
+_RELEASE_TAG = re.compile(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
+_MAIN = frozenset({"main", "master", "head"})
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
 _CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
@@ -71,6 +74,12 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
     if specifier and not re.match(r"[=<>~!]", specifier):
         return None
     return InstallRequirement(name, specifier, extras, "", text, line, marker)
+
+
+def is_at_commit(url: str) -> bool:
+    """Whether an address is that of a repository at a commit or a branch, not at main or at the tag of a release."""
+    found = _REFERENCE.search(url) if url.startswith("git+") else None
+    return found is not None and found[1].lower() not in _MAIN and not _RELEASE_TAG.fullmatch(found[1])
 
 
 def _without_quotes(text: str) -> str:

@@ -30,6 +30,9 @@ from envdoctor.core.remedies import Remedy
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide or manifest; the
 # files of a directory; a container image on a machine.
 Kind = Literal["machine", "environment", "guide", "directory", "image"]
+# Evidence that a guide may not give: its Python; all wheels, if it names further pages of them; the release of a
+# nightly build or of a commit; whether the installer builds in isolation.
+Need = Literal["python", "wheels", "release", "isolation"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
 # Names and abbreviations in titles, whose spelling a function's name cannot have.
 SPELLINGS = (
@@ -57,6 +60,7 @@ class Problem(Record, frozen=True):
     cause: str = ""
     url: str = ""
     file: str = ""
+    proven: tuple[Need, ...] = ()  # evidence that the rule needs and that this problem contains
 
 
 Check = Callable[..., Iterator[Problem]]  # takes (machine), (machine, stack) or the record of its kind
@@ -71,6 +75,7 @@ class Rule(Record, frozen=True):
     cause: str
     url: str
     check: Check
+    needs: tuple[Need, ...] = ()  # without it, its errors and warnings are only possible
 
     @property
     def title(self) -> str:
@@ -116,7 +121,13 @@ IMAGE_RULES: dict[str, Rule] = {}
 
 
 def rule(
-    identifier: str, *, kind: Kind, severity: Status | tuple[Status, ...], cause: str, url: str | None = None
+    identifier: str,
+    *,
+    kind: Kind,
+    severity: Status | tuple[Status, ...],
+    cause: str,
+    url: str | None = None,
+    needs: tuple[Need, ...] = (),
 ) -> Callable[[Check], Check]:
     """Register a function as the rule `identifier` for a cause of causes.toml.
 
@@ -130,7 +141,7 @@ def rule(
             raise ValueError(f"rule {identifier} is registered twice")
         address = next(iter((check.__doc__ or "").partition("References:")[2].split()), "") if url is None else url
         rules = by_kind.get(kind, RULES)
-        rules[identifier] = Rule(identifier, kind, severities, cause, address, check)
+        rules[identifier] = Rule(identifier, kind, severities, cause, address, check, needs)
         return check
 
     return register
@@ -200,7 +211,7 @@ def run_rule(rule: Rule, *subjects: object) -> list[Finding]:
 
 
 def _finding(rule: Rule, problem: Problem) -> Finding:
-    if problem.status not in rule.severities:
+    if problem.status not in rule.severities and not (problem.status == "unknown" and rule.needs):
         raise ValueError(f"severity '{problem.status}' is not declared by {rule.id}")
     return Finding(
         rule.id,

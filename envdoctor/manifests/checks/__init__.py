@@ -1,5 +1,9 @@
 """Rules on setup guides."""
 
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     builds,
@@ -8,6 +12,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     driver,
     flags,
     index_facts,
+    isolated_builds,
     lower_bounds,
     machine,
     missing_packages,
@@ -24,14 +29,24 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     table_age,
     wheels,
 )
+from envdoctor.manifests.checks.certainty import with_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.rules.registry import GUIDE_RULES, run_rule
+from envdoctor.rules.registry import GUIDE_RULES, Problem, Rule, run_rule
 
 __all__ = ["GUIDE_RULES", "evaluate_guide"]
 
 
 def evaluate_guide(context: GuideContext) -> list[Finding]:
     """Run all rules on a followed guide. Findings are in the order of its lines, without repetitions."""
-    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(rule, context)]
+    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(_judged(rule), context)]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))
+
+
+def _judged(rule: Rule) -> Rule:
+    """The rule, with its problems as `unknown` where the guide does not give the evidence that it needs."""
+
+    def check(context: GuideContext) -> Iterator[Problem]:
+        return (with_evidence(context, rule, problem) for problem in rule.check(context))
+
+    return replace(rule, check=check)

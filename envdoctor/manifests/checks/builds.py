@@ -9,8 +9,6 @@ from itertools import takewhile
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -29,13 +27,12 @@ BUILT_WITH_TORCH = frozenset(
 )
 _REPOSITORY_NAMES = {"flash-attention": "flash-attn", "hopper": "flash-attn-3"}
 _RELEASE_TAG = re.compile(r"flash-attention(?:\.git)?@v(\d+(?:\.\d+)+(?:\.post\d+)?)(?:#|$)")
-_GIT_REPOSITORY = re.compile(r"git\+\w+://[^/]+/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[/@#]|$)")
 _CUDA_IN_TEXT = re.compile(
     r"\bCUDA(?: toolkit| version|-toolkit)?[ :=|*`_(]{0,6}(?:>=?\s*)?1[1-3]\.\d|\bnvcc\b", re.IGNORECASE
 )
 _IMAGE_IN_TEXT = re.compile(r"(?:镜像|\bimages?\b|\btemplate\b).{0,80}\b1[1-3]\.\d\b", re.IGNORECASE)
 _BUILD_REQUIREMENTS = ("torch", "setuptools", "wheel", "packaging", "psutil", "ninja")
-_BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
+BUILD_PINS = {"setuptools": "setuptools>=70,<82"}  # torch's cpp_extension needs pkg_resources, which 82 removed
 _IMAGES_WITH_BUILD_REQUIREMENTS = ("nvidia/pytorch", "pytorch/pytorch", "vllm", "verl")
 # From this release on, flash-attn's setup.py limits its jobs by the memory, for which it imports psutil: setup.py of
 # the tags v2.5.3 and v2.5.4, 2026-11-26.
@@ -53,7 +50,7 @@ _REQUIRING_PACKAGING = frozenset({"tensorboardx", "tensorboard", "wandb", "huggi
 SourceBuild = tuple[InstallStep, InstallRequirement, int]  # with the line of the requirement
 
 
-def _possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
+def possible_builds(context: GuideContext) -> Iterator[SourceBuild]:
     """Requirements that are compiled if there is no wheel: flash-attn from PyPI, repositories and directories."""
     for install in context.trace.installs:
         for requirement in install.action.requirements:
@@ -106,63 +103,10 @@ def _has_wheel(context: GuideContext, install: InstallStep, requirement: Install
     return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform)
 
 
-@rule("RUN040", kind="guide", severity="error", cause="build-isolation-no-torch", url=ISOLATION)
-def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
-    """The build of flash-attn imports torch. In an isolated build it fails with ModuleNotFoundError."""
-    for install, requirement, line in _possible_builds(context):
-        if install.action.no_build_isolation or install.action.tool == "conda":
-            continue
-        if requirement.name not in BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
-            continue
-        yield Problem(
-            "error",
-            f"`{requirement.text}` is built from source in an isolated environment without torch",
-            (
-                guide_evidence(context, requirement.name, install.action.command, line),
-                table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
-            ),
-            "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
-            steps(
-                shell_command("uv pip install '{}' wheel packaging psutil ninja", _BUILD_PINS["setuptools"]),
-                shell_command("uv pip install {} --no-build-isolation", requirement.text),
-            ),
-            line=line,
-        )
-    yield from _isolated_repositories(context)
-
-
-def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
-    """Repositories of the tables that are built in isolation."""
-    rows = {row.package: row for row in guide_tables().git_build}
-    for install in context.trace.installs:
-        named = (*install.action.requirements, *install.action.unknown)
-        for requirement in () if install.action.no_build_isolation else named:
-            repository = _GIT_REPOSITORY.match(requirement.url)  # its tag may be a variable
-            name = normalize_name(repository[1]) if repository else requirement.name
-            row = rows.get(name) if requirement.url and not requirement.wheel else None
-            if row is None or install.action.tool == "conda":
-                continue
-            line = line_of(context, requirement.line, requirement.text)
-            yield Problem(
-                "error",
-                f"`{requirement.text}` is built in an isolated environment without torch, which its setup.py imports",
-                (
-                    guide_evidence(context, name, install.action.command, line),
-                    table_evidence("setup.py", "import torch", row.source, row.date),
-                ),
-                "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
-                steps(
-                    shell_command("uv pip install '{}' wheel ninja", _BUILD_PINS["setuptools"]),
-                    shell_command("uv pip install {} --no-build-isolation", requirement.text),
-                ),
-                line=line,
-            )
-
-
 @rule("RUN041", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)
 def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
-    for install, requirement, line in _possible_builds(context):
+    for install, requirement, line in possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
         if "MAX_JOBS" in install.variables or not _limits_its_jobs(install, requirement):
             missing = [name for name in missing if name != "psutil"]
@@ -177,7 +121,7 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
                 f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}",
                 (guide_evidence(context, "command", install.action.command, line),),
                 f"Install {'it' if len(missing) == 1 else 'them'} first, in a separate step.",
-                steps(shlex.join(["uv", "pip", "install", *(_BUILD_PINS.get(name, name) for name in missing)])),
+                steps(shlex.join(["uv", "pip", "install", *(BUILD_PINS.get(name, name) for name in missing)])),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
@@ -232,13 +176,16 @@ def _missing_build_requirements(install: InstallStep) -> list[str]:
 @rule(
     "RUN042",
     kind="guide",
-    severity="warning",
+    severity="info",
     cause="flash-attn-no-wheel",
     url="https://github.com/Dao-AILab/flash-attention/releases",
 )
 def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Problem]:
-    """flash-attn has no wheel for the torch, Python or CPU architecture of the guide. Compiling takes hours."""
-    for install, requirement, line in _possible_builds(context):
+    """flash-attn has no wheel for the torch, Python or CPU architecture of the guide. Compiling takes hours.
+
+    The build itself works where there is a CUDA toolkit; RUN043 and RUN046 report those that fail.
+    """
+    for install, requirement, line in possible_builds(context):
         torch = _torch(install)
         if requirement.name != "flash-attn" or requirement.url or satisfies(requirement.pin or "2", ">=3"):
             continue
@@ -247,7 +194,7 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
         if not torch or not _is_compiled(context, install, requirement):
             continue
         yield Problem(
-            "warning",
+            "info",
             f"flash-attn {_flash_attn_version(install, requirement)} has no release wheel for torch {torch.version}, "
             f"Python {install.before.python or '(not named)'}, {context.platform}: compiling it takes hours",
             (
@@ -273,7 +220,7 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
 )
 def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]:
     """A package is compiled without nvcc: in a runtime image, or although no step installs a CUDA toolkit."""
-    for install, requirement, line in _possible_builds(context):
+    for install, requirement, line in possible_builds(context):
         state = install.before
         torch = install.after.packages.get("torch")
         cuda = torch.cuda if torch and torch.cuda != "cpu" else ""
@@ -308,7 +255,7 @@ def build_jobs_are_not_limited(context: GuideContext) -> Iterator[Problem]:
 
     flash-attn 2.5.4 and newer limits them itself, by the free memory.
     """
-    for install, requirement, line in _possible_builds(context):
+    for install, requirement, line in possible_builds(context):
         if "MAX_JOBS" in install.variables or _skips_cuda_build(install) or _fails_isolated(install):
             continue
         if _limits_its_jobs(install, requirement):
@@ -342,7 +289,7 @@ def _skips_cuda_build(install: InstallStep) -> bool:
 @rule("RUN045", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)
 def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Problem]:
     """If there is no wheel, FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE installs a package without kernels."""
-    for install, requirement, line in _possible_builds(context):
+    for install, requirement, line in possible_builds(context):
         if not _skips_cuda_build(install):
             continue
         torch = install.before.packages.get("torch")
@@ -369,7 +316,7 @@ def cuda_build_is_skipped_without_a_wheel(context: GuideContext) -> Iterator[Pro
 )
 def nvcc_and_torch_differ_in_cuda_version(context: GuideContext) -> Iterator[Problem]:
     """The CUDA toolkit and torch differ in the major CUDA version. torch.utils.cpp_extension rejects the build."""
-    for install, requirement, line in _possible_builds(context):
+    for install, requirement, line in possible_builds(context):
         torch, toolkit = _torch(install), install.before.toolkit
         if not torch or torch.cuda in ("", "cpu") or "." not in toolkit:
             continue

@@ -16,7 +16,7 @@ CHECK = "https://github.com/pytorch/audio/blob/v2.11.0/src/torchaudio/_extension
 _PLATFORM = "x86_64"
 
 
-@rule("RUN009", kind="guide", severity="error", cause="torch-companion-mismatch", url=CHECK)
+@rule("RUN009", kind="guide", severity="error", cause="torch-companion-mismatch", url=CHECK, needs=("python",))
 def companion_is_for_another_cuda_than_torch(context: GuideContext) -> Iterator[Problem]:
     """torchaudio from PyPI is built for another CUDA minor version than torch. Its import raises RuntimeError.
 

@@ -24,7 +24,8 @@ _VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 _IMAGES_WITH_COMPAT = re.compile(r"(?:^|/)nvidia/")
 
 
-@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY)
+@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY,
+      needs=("python",))  # fmt: skip
 def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Problem]:
     """The driver in the guide is older than the CUDA build of torch, or the PTX code in vLLM, requires."""
     driver = context.trace.driver

@@ -12,13 +12,13 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import required_specifier, requirements_of_release
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
+from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, IndexFacts, InstalledSet, MissingName
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -34,7 +34,6 @@ _PROSE_PYTHON = re.compile(
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
 _MAX_OPEN = 8  # requirements of which the newest release is requested
-_ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
 
 
@@ -169,7 +168,14 @@ def _silently_older(
     )
 
 
-@rule("RUN017", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url="")
+@rule(
+    "RUN017",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="dependency-pin-violated",
+    url="",
+    needs=("release", "python"),
+)
 def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iterator[Problem]:
     """An older release imports a name that a newer release of another package no longer has.
 
@@ -260,35 +266,30 @@ def _missing_name(
     )  # fmt: skip
 
 
-@rule("RUN048", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=PKG_RESOURCES)
+@rule("RUN048", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=PKG_RESOURCES,
+      needs=("wheels", "isolation", "python"))  # fmt: skip
 def isolated_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
     """A release without a wheel is built in isolation, and its setup.py imports what that environment lacks.
 
     setuptools 82 has no pkg_resources; torch, numpy and Cython are only there if pyproject.toml requires them.
-    A warning if the guide names no Python: an old one has an older setuptools. No page of wheels is read.
+    A warning if the guide names no Python: an old one has an older setuptools.
     """
     if context.index_facts is None:
         return
     for install in context.trace.installs:
-        if not _is_isolated(install) or has_other_index(install.action):
-            continue
-        for name in sorted(install.resolution.built - BUILT_WITH_TORCH):
+        is_isolated = builds_in_isolation(install)
+        for name in sorted(install.resolution.built - BUILT_WITH_TORCH - install.action.built_with_torch):
             package = install.resolution.packages.get(name)
             python = install.before.python or context.trace.python
             found = context.index_facts.build_imports(name, package.version, python) if package else ()
-            if package and found:
+            if package and found and (is_isolated is not False or _is_always_isolated(install, found)):
                 yield _failing_build(context, install, package, found)
 
 
-def _is_isolated(install: InstallStep) -> bool:
-    """Whether a step builds in isolation: uv always does, pip for any project since 25.3."""
-    if install.action.no_build_isolation or install.action.tool == "conda" or install.action.only_binary:
-        return False
-    pip = install.before.packages.get("pip")
-    is_old = (pip and satisfies(pip.version, f"<{_ISOLATING_PIP}")) or satisfies(
-        install.before.python or "3.12", "<3.9"
-    )
-    return install.action.tool == "uv" or not is_old
+def _is_always_isolated(install: InstallStep, found: Sequence[BuildImport]) -> bool:
+    """Whether pip of any release isolates the build: that of a project with a pyproject.toml."""
+    action = install.action
+    return not (action.no_build_isolation or action.tool == "conda" or action.only_binary or found[0].is_legacy)
 
 
 def _failing_build(
@@ -314,4 +315,5 @@ def _failing_build(
             shell_command("uv pip install {} --no-build-isolation", pin),
         ),
         line=line,
+        proven=() if found[0].is_legacy else ("isolation",),
     )

@@ -177,6 +177,7 @@ def _cause_of_conflict(name: str, required_by: set[str]) -> str:
     severity=("error", "warning", "info", "unknown"),
     cause="dependency-pin-violated",
     url=SPECIFIERS,
+    needs=("release", "python"),
 )
 def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Iterator[Problem]:
     """A missing or open bound resolves today to a release that is incompatible with the other pins of the guide.
@@ -310,7 +311,14 @@ def _rule_evidence(violation: Violation) -> Evidence:
     return Evidence(violation.rule.id, violation.rule.title, violation.rule.url or "rules of envdoctor")
 
 
-@rule("RUN004", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "RUN004",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="dependency-pin-violated",
+    url=SPECIFIERS,
+    needs=("release", "python"),
+)
 def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]:
     """The guide pins releases that are known to be incompatible, although installers accept them."""
     conflicting = {conflict.name for install in context.trace.installs for conflict in install.resolution.conflicts}

@@ -40,7 +40,8 @@ _REPLACES = re.compile(
 )
 
 
-@rule("RUN010", kind="guide", severity=("error", "warning", "info"), cause="dependency-pin-violated", url=UV_TORCH)
+@rule("RUN010", kind="guide", severity=("error", "warning", "info"), cause="dependency-pin-violated", url=UV_TORCH,
+      needs=("python",))  # fmt: skip
 def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[Problem]:
     """A later step replaces torch, triton or another pinned package without a warning.
 

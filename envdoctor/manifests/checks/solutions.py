@@ -26,7 +26,14 @@ _DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<
 _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 
 
-@rule("RUN015", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule(
+    "RUN015",
+    kind="guide",
+    severity=("error", "warning"),
+    cause="dependency-pin-violated",
+    url=SPECIFIERS,
+    needs=("python",),
+)
 def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
     """No set of releases satisfies the requirements of a step and of their dependencies: the installer stops.
 

@@ -41,7 +41,8 @@ _HISTORY = re.compile(
 )
 
 
-@rule("RUN007", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SPECIFIERS)
+@rule("RUN007", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SPECIFIERS,
+      needs=("release",))  # fmt: skip
 def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
     """The title, a table or the text states a version that the steps do not install."""
     code = {number for block in context.guide.blocks for number, _ in block.lines}

@@ -173,7 +173,7 @@ BUILDS = {
 def test_an_isolated_build_lacks_a_module(name: str) -> None:
     command, is_reported = BUILDS[name]
     solver = FixedSolver(FixedIndex(MMCV), {"mmcv": "1.7.0"}, ["mmcv"] if "mmcv" in command else [])
-    found = findings(sh(command), solver, "RUN048")
+    found = [each for each in findings(sh(command), solver, "RUN048") if each.status != "unknown"]
     assert [each.line for each in found] == ([3] if is_reported else [])
     for each in found:
         assert "setup.py imports pkg_resources" in each.message

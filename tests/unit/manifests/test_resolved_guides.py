@@ -150,6 +150,13 @@ def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tm
     assert {each.line for each in found(capped, "RUN010")} == {5}
 
 
+def test_a_commit_is_not_judged_as_the_newest_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    trl = "git+https://github.com/huggingface/trl.git"
+    for reference, replaces in (("", True), ("@main", True), ("@ece6738686a85273", False), ("@v0.17-release", False)):
+        text = sh("uv venv --python 3.11", "uv pip install transformers==4.50.3", f"uv pip install {trl}{reference}")
+        assert bool(found(audit(tmp_path, text, solver), "RUN010")) == replaces, reference
+
+
 def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
     solver = UvStepSolver(Sources(index="http://127.0.0.1:9/simple"))
     result = audit(tmp_path, sh("pip install holds-transformers transformers vllm==0.10.2"), solver)

@@ -356,6 +356,12 @@ def package_pairs() -> Iterator[Case]:
         (machine, make_stack(packages=ray, python="3.10.13")),
         (machine, make_stack(packages=ray, python="3.11.2")),
     )
+    yield Case(
+        "RAY001",
+        "warning",
+        (machine, make_stack(packages=ray, python="3.10.13")),
+        (machine, make_stack(packages=ray | {"click": "8.5.0"}, python="3.10.13")),
+    )
     arm = {"bitsandbytes": "0.43.0"}
     libraries = {
         name: extension_file(f"bitsandbytes/libbitsandbytes_{name}.so", "bitsandbytes") for name in ("cpu", "cuda128")

@@ -70,6 +70,7 @@ WORKING = {
         accelerate 1.15.0, peft 0.21.0, liger-kernel 0.8.5, bitsandbytes 0.50.2""",
     "SGLang 0.5.9": """torch 2.9.1+cu128, torchaudio 2.9.1, triton 3.5.1, sglang 0.5.9, torchao 0.9.0,
         transformers 4.57.1""",
+    "torchao with a newer torch": "torch 2.12.1+cu130, torchao 0.17.0",
 }
 
 

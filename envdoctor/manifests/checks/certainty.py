@@ -1,0 +1,151 @@
+"""Lowers what a rule reports to `unknown` where the guide does not give the evidence that the rule declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from envdoctor.core.records import Finding
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.resolution.requirement import is_at_commit
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.rules.registry import GUIDE_RULES, Need, Problem, Rule
+
+_SERIOUS = ("error", "warning")
+_ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
+_OF_PYTORCH = re.compile(r"https?://(?:download(?:-r2)?|data)\.pytorch\.org/")
+_LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
+
+
+class _Gap(NamedTuple):
+    """Evidence that is not there: the reason, and what to state or to check."""
+
+    reason: str
+    state: str
+
+
+def with_evidence(context: GuideContext, rule: Rule, problem: Problem) -> Problem:
+    """The problem, or the same as `unknown` with the evidence that it lacks."""
+    if problem.status not in _SERIOUS:
+        return problem
+    for need in rule.needs:
+        gap = _GAPS[need](context, problem) if need in _GAPS and need not in problem.proven else None
+        if gap:
+            return replace(
+                problem,
+                status="unknown",
+                message=f"{problem.message} (not certain: {gap.reason})",
+                fix=f"{gap.state} {problem.fix}".strip(),
+            )
+    return problem
+
+
+def needs_python(finding: Finding) -> bool:
+    """Whether an error or a warning can depend on the Python of the guide."""
+    registered = GUIDE_RULES.get(finding.id)
+    return finding.status in _SERIOUS and registered is not None and "python" in registered.needs
+
+
+def confirmed(
+    findings: Sequence[Finding],
+    context: GuideContext,
+    other: GuideContext,
+    evaluate: Callable[[GuideContext], list[Finding]],
+) -> list[Finding]:
+    """The findings for an assumed Python: those that another Python does not have become `unknown`.
+
+    With the same releases there, a finding holds there as well.
+    """
+    differing = [each for each in findings if needs_python(each) and not _has_same_releases(each, context, other)]
+    if not differing:
+        return list(findings)
+    also = {(each.line, each.id, each.cause) for each in evaluate(other) if each.status in _SERIOUS}
+    reason = f"the guide names no Python, and with Python {other.trace.python} this does not occur"
+    return [
+        replace(
+            each,
+            status="unknown",
+            message=f"{each.message} (not certain: {reason})",
+            fix=f"State the Python of the environment. {each.fix}".strip(),
+        )
+        if each in differing and (each.line, each.id, each.cause) not in also
+        else each
+        for each in findings
+    ]
+
+
+def _has_same_releases(finding: Finding, context: GuideContext, other: GuideContext) -> bool:
+    names = [item.fact for item in finding.evidence]
+    return all(context.version(name) == other.version(name) for name in names)
+
+
+def step_of(context: GuideContext, line: int) -> InstallStep | None:
+    """The step that a line belongs to: the one with this requirement, else the last one before it."""
+    steps = context.trace.installs
+    named = (step for step in steps if any(each.line == line for each in step.action.requirements))
+    earlier = [step for step in steps if step.action.line <= line]
+    return next(named, earlier[-1] if earlier else None)
+
+
+def builds_in_isolation(install: InstallStep) -> bool | None:
+    """Whether a project without a pyproject.toml is built in isolation: by uv, and by pip from 25.3 on.
+
+    None in an image, whose pip is as old as the image.
+    """
+    action, before = install.action, install.before
+    if action.no_build_isolation or action.tool == "conda" or action.only_binary:
+        return False
+    if action.tool == "uv":
+        return True
+    pip = before.packages.get("pip")
+    if pip and pip.version:
+        return satisfies(pip.version, f">={_ISOLATING_PIP}")
+    if before.python and satisfies(before.python, f"<={_LAST_OLD_PYTHON}.99"):
+        return False
+    return None if before.tool == "image" else True
+
+
+def _unread_wheels(context: GuideContext, problem: Problem) -> _Gap | None:
+    step = step_of(context, problem.line)
+    pages = [url for url in other_indexes(step.action) if not _OF_PYTORCH.match(url)] if step else []
+    return (
+        _Gap(f"the wheels of {pages[0]} were not read", f"Check whether {pages[0]} has a wheel.") if pages else None
+    )
+
+
+def _unknown_release(context: GuideContext, problem: Problem) -> _Gap | None:
+    facts = {item.fact for item in problem.evidence}
+    for environment in context.environments:
+        for name in facts & environment.state.packages.keys():
+            package = environment.state.packages[name]
+            if "nightly" in package.origin or _is_commit(package):
+                return _Gap(f"the release of {name} that `{package.reason}` installs is not known", "")
+    return None
+
+
+def _is_commit(package: ResolvedPackage) -> bool:
+    return not package.version and is_at_commit(package.reason[max(package.reason.find("git+"), 0) :])
+
+
+def _unknown_isolation(context: GuideContext, problem: Problem) -> _Gap | None:
+    step = step_of(context, problem.line)
+    if step is None or builds_in_isolation(step) is not None:
+        return None
+    image = re.sub(r"^.*/", "", step.before.image)
+    return _Gap(
+        f"the release of pip in {image} is not known, and pip before {_ISOLATING_PIP} builds without isolation",
+        "State the release with `pip install pip==`.",
+    )
+
+
+_GAPS: dict[Need, Callable[[GuideContext, Problem], _Gap | None]] = {
+    "wheels": _unread_wheels,
+    "release": _unknown_release,
+    "isolation": _unknown_isolation,
+}

@@ -1,0 +1,102 @@
+"""Checks on builds in isolation that need torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
+from envdoctor.manifests.checks.certainty import builds_in_isolation
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.rules.registry import Problem, rule
+
+_GIT_REPOSITORY = re.compile(r"git\+\w+://[^/]+/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[/@#]|$)")
+
+
+@rule(
+    "RUN040",
+    kind="guide",
+    severity="error",
+    cause="build-isolation-no-torch",
+    url=ISOLATION,
+    needs=("wheels", "isolation"),
+)
+def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
+    """The build of flash-attn imports torch. In an isolated build it fails with ModuleNotFoundError.
+
+    pip before 25.3 builds a project without a pyproject.toml without isolation. tool.uv can add torch to a build:
+    no-build-isolation-package, extra-build-dependencies.
+    """
+    for install, requirement, line in possible_builds(context):
+        if install.action.no_build_isolation or install.action.tool == "conda":
+            continue
+        if requirement.name not in BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
+            continue
+        if requirement.name in install.action.built_with_torch or _has_wheel_on_index(context, install, requirement):
+            continue
+        yield Problem(
+            "error",
+            f"`{requirement.text}` is built from source in an isolated environment without torch",
+            (
+                guide_evidence(context, requirement.name, install.action.command, line),
+                table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
+            ),
+            "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
+            steps(
+                shell_command("uv pip install '{}' wheel packaging psutil ninja", BUILD_PINS["setuptools"]),
+                shell_command("uv pip install {} --no-build-isolation", requirement.text),
+            ),
+            line=line,
+            proven=("isolation",),
+        )
+    yield from _isolated_repositories(context)
+
+
+def _has_wheel_on_index(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:
+    """Whether the package index has a wheel of the release, for some Python and platform."""
+    package = install.resolution.packages.get(requirement.name)
+    version = requirement.pin or (package.version if package else "")
+    index = context.index_facts
+    if requirement.url or index is None:
+        return False
+    release = index.release(requirement.name, version) if version else index.newest_release(requirement.name)
+    return release is not None and release.has_wheel
+
+
+def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
+    """Repositories of the tables that are built in isolation."""
+    rows = {row.package: row for row in guide_tables().git_build}
+    for install in context.trace.installs:
+        named = (*install.action.requirements, *install.action.unknown)
+        for requirement in () if install.action.no_build_isolation else named:
+            repository = _GIT_REPOSITORY.match(requirement.url)  # its tag may be a variable
+            name = normalize_name(repository[1]) if repository else requirement.name
+            row = rows.get(name) if requirement.url and not requirement.wheel else None
+            if row is None or install.action.tool == "conda" or name in install.action.built_with_torch:
+                continue
+            if not row.has_pyproject and builds_in_isolation(install) is False:
+                continue
+            line = line_of(context, requirement.line, requirement.text)
+            yield Problem(
+                "error",
+                f"`{requirement.text}` is built in an isolated environment without torch, which its setup.py imports",
+                (
+                    guide_evidence(context, name, install.action.command, line),
+                    table_evidence("setup.py", "import torch", row.source, row.date),
+                ),
+                "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
+                steps(
+                    shell_command("uv pip install '{}' wheel ninja", BUILD_PINS["setuptools"]),
+                    shell_command("uv pip install {} --no-build-isolation", requirement.text),
+                ),
+                line=line,
+                proven=("isolation",) if row.has_pyproject else (),
+            )

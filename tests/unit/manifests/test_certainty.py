@@ -1,0 +1,179 @@
+"""Findings whose evidence a guide does not give are `unknown`, and state what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.core.records import Finding
+from envdoctor.manifests import audit_guide, audit_paths
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.inputs.manifests import read_pyproject
+from envdoctor.resolution.index_facts import BuildImport, IndexedRelease
+from envdoctor.resolution.requirement import is_at_commit
+from envdoctor.resolution.step import StepProblem, StepSolution
+
+DAY = date(2026, 11, 26)
+MMCV = IndexedRelease("mmcv", "1.7.0", "2022-11-03", has_wheel=False)
+KERNELS = IndexedRelease("deepspeed-kernels", "0.0.1", "2024-02-07")
+
+
+class Index:
+    """An index with two releases, of which mmcv imports pkg_resources in its setup.py."""
+
+    def __init__(self, *, is_legacy: bool = True) -> None:
+        self.is_legacy = is_legacy
+
+    def newest_release(self, name: str) -> IndexedRelease | None:
+        return KERNELS if name == KERNELS.name else None
+
+    def release(self, name: str, version: str) -> IndexedRelease | None:
+        return next((each for each in (MMCV, KERNELS) if (each.name, each.version) == (name, version)), None)
+
+    def is_published_from(self, name: str, url: str) -> bool:  # noqa: ARG002
+        return False
+
+    def missing_names(self, installed: object) -> Sequence[object]:  # noqa: ARG002
+        return ()
+
+    def absent_imports(self, installed: object, used: object) -> Sequence[object]:  # noqa: ARG002
+        return ()
+
+    def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
+        is_mmcv = name == "mmcv"
+        return (BuildImport(MMCV, "pkg_resources", 6, "mmcv-1.7.0.tar.gz", self.is_legacy),) if is_mmcv else ()
+
+
+class Solver:
+    """Solves each step with the versions for its Python; mmcv has no wheel."""
+
+    reason = ""
+
+    def __init__(self, versions: Mapping[str, Mapping[str, str]], *, is_legacy: bool = True) -> None:
+        self.versions, self.index = versions, Index(is_legacy=is_legacy)
+        self.pythons: list[str] = []
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        self.pythons.append(problem.target.python)
+        own = self.versions.get(problem.target.python, self.versions["3.12"])
+        names = {each.name for each in problem.requirements}
+        chosen = {name: own[name] for name in names & own.keys()}
+        return StepSolution(chosen, {}, frozenset({"mmcv"} & chosen.keys()))
+
+
+def findings(text: str, solver: Solver, identifier: str) -> list[Finding]:
+    guide = parse_guide(text, "SETUP.md")
+    audit = audit_paths(guide, parse_paths(guide, text, "SETUP.md"), today=DAY, solver=solver)
+    return [each for each in audit.findings if each.id == identifier]
+
+
+PINS = "pip install torch==2.6.0 vllm transformers"
+OLD, NEW = {"torch": "2.6.0", "vllm": "0.8.5", "transformers": "4.51.3"}, {"torch": "2.6.0", "vllm": "0.8.5"}
+# The releases of transformers for Python 3.12 and 3.10, and the status of the finding on it.
+PYTHONS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
+    "the same release": ("5.17.0", "5.17.0", (), "error"),
+    "another release with the same fault": ("5.17.0", "5.16.0", (), "error"),
+    "a release without it": ("5.17.0", "4.51.3", (), "unknown"),
+    "the guide names its Python": ("5.17.0", "4.51.3", ("uv venv --python 3.12", ". .venv/bin/activate"), "error"),
+}
+
+
+@each_case("name", [*PYTHONS])
+def test_a_finding_for_an_assumed_python_is_compared_with_another_one(name: str) -> None:
+    newest, oldest, before, status = PYTHONS[name]
+    solver = Solver({"3.12": NEW | {"transformers": newest}, "3.10": NEW | {"transformers": oldest}})
+    found = findings(sh(*before, PINS), solver, "RUN003")
+    assert [each.status for each in found] == [status]
+    assert ("3.10" in solver.pythons) == (not before)
+    if status == "unknown":
+        assert "not certain: the guide names no Python, and with Python 3.10 this does not occur" in found[0].message
+        assert found[0].fix.startswith("State the Python of the environment.")
+
+
+def test_without_findings_no_other_python_is_solved() -> None:
+    solver = Solver({"3.12": OLD})
+    assert findings(sh(PINS), solver, "RUN003") == []
+    assert set(solver.pythons) == {"3.12"}
+
+
+IMAGE = "```dockerfile\nFROM pytorch/pytorch:1.9.0-cuda11.1-cudnn8-runtime\nRUN {}pip install mmcv==1.7.0\n```\n"
+# A guide, whether the archive has no pyproject.toml, and the status of RUN048.
+BUILDS: dict[str, tuple[str, bool, list[str]]] = {
+    "no Python": (sh("pip install mmcv==1.7.0"), True, ["warning"]),
+    "a page of wheels": (sh("pip install mmcv==1.7.0 -f https://example.org/mmcv/index.html"), True, ["unknown"]),
+    "the page of PyTorch": (
+        sh("pip install mmcv==1.7.0 -f https://download.pytorch.org/whl/torch_stable.html"), True, ["warning"],
+    ),
+    "pip of an image": (IMAGE.format(""), True, ["unknown"]),
+    "uv in an image": (IMAGE.format("uv "), True, ["warning"]),
+    "pip of an image, a project with pyproject.toml": (IMAGE.format(""), False, ["warning"]),
+    "an old Python": (sh("conda create -n x python=3.8", "conda activate x", "pip install mmcv==1.7.0"), True, []),
+    "an old Python, a project with pyproject.toml": (
+        sh("conda create -n x python=3.8", "conda activate x", "pip install mmcv==1.7.0"), False, ["error"],
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*BUILDS])
+def test_a_failing_build_needs_evidence(name: str) -> None:
+    text, is_legacy, expected = BUILDS[name]
+    solver = Solver({"3.12": {"mmcv": "1.7.0"}}, is_legacy=is_legacy)
+    assert [each.status for each in findings(text, solver, "RUN048")] == expected
+
+
+DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"
+ISOLATED: dict[str, tuple[str, list[str]]] = {
+    "a repository": (sh(f"pip install {DETECTRON}"), ["error"]),
+    "a repository on an old Python": (
+        sh("conda create -n x python=3.8", "conda activate x", f"pip install {DETECTRON}"), [],
+    ),
+    "flash-attn from a page of wheels": (sh("pip install flash-attn -f https://example.org/wheels"), ["unknown"]),
+    "a package with wheels": (sh("pip install deepspeed-kernels"), []),
+    "a package without wheels": (sh("pip install causal-conv1d"), ["error"]),
+}  # fmt: skip
+
+
+@each_case("name", [*ISOLATED])
+def test_an_isolated_build_without_torch_needs_evidence(name: str) -> None:
+    text, expected = ISOLATED[name]
+    assert [each.status for each in findings(text, Solver({"3.12": {}}), "RUN040")] == expected
+
+
+def test_tool_uv_adds_torch_to_builds() -> None:
+    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch==2.8.0", "flash-attn==2.8.3"]\n'
+    for table, is_reported in (
+        ("", True),
+        (
+            '[tool.uv.extra-build-dependencies]\nflash-attn = [{ requirement = "torch", match-runtime = true }]\n',
+            False,
+        ),
+        ('[tool.uv.extra-build-dependencies]\nflash-attn = ["torch"]\n', False),
+        ('[tool.uv.extra-build-dependencies]\nflash-attn = ["torchvision"]\n', True),
+        ('[tool.uv.extra-build-dependencies]\nmamba-ssm = ["torch"]\n', True),
+        ('[tool.uv]\nno-build-isolation-package = ["flash-attn"]\n', False),
+        ("[tool.uv]\nno-build-isolation = true\n", False),
+    ):
+        document = read_pyproject(project + table, "pyproject.toml", Files())
+        audit = audit_paths(document.paths[0], document.paths, today=DAY)
+        assert any(each.id == "RUN040" for each in audit.findings) == is_reported, table
+
+
+def test_the_release_of_a_nightly_build_is_not_known() -> None:
+    text = "# torch 2.9.0\n\n" + sh(
+        "pip install --pre torch --index-url https://download.pytorch.org/whl/nightly/cu128", title=""
+    )
+    found = [each for each in audit_guide(text, name="guide.md", today=DAY).findings if each.id == "RUN007"]
+    assert [each.status for each in found] == ["unknown"]
+    assert "the release of torch that" in found[0].message
+
+
+def test_an_address_at_a_commit_or_a_branch() -> None:
+    trl = "git+https://github.com/huggingface/trl.git"
+    for url in (trl, f"{trl}@main", f"{trl}@v0.17.0", f"{trl}@HEAD#egg=trl", trl.replace("https://", "ssh://git@")):
+        assert not is_at_commit(url), url
+    for url in (f"{trl}@ece6738", f"{trl}@v0.17-release#egg=trl", f"{trl}@dev"):
+        assert is_at_commit(url), url
