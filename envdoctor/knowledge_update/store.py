@@ -77,15 +77,16 @@ def _replace_folder(staging: Path, target: Path) -> None:
 
 def _try(folder: Path, version: str) -> None:
     """Whether this envdoctor can read the tables: its commands run with them in a process of its own."""
-    for arguments in TRIALS:
-        tried = run(
-            [sys.executable, "-m", "envdoctor", *arguments],
-            env={VARIABLE: str(folder)},
-            timeout=TRIAL_SECONDS,
-        )
-        if tried.timed_out or tried.returncode not in (0, 1):
-            raise EnvdoctorError(
-                f"envdoctor cannot read the tables {version}: `{arguments[0]}` {tried.ending}",
-                expected="tables for this version of envdoctor",
-                hint="install the newest envdoctor, then run the command again; nothing was changed",
+    with tempfile.TemporaryDirectory(prefix="envdoctor-") as temporary:  # a failed trial writes a log into TMPDIR
+        for arguments in TRIALS:
+            tried = run(
+                [sys.executable, "-m", "envdoctor", *arguments],
+                env={VARIABLE: str(folder), "TMPDIR": temporary},
+                timeout=TRIAL_SECONDS,
             )
+            if tried.timed_out or tried.returncode not in (0, 1):
+                raise EnvdoctorError(
+                    f"envdoctor cannot read the tables {version}: `{arguments[0]}` {tried.ending}",
+                    expected="tables for this version of envdoctor",
+                    hint="install the newest envdoctor, then run the command again; nothing was changed",
+                )

@@ -116,8 +116,12 @@ def test_a_refused_package_changes_nothing(home: Home) -> None:
 
 
 def test_tables_that_this_envdoctor_cannot_read_are_not_selected(home: Home) -> None:
-    done = home.update("--from", home.add(package(causes=b"[[cause]]\nslug = 1\n")))
+    temporary = home.folder / "tmp"
+    temporary.mkdir()
+    bad = home.add(package(causes=b"[[cause]]\nslug = 1\n"))
+    done = home.run("update", "--accept-test-key", "--from", bad, TMPDIR=str(temporary))
     assert done.returncode == 3
+    assert list(temporary.iterdir()) == []  # no log of the trial's error
     assert "cannot read the tables" in done.stderr
     assert home.version() != DATE
     assert [path.name for path in home.knowledge.iterdir()] == []

@@ -167,8 +167,9 @@ def test_equal_ranks_are_measured(stack_python: Path, tmp_path: Path) -> None:
     python = isolated_forking(stack_python)
     done = envdoctor(
         "fleet", "collective", "--local", "--gpus", "3", "--python", python, "--backend", "gloo", "--size", "1",
-        "--format", "json", *PATIENT, home=tmp_path, PYTHON_EXEC=str(python),
+        "--format", "json", *PATIENT, home=tmp_path, PYTHON_EXEC=str(python), TMPDIR=str(tmp_path),
     )  # fmt: skip
+    assert not [*tmp_path.glob("torchelastic_*"), *tmp_path.glob("envdoctor-*")]
     data = json.loads(done.stdout)["data"]
     assert data["interface"] == "lo", data
     assert {speed["name"] for speed in data["speeds"]} == {"all_reduce 1 MiB", "all_gather 1 MiB"}

@@ -37,8 +37,10 @@ def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path)
         home=tmp_path,
         ROCR_VISIBLE_DEVICES="0",
         PYTHON_EXEC=str(isolated_forking(stack_python)),
+        TMPDIR=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(tmp_path.glob("torchelastic_*"))
     assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
     assert "distributed_type: MULTI_GPU" in (run / "accelerate.yaml").read_text()
 
@@ -46,7 +48,7 @@ def test_accelerate_starts_several_processes(stack_python: Path, tmp_path: Path)
 def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
     """The command of the first node prints the line to run on the other."""
     run, python = tmp_path / "run", isolated_forking(stack_python)
-    variables = environment(tmp_path, PYTHON_EXEC=str(python))  # torchrun's
+    variables = environment(tmp_path, PYTHON_EXEC=str(python), TMPDIR=str(tmp_path))  # the first is torchrun's
     options = ["--launcher=torchrun", "--nodes=2", "--gpus=1", "--interface=lo"]
     plan = envdoctor(
         *train_arguments(python, run, *options, "--dry-run", "--format=json", max_steps=2), home=tmp_path
@@ -63,6 +65,7 @@ def test_torchrun_on_two_nodes(stack_python: Path, tmp_path: Path) -> None:
     assert first.returncode == 0, output + errors
     assert other.returncode == 0, other.stderr
     assert line in errors
+    assert not list(tmp_path.glob("torchelastic_*"))
     assert "export GLOO_SOCKET_IFNAME=lo" in other.stderr
     assert (read_result(run)["steps"], read_result(run)["ranks"]) == (2, 2)
 

@@ -67,7 +67,7 @@ def start_ranks(
     python: Path, run: Path, *options: str, program: Path = GRPO, count: int = 2, cold: bool = False, **variables: str
 ) -> subprocess.Popen[str]:
     """Start torchrun and its ranks, each in a fork; `cold`: in new interpreters."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "--log-dir=/dev/null"]
     return subprocess.Popen(
         [str(python if cold else forking(python)), "-B", *torchrun, str(program), str(run), *options],
         stdout=subprocess.PIPE,

@@ -258,7 +258,7 @@ def test_sft_uses_torchrun_and_ppo_a_driver() -> None:
     )
     one_node = ["--standalone", "--local-addr=127.0.0.1"]
     assert sft.argv[:6] == ["/e/bin/python", "-m", "torch.distributed.run", *one_node, "--nproc-per-node=4"]
-    assert sft.argv[6:] == ["-m", "verl.trainer.sft_trainer", "a=1"]
+    assert sft.argv[6:] == ["--log-dir=/dev/null", "-m", "verl.trainer.sft_trainer", "a=1"]
     (ppo,) = training_commands(
         settings_of("verl-ppo"), Version("0.7.1"), 1, 4, overrides=["a=1"], python="/e/bin/python"
     )

@@ -56,6 +56,7 @@ def training_commands(
     variables = dict(environment or {})
     if settings["task"] == "sft":
         torchrun = [python, "-m", "torch.distributed.run", *_torchrun(nodes), f"--nproc-per-node={gpus}"]
+        torchrun.append("--log-dir=/dev/null")  # otherwise torchrun leaves an empty folder in the temporary folder
         where = "this node" if nodes == 1 else "every node"
         return [
             Command(

@@ -25,6 +25,7 @@ def torchrun_command(config, folder):
         config["python"], "-m", "torch.distributed.run", "--nnodes", str(config["nodes"]), "--node-rank", str(node),
         "--nproc-per-node", str(config["processes"]), "--master-addr", config["master"],
         "--master-port", str(config["port"]), "--max-restarts", "0",
+        "--log-dir", os.path.join(folder, "torchrun"),  # otherwise torchrun leaves a folder in the temporary folder
         os.path.join(folder, config["program"]),
     ] + config["arguments"]  # fmt: skip
 

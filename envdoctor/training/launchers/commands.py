@@ -8,6 +8,9 @@ from envdoctor.training.launchers.node import ADDRESS
 from envdoctor.training.launchers.records import RunSpec
 
 PORT = 29400  # torch.distributed.run's default rendezvous port
+# Without it each start leaves a folder torchelastic_* in /tmp, empty while --redirects and --tee are not set. Since
+# torch 2.3, the null device means no folder (torch/distributed/elastic/multiprocessing/api.py, 2026-11-26).
+NO_LOG_FOLDER = "/dev/null"
 
 
 def single_process(spec: RunSpec) -> list[str]:
@@ -26,6 +29,7 @@ def torchrun_one_node(spec: RunSpec, processes: int) -> list[str]:
     `--local-addr`: otherwise the processes connect to this machine's host name, which may not resolve.
     """
     arguments = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={processes}"]
+    arguments.append(f"--log-dir={NO_LOG_FOLDER}")
     return [spec.python, "-m", "torch.distributed.run", *arguments, *trainer(spec)]
 
 
@@ -37,7 +41,7 @@ def torchrun_nodes(spec: RunSpec, nodes: int, processes: int, *, endpoint: str, 
     """
     start = [spec.python, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"]
     rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={name}"]
-    return [*start, *rendezvous, f"--local-addr={ADDRESS}"]
+    return [*start, *rendezvous, f"--local-addr={ADDRESS}", f"--log-dir={NO_LOG_FOLDER}"]
 
 
 def node_prefix(spec: RunSpec, *, toward: str, interface: str, processes: int, several: bool) -> list[str]:
@@ -83,6 +87,7 @@ def accelerate_config(nodes: int, processes: int) -> str:
 
 def accelerate(spec: RunSpec, processes: int, configuration: str) -> list[str]:
     """Return the `accelerate launch` command, as a module of the environment's interpreter."""
-    port = ["--main_process_port=0"] if processes > 1 else []  # 0: a free port, so that two runs do not collide
-    launch = [spec.python, "-m", "accelerate.commands.launch", f"--config_file={configuration}", *port]
+    # Port 0: a free one, so that two runs do not collide. One process needs no torchrun.
+    torchrun = ["--main_process_port=0", f"--log_dir={NO_LOG_FOLDER}"] if processes > 1 else []
+    launch = [spec.python, "-m", "accelerate.commands.launch", f"--config_file={configuration}", *torchrun]
     return [*launch, *trainer(spec)]
