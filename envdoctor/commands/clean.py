@@ -17,6 +17,7 @@ from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.download.partial_file import PART_SUFFIX
 from envdoctor.environment.managed import EnvironmentPaths, environment_paths, is_foreign
+from envdoctor.forecast.set_names import FOLDER as COMPARED_FOLDER
 from envdoctor.forecast.wheels import USES_FOLDER
 from envdoctor.install.build_cache import try_lock_build, unused_builds
 from envdoctor.install.environment_lock import environment_lock
@@ -96,7 +97,7 @@ def _clean_downloads(removal: Removal) -> None:
 
 def _clean_sources(removal: Removal) -> None:
     """Remove what forecasts have read of wheels: it is read again when it is needed."""
-    for name in (SOURCES_FOLDER, USES_FOLDER):
+    for name in (SOURCES_FOLDER, USES_FOLDER, COMPARED_FOLDER):
         path = cache_directory() / name
         if path.is_dir():
             removal.remove(path)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from envdoctor.forecast.uses import catches_missing
+from envdoctor.forecast.uses import catches_missing, imported_tops
 from envdoctor.package_index.python_modules import absolute_module, parse_source
 from envdoctor.package_index.wheel_sources import WheelSources
 from envdoctor.resolution.index_facts import CodeImport
@@ -19,7 +19,6 @@ _OTHER = re.compile(
     r"|\w+_test\.py)(?:/|$)"
 )
 _SCRIPT = re.compile(r"^if __name__ ==", re.MULTILINE)  # which users of the package do not import
-_TOP = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
 class ModuleImports:
@@ -48,18 +47,24 @@ class ModuleImports:
                     waiting += [*_parents(each.module), each.module, *([full] if full in self.paths else [])]
         return found
 
-    def modules_that_import(self, tops: frozenset[str]) -> Iterator[str]:
-        """The modules, without tests and optional parts, that have a top-level import of one of these packages."""
-        for module, path in self.paths.items():
-            text = "" if _OTHER.search(path) else self.sources.read(path)
-            if tops & set(_TOP.findall(text)) and not _SCRIPT.search(text):
-                yield module
+    def loaded_files(self, package: str) -> dict[str, int]:
+        """The files that `import` of the package runs, with their order."""
+        own = package.replace("-", "_")
+        starts = [own] if own in self.paths else [top for top in sorted(self.tops) if top in self.paths]
+        loaded = dict.fromkeys(self.paths[module] for start in starts for module in self.loaded(start))
+        return {path: number for number, path in enumerate(loaded)}
+
+    def other_files(self) -> Iterator[str]:
+        """The files of the modules, without tests, scripts and optional parts."""
+        for path in self.paths.values():
+            if not _OTHER.search(path) and not _SCRIPT.search(self.sources.read(path)):
+                yield path
 
     def external_tops(self) -> set[str]:
         """The top-level modules of other packages that its modules, without tests and optional parts, import."""
         if self._external is None:
             texts = (self.sources.read(path) for path in self.paths.values() if not _OTHER.search(path))
-            self._external = {top for text in texts for top in _TOP.findall(text)} - self.tops
+            self._external = {top for text in texts for top in imported_tops(text)} - self.tops
         return self._external
 
     def imports_of(self, module: str) -> tuple[CodeImport, ...]:

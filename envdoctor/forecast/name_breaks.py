@@ -49,9 +49,9 @@ class NameJudge:
         tops = old.tops | new.tops
         places: dict[tuple[Kind, str], list[Use]] = {}
         for use in (use for top in tops for use in uses.by_top.get(top, ())):
-            missing = _lookup(new, use)
+            missing = lookup(new, use)
             if missing.state == "absent":
-                if _lookup(old, use).state != "absent":
+                if lookup(old, use).state != "absent":
                     places.setdefault((_kind(use), missing.missing), []).append(use)
             elif lost := _lost_results(old, new, use):
                 name = f"{use.module}.{use.name} no longer returns {lost}"
@@ -104,7 +104,7 @@ class NameJudge:
         library = self.wheels.library(other)
         places: dict[tuple[Kind, str], list[Use]] = {}
         for use in (use for top in sorted(tops) for use in by_top[top] if use.key not in before):
-            if library and (missing := _lookup(library, use)).state == "absent" and self._has_newer(other, use):
+            if library and (missing := lookup(library, use)).state == "absent" and self._has_newer(other, use):
                 places.setdefault((_kind(use), missing.missing), []).append(use)
         for (kind, text), found in places.items():
             message = f"uses {text}, which {other} does not have and a newer {other.name} has"
@@ -114,7 +114,7 @@ class NameJudge:
         """Whether the newest release has the name: otherwise the use is not what it seems to be."""
         newer = self.wheels.newer(other)
         library = self.wheels.library(Pin(other.name, newer[-1].version)) if newer else None
-        return library is not None and _lookup(library, use).state == "present"
+        return library is not None and lookup(library, use).state == "present"
 
     def has_break(self, found: Break, pin: Pin) -> bool:
         """Whether another release of the upgraded package has a break that was found."""
@@ -129,7 +129,7 @@ class NameJudge:
         if found.kind == "result":
             old = self.wheels.library(Pin(found.package, found.locked))
             return old is not None and bool(_lost_results(old, library, use))
-        return _lookup(library, use).state == "absent"
+        return lookup(library, use).state == "absent"
 
     def _break(  # noqa: PLR0917
         self, kind: Kind, locked: Pin, pin: Pin, user: Pin | None, message: str, uses: list[Use], other: Pin | None
@@ -151,7 +151,8 @@ class NameJudge:
         return found
 
 
-def _lookup(library: Library, use: Use) -> Found:
+def lookup(library: Library, use: Use) -> Found:
+    """Whether a release has the name that is used, or accepts the argument."""
     if use.argument:
         return library.accepts(use.module, use.name, use.argument)
     return library.find(use.module, use.name)
@@ -173,11 +174,11 @@ def _lost_results(old: Library, new: Library, use: Use) -> str:
     """The built-in types that a function returned and no longer returns, by its annotations."""
     if use.argument or not PREDICATE.match(use.name):
         return ""
-    found = _lookup(new, use)
+    found = lookup(new, use)
     header = new.header(found)
     if "->" not in header:
         return ""
-    former = _lookup(old, use)
+    former = lookup(old, use)
     if old.header(former) in ("", header):
         return ""
     one, other = old.definition(former), new.definition(found)

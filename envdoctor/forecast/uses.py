@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
@@ -16,14 +17,16 @@ import msgspec
 
 from envdoctor.package_index.python_modules import Function, parse_source
 
-_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+# An import, or a call that returns a module if it is installed: np = get_module("numpy").
+_LAZY_CALLS = "get_module|import_module|importorskip|lazy_import"
+_IMPORT = re.compile(rf"""^[ \t]*(?:from|import)[ \t]+(\w+)|\b(?:{_LAZY_CALLS})\(\s*['"](\w+)['"]""", re.MULTILINE)
 # Directories whose files a user of a package does not import.
 _OTHER = re.compile(
     r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|_?vendor(?:ed)?|third_party|scripts?)/"
 )
 _GUARDING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException", "TypeError"}
 _CONDITION = re.compile(
-    r"version|TYPE_CHECKING|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
+    r"version|TYPE_CHECKING|__name__|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
 )
 _AVAILABLE = re.compile(r"available|installed|find_spec|_import|support|is_", re.IGNORECASE)
 MIN_ATTRIBUTE = 6  # letters; shorter names occur everywhere
@@ -38,6 +41,7 @@ class Use(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""  # dotted; empty: the module itself
     argument: str = ""
     is_deferred: bool = False  # inside a function
+    is_conditional: bool = False  # under an `if` that does not guard it
 
     @property
     def top(self) -> str:
@@ -74,10 +78,17 @@ class Uses(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return found
 
 
-def read_uses(paths: Iterable[str], read: Callable[[str], str], *, is_user_code: bool = False) -> Uses:
+def read_uses(
+    paths: Iterable[str],
+    read: Callable[[str], str],
+    *,
+    is_user_code: bool = False,
+    wanted: frozenset[str] | None = None,
+) -> Uses:
     """Read the uses of a set of files; those that import only themselves and the standard library are not parsed.
 
-    Tests and examples of a package are left out, those of the user are not.
+    Tests and examples of a package are left out, those of the user are not. With `wanted`, only uses of these
+    top-level modules are read.
     """
     paths = [path for path in paths if is_user_code or not _OTHER.search(path)]
     own = {path.partition("/")[0].removesuffix(".py") for path in paths}
@@ -86,7 +97,8 @@ def read_uses(paths: Iterable[str], read: Callable[[str], str], *, is_user_code:
     unparsed: list[str] = []
     for path in paths:
         text = read(path)
-        tops = set(_IMPORT.findall(text)) - own - sys.stdlib_module_names
+        tops = imported_tops(text) - own - sys.stdlib_module_names
+        tops = tops if wanted is None else tops & wanted
         if not tops:
             continue
         tree = parse_source(text)
@@ -99,12 +111,35 @@ def read_uses(paths: Iterable[str], read: Callable[[str], str], *, is_user_code:
     return Uses(tuple(uses), tuple(attributes), tuple(unparsed))
 
 
+def imported_tops(text: str) -> set[str]:
+    """The top-level modules that a file imports, also in functions."""
+    return {one or other for one, other in _IMPORT.findall(text)}
+
+
 def uses_of_module(tree: ast.Module, path: str, tops: set[str]) -> tuple[list[Use], dict[str, int]]:
     """The uses in one file, and the attributes of objects with their first line."""
-    rebound = set(_rebound_names(tree))
-    visitor = _Visitor(path, tops, rebound)
+    lazy = dict(_lazy_modules(tree, tops))
+    visitor = _Visitor(path, tops, set(_rebound_names(tree)) - lazy.keys())
+    visitor.aliases |= lazy
     visitor.visit_body(tree.body)
     return list(dict.fromkeys(visitor.uses)), visitor.attributes
+
+
+def _lazy_modules(tree: ast.Module, tops: set[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Names at the top level that a call binds to a module, once: `np = util.get_module("numpy")`."""
+    bound = Counter(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(
+                    func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(module)), *_]
+                ),
+            ) if re.fullmatch(_LAZY_CALLS, called) and module in tops and bound[name] == 1 and name not in arguments:
+                yield name, (module, "")
 
 
 def _rebound_names(tree: ast.Module) -> Iterator[str]:
@@ -128,6 +163,7 @@ class _Visitor(ast.NodeVisitor):
         self.aliases: dict[str, tuple[str, str]] = {}
         self._guards = 0
         self._functions = 0
+        self._conditions = 0
 
     def visit_body(self, body: Iterable[ast.AST], *, is_guarded: bool = False) -> None:
         self._guards += is_guarded
@@ -147,7 +183,13 @@ class _Visitor(ast.NodeVisitor):
         """A condition on a version, an attribute or another package guards both branches."""
         self.visit(node.test)
         is_guarded = self._is_guard(ast.unparse(node.test))
-        self.visit_body((*node.body, *node.orelse), is_guarded=is_guarded)
+        # `if np:` holds where the package is installed, as in an environment that is compared.
+        is_condition = not (isinstance(node.test, ast.Name) and node.test.id in self.aliases)
+        self._conditions += is_condition
+        self.visit_body(node.body, is_guarded=is_guarded)
+        self._conditions += not is_condition
+        self.visit_body(node.orelse, is_guarded=is_guarded or not is_condition)
+        self._conditions -= 1
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """As a statement with `if`."""
@@ -228,7 +270,8 @@ class _Visitor(ast.NodeVisitor):
 
     def _add(self, line: int, module: str, name: str = "", *, argument: str = "") -> None:
         if not self._guards:
-            self.uses.append(Use(self.path, line, module, name, argument, is_deferred=self._functions > 0))
+            is_deferred, is_conditional = self._functions > 0, self._conditions > 0
+            self.uses.append(Use(self.path, line, module, name, argument, is_deferred, is_conditional))
 
 
 def catches_missing(handler: ast.ExceptHandler) -> bool:

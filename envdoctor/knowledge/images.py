@@ -12,6 +12,12 @@ from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.torch_builds import torch_releases
 from envdoctor.knowledge.versions import major_minor, satisfies
 
+# Images of an operating system, of Python, and of the CUDA toolkit. Their Dockerfiles install no package with pip:
+# gitlab.com/nvidia/container-images/cuda and github.com/docker-library, 2026-11-26.
+BARE = frozenset({
+    "nvidia/cuda", "nvidia/cudagl", "nvidia/opencl", "ubuntu", "debian", "python", "rockylinux", "almalinux",
+    "fedora", "centos", "buildpack-deps",
+})  # fmt: skip
 RELEASE = r"\d\.\d{1,2}\.\d{1,2}(?:\.?(?:post|rc)\d{1,2})?"
 # Repository -> the versions in its tags, as named groups.
 TAGS = {
@@ -181,6 +187,12 @@ def image_contents(name: str, tag: str) -> ImageContents:
     release = next(iter(found.values()), "")
     contents = ImageContents(system, found.get("python", ""), cuda, "devel" in tag, versions, release)
     return _with_release(contents, repository)
+
+
+def is_bare_image(image: str) -> bool:
+    """Whether an image contains no Python packages except pip and its own: `nvidia/cuda:12.4.1-devel-ubuntu22.04`."""
+    repository = public_repository(image.partition("@")[0].rpartition(":")[0] or image)
+    return repository.removeprefix("library/") in BARE
 
 
 def rocm_contents(tag: str) -> dict[str, str]:

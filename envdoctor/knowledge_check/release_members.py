@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -20,12 +18,11 @@ from envdoctor.knowledge_check.comparison import select_wheel
 from envdoctor.knowledge_check.library_members import Members, read_members
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.source_archive import python_files
 from envdoctor.package_index.wheel_sources import read_wheel_sources
 
 FOLDER = "library-members-1"  # increase the number when Members or what it is read from changes
 ARCHIVE_BYTES = 64 << 20
-MEMBER_BYTES = 4 << 20
-SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 
 
 def file_of(release: Release) -> File:
@@ -64,23 +61,4 @@ def _read_files(client: HttpClient, file: File) -> Iterator[tuple[str, str]]:
             sources = read_wheel_sources(client, file, Path(folder))
             yield from ((path, sources.read(path)) for path in sources.paths)
     else:
-        yield from read_archive(client.get(file.url, limit=ARCHIVE_BYTES).body, file.name)
-
-
-def read_archive(data: bytes, name: str) -> Iterator[tuple[str, str]]:
-    """The Python files of a source archive by their path in it. Raises RequestFailed for a damaged one."""
-    total = 0
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-            for member in archive:
-                _, _, path = member.name.partition("/")
-                if not path.endswith(".py") or not member.isreg() or member.size > MEMBER_BYTES:
-                    continue
-                total += member.size
-                if total > SOURCES_BYTES:
-                    raise RequestFailed(f"the Python files of {name} have more than {SOURCES_BYTES} bytes")
-                file = archive.extractfile(member)
-                assert file
-                yield path, file.read().decode("utf-8", "replace")
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise RequestFailed(f"{name} is not a readable archive: {error or type(error).__name__}") from error
+        yield from python_files(file.name, client.get(file.url, limit=ARCHIVE_BYTES).body)

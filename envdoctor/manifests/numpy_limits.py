@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.published import published_releases
 from envdoctor.manifests.environment_state import EnvironmentState
 
@@ -18,7 +19,7 @@ WITHOUT_LIMIT = frozenset({
 def can_limit_numpy(state: EnvironmentState) -> bool:
     """Whether a package of an environment has unknown requirements: of an image, conda, a URL, or another name."""
     torch = state.packages.get("torch")
-    if state.image or (torch and torch.origin == "conda"):
+    if (state.image and not is_bare_image(state.image)) or (torch and torch.origin == "conda"):
         return True
     packages = {**state.packages, **state.requested}.values()
     if any(not package.version or package.wheel for package in packages):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from envdoctor.package_index.module_getattr import ModuleGetattr
 from envdoctor.package_index.python_modules import Definition, Module, absolute_module, parse_module
 from envdoctor.package_index.wheel_sources import WheelSources
 
@@ -26,6 +27,7 @@ class Found(NamedTuple):
     state: State
     missing: str = ""  # the part that does not exist: "transformers.utils.HybridCache"
     owner: tuple[str, str] | None = None  # the module and name of the definition
+    is_removed: bool = False  # absent: the module names it as a name that it no longer has
 
 
 UNKNOWN = Found("unknown")
@@ -49,6 +51,7 @@ class Library:
         self._defined: dict[str, bool] = {}
         self._mentioned: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Found] = {}
+        self._getattrs: dict[str, ModuleGetattr] = {}
 
     def has_module(self, name: str) -> bool:
         """Whether a file or a folder of the wheel is this module."""
@@ -99,10 +102,13 @@ class Library:
             return UNKNOWN
         if module not in self._paths:  # a folder
             return Found("absent", f"{module}.{name}")
-        # Most modules behind `from .x import *` do not have the word, and need no parsing.
-        if name in self._text(module) and (found := self._find_in_source(module, name, seen)):
-            return found
         stars, is_open = self._open_names(module)
+        # Most modules behind `from .x import *` do not have the word, and need no parsing.
+        found = self._find_in_source(module, name, seen) if name in self._text(module) else None
+        if found is None and is_open and "__getattr__" in self._text(module):
+            found = self._find_in_getattr(module, name)
+        if found:
+            return found
         for star in stars:
             found = self._find_name(star, name, (*seen, module))
             if found.state == "present":
@@ -134,6 +140,22 @@ class Library:
             stars = tuple(absolute_module(package, len(dots), name) for dots, name in _STAR.findall(text))
             self._open[module] = stars, _DYNAMIC.search(text) is not None
         return self._open[module]
+
+    def _find_in_getattr(self, module: str, name: str) -> Found | None:
+        """What `__getattr__` of a module does with a name; None if that is unknown.
+
+        A name that it rejects is not searched in `from .x import *`, which may have an `__all__`.
+        """
+        if module not in self._getattrs:
+            is_package = self._paths[module].endswith("__init__.py")
+            self._getattrs[module] = ModuleGetattr(
+                self._text(module), module, is_package=is_package,
+                read=lambda other: self._text(other) if other in self._paths else None,
+            )  # fmt: skip
+        outcome = self._getattrs[module].outcome(name)
+        if outcome == "raises":
+            return Found("absent", f"{module}.{name}", is_removed=True)
+        return Found("present") if outcome == "returns" else None
 
     def _words_of(self, module: str) -> frozenset[str]:
         if module not in self._words:

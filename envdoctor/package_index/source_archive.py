@@ -10,7 +10,7 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -20,12 +20,15 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.package_index.simple_index import File
 
 ARCHIVE_BYTES = 8 << 20
-MEMBER_BYTES = 1 << 20
+MEMBER_BYTES = 4 << 20
+SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 MAX_MEMBERS = 20_000
 FOLDER = "source-archives-1"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError,
-           EOFError, RuntimeError)  # fmt: skip
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError, EOFError,
+    RuntimeError,
+)  # fmt: skip
 
 
 class SourceArchive(msgspec.Struct, frozen=True):
@@ -34,6 +37,12 @@ class SourceArchive(msgspec.Struct, frozen=True):
     name: str
     paths: tuple[str, ...]  # of the Python files
     texts: dict[str, str]  # of the build files
+
+    def has_module(self, module: str) -> bool:
+        """Whether a file or a folder is this module; also if the paths are unknown."""
+        path = module.replace(".", "/")
+        found = (each for each in self.paths if f"/{each}".endswith(f"/{path}.py") or f"/{path}/" in f"/{each}")
+        return not self.paths or any(found)
 
 
 def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
@@ -53,10 +62,24 @@ def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
     return found
 
 
+def python_files(name: str, data: bytes) -> Iterator[tuple[str, str]]:
+    """The Python files of an archive by their path below its first folder. Raises RequestFailed."""
+    total = 0
+    try:
+        for path, content in _members(name, data, lambda path: path.endswith(".py")):
+            total += len(content or b"")
+            if total > SOURCES_BYTES:
+                raise RequestFailed(f"the Python files of {name} have more than {SOURCES_BYTES} bytes")
+            if content is not None:
+                yield path, content.decode("utf-8", "replace")
+    except _BROKEN as error:
+        raise RequestFailed(f"{name} is not a readable archive: {error or type(error).__name__}") from error
+
+
 def _parse(name: str, data: bytes) -> SourceArchive:
     paths: list[str] = []
     texts: dict[str, str] = {}
-    for path, content in _zip_members(data) if name.endswith(".zip") else _tar_members(data):
+    for path, content in _members(name, data, BUILD_FILES.__contains__):
         if path.endswith(".py"):
             paths.append(path)
         if content is not None:
@@ -64,21 +87,24 @@ def _parse(name: str, data: bytes) -> SourceArchive:
     return SourceArchive(name, tuple(paths), texts)
 
 
-def _tar_members(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+def _members(name: str, data: bytes, is_read: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:
+    """The paths of the files, each with its content if it is one that is read."""
+    return _zip_members(data, is_read) if name.endswith(".zip") else _tar_members(data, is_read)
+
+
+def _tar_members(data: bytes, is_read: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as archive:
         for number, member in enumerate(archive):
             if number == MAX_MEMBERS:
                 return
             if member.isfile():
                 path = member.name.removeprefix("./").partition("/")[2]
-                is_read = path in BUILD_FILES and member.size <= MEMBER_BYTES
-                stream = archive.extractfile(member) if is_read else None
+                stream = archive.extractfile(member) if is_read(path) and member.size <= MEMBER_BYTES else None
                 yield path, stream.read() if stream else None
 
 
-def _zip_members(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+def _zip_members(data: bytes, is_read: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist()[:MAX_MEMBERS]:
             path = member.filename.partition("/")[2]
-            is_read = path in BUILD_FILES and member.file_size <= MEMBER_BYTES
-            yield path, archive.read(member) if is_read else None
+            yield path, archive.read(member) if is_read(path) and member.file_size <= MEMBER_BYTES else None

@@ -1,4 +1,7 @@
-"""The Python sources of a wheel, read with range requests and kept in the cache: no other member is requested."""
+"""The Python sources of a wheel or a source archive, kept in the cache.
+
+Those of a wheel are read with range requests: no other member is requested.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import re
 import tempfile
 import zipfile
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.wheel_archive import BROKEN_ARCHIVE
 from envdoctor.package_index.remote_wheel import RemoteWheel
 from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.source_archive import ARCHIVE_BYTES, python_files
 
 WHEEL_BYTES = 96 << 20  # requested of one wheel; the sources of torch 2.13 have 20 MB, compressed
 MEMBER_BYTES = 4 << 20
@@ -49,12 +54,27 @@ class WheelSources:
 
 def read_wheel_sources(client: HttpClient, file: File, folder: Path | None = None) -> WheelSources:
     """Read the sources of a wheel from the cache, else from the index. Raises RequestFailed."""
+    return _read(client, file, _request, folder)
+
+
+def read_archive_sources(client: HttpClient, file: File, folder: Path | None = None) -> WheelSources:
+    """Read the Python files of a source archive in the same form; its compiled modules are unknown."""
+    return _read(client, file, _request_archive, folder)
+
+
+def _read(
+    client: HttpClient, file: File, request: Callable[[HttpClient, File], bytes], folder: Path | None
+) -> WheelSources:
     folder = folder or cache_directory() / FOLDER
     address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
     path = folder / f"{file.name}-{address}.zip"
     with contextlib.suppress(OSError, *BROKEN_ARCHIVE):
         return _open(file.name, read_file(path, LISTING_BYTES))
-    data = _request(client, file)
+    data = request(client, file)
+    if len(data) > LISTING_BYTES:
+        raise RequestFailed(
+            f"the Python sources of {file.name} have {len(data)} bytes, expected at most {LISTING_BYTES}"
+        )
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".part-")
@@ -85,9 +105,14 @@ def _request(client: HttpClient, file: File) -> bytes:
             archive.writestr(name, wheel.read(name, limit=MEMBER_BYTES))
         compiled = (_DATA.sub("", name) for name in wheel.members if name.endswith((".so", ".pyd")))
         archive.writestr(COMPILED_LIST, "\n".join(name for name in compiled if not re.search(r"\s", name)))
-    data = output.getvalue()
-    if len(data) > LISTING_BYTES:
-        raise RequestFailed(
-            f"the Python sources of {file.name} have {len(data)} bytes, expected at most {LISTING_BYTES}"
-        )
-    return data
+    return output.getvalue()
+
+
+def _request_archive(client: HttpClient, file: File) -> bytes:
+    data = client.get(file.url, limit=ARCHIVE_BYTES).body
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in python_files(file.name, data):
+            archive.writestr(path.removeprefix("src/"), text)
+        archive.writestr(COMPILED_LIST, "")
+    return output.getvalue()

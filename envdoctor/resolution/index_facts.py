@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 
 class IndexedRelease(NamedTuple):
@@ -27,18 +27,31 @@ class InstalledSet(NamedTuple):
     python: str
     platform: str  # x86_64, aarch64
     glibc: str = ""
+    named: frozenset[str] = frozenset()  # packages that a step names
+
+
+# When a use runs: with `import` of the package, with that of another of its modules, or when a function is called.
+UseKind = Literal["import", "module", "call"]
 
 
 class MissingName(NamedTuple):
-    """A name that a release imports, and that an installed release of another package does not have."""
+    """A name that a release uses, and that an installed release of another package does not have."""
 
     user: IndexedRelease
     dependency: IndexedRelease
     name: str  # "starlette.templating.Jinja2Templates"
     place: str  # "gradio/routes.py:31"
     wheel: str
-    is_imported: bool  # by `import` of the package itself, not only by one of its other modules
+    kind: UseKind
     last: str = ""  # a release of the dependency that has the name; empty if none is known
+    argument: str = ""  # of the function `name`: "Format(verify=)"
+
+
+class ComparedNames(NamedTuple):
+    """The missing names of a set, and the releases that were not compared because a limit was reached."""
+
+    missing: Sequence[MissingName] = ()
+    skipped: Sequence[str] = ()  # "scipy 1.10.1"
 
 
 class CodeImport(NamedTuple):
@@ -88,8 +101,8 @@ class IndexFacts(Protocol):
         """Whether the newest release of a package names this repository as its own."""
         ...
 
-    def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
-        """The names that packages import from newer releases of others, which no longer have them."""
+    def missing_names(self, installed: InstalledSet) -> ComparedNames:
+        """The names that packages use of newer releases of others, which no longer have them."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

@@ -11,6 +11,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import required_specifier, requirements_of_release
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -34,6 +35,7 @@ _PROSE_PYTHON = re.compile(
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
 _MAX_OPEN = 8  # requirements of which the newest release is requested
+_WHEN = {"import": "at its import", "module": "in one of its modules", "call": "in a function"}
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
 
 
@@ -171,31 +173,33 @@ def _silently_older(
 @rule(
     "RUN017",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "info"),
     cause="dependency-pin-violated",
     url="",
     needs=("release", "python"),
 )
-def release_imports_what_a_newer_dependency_lacks(context: GuideContext) -> Iterator[Problem]:
-    """An older release imports a name that a newer release of another package no longer has.
+def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterator[Problem]:
+    """An older release uses a name that a newer release of another package no longer has.
 
     No metadata limits the dependency, so installers take its newest release. The files of both wheels prove it: the
-    import, and the missing name, which a release of the dependency from the same time has.
+    use, and the missing name or argument, which a release of the dependency from the same time has.
     """
     if context.index_facts is None:
         return
     for environment in context.environments:
         state = _solved_state(context, environment.state)
-        if state.resolution not in ("solved", "partial") or state.is_superseded or state.image:
+        certain = certain_packages(context.trace, state)
+        if state.resolution == "unresolved" or state.is_superseded or not certain:
             continue
         packages = {name: each for name, each in state.packages.items() if _is_of_index(each)}
         users = sorted((each for each in packages.values() if _is_user(each, packages)), key=_order)
-        installed = installed_set(context, state, [each.name for each in users])
-        for missing in context.index_facts.missing_names(installed):
+        compared = context.index_facts.missing_names(installed_set(context, state, [each.name for each in users]))
+        for missing in compared.missing:
             user, dependency = packages[missing.user.name], packages[missing.dependency.name]
-            is_known = state.resolution == "solved" or not dependency.is_dependency
-            if is_known and not _is_reported(environment, user.name, dependency.name):
+            if dependency.name in certain and not _is_reported(environment, user.name, dependency.name):
                 yield _missing_name(context, missing, user, dependency)
+        if compared.skipped:
+            yield _not_compared(context, compared.skipped)
 
 
 def _solved_state(context: GuideContext, state: EnvironmentState) -> EnvironmentState:
@@ -208,7 +212,9 @@ def _solved_state(context: GuideContext, state: EnvironmentState) -> Environment
 def installed_set(context: GuideContext, state: EnvironmentState, users: Sequence[str]) -> InstalledSet:
     """The packages of an environment that come from the index."""
     versions = {name: each.version for name, each in state.packages.items() if _is_of_index(each)}
-    return InstalledSet(versions, users, state.python or context.trace.python, context.platform, state.glibc)
+    named = frozenset(name for name, each in state.packages.items() if not each.is_dependency)
+    python = state.python or context.trace.python
+    return InstalledSet(versions, users, python, context.platform, state.glibc, named)
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:
@@ -249,10 +255,10 @@ def _missing_name(
     place = max(user.line, dependency.line) if not dependency.is_dependency else user.line
     line = line_of(context, place, dependency.reason if place == dependency.line else user.reason)
     pin = f"{dependency.name}=={missing.last}" if missing.last else ""
-    when = "at its import" if missing.is_imported else "in one of its modules"
+    verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     return Problem(
-        "error" if missing.is_imported and not user.is_dependency else "warning",
-        f"{missing.user} imports {missing.name} {when}, which {missing.dependency} does not have",
+        "error" if missing.kind == "import" and not user.is_dependency else "warning",
+        f"{missing.user} {verb} {missing.name} {_WHEN[missing.kind]}, which {missing.dependency} does not {lack}",
         (
             guide_evidence(context, user.name, user.reason, user.line),
             table_evidence(missing.place, missing.name, missing.wheel),
@@ -264,6 +270,15 @@ def _missing_name(
         install_step(f"{user.name}=={user.version}", pin) if pin else (),
         line=line,
     )  # fmt: skip
+
+
+def _not_compared(context: GuideContext, skipped: Sequence[str]) -> Problem:
+    return Problem(
+        "info",
+        f"{len(skipped)} older releases were not compared with their newer dependencies: a limited number is read",
+        (table_evidence("not compared", ", ".join(skipped[:8]), context.guide.name),),
+        "Run the command again if the index was slow: what was compared is kept.",
+    )
 
 
 @rule("RUN048", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=PKG_RESOURCES,

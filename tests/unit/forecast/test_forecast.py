@@ -14,6 +14,7 @@ from envdoctor.commands.forecast import ForecastRequest, run
 from envdoctor.core.errors import BadInput
 from envdoctor.core.processes import run as run_process
 from envdoctor.forecast.records import ForecastResult
+from envdoctor.forecast.wheels import USES_FOLDER
 from envdoctor.locking.uv import find_uv
 
 LOCK = "alpha==1.0\nbeta==1.0\ngamma==1.0\ndelta==1.0\n"
@@ -162,6 +163,6 @@ def test_invalid_options(tmp_path: Path) -> None:
 def test_clean_removes_what_a_forecast_has_read(settings: dict[str, str], tmp_path: Path) -> None:
     forecast(tmp_path)
     cache = tmp_path / "cache/envdoctor"
-    assert {path.name for path in cache.iterdir()} >= {"wheel-sources", "wheel-uses-1"}
+    assert {path.name for path in cache.iterdir()} >= {"wheel-sources", USES_FOLDER}
     assert envdoctor("clean", "--yes", home=tmp_path, **settings).returncode == 0
     assert not list(cache.glob("wheel-*"))

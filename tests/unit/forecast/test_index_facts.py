@@ -34,41 +34,94 @@ def package(name: str, version: str, day: str, *files: tuple[str, str], requires
     return Release(name, version, day, requires=requires, files=files)
 
 
+HAS = "removed = LIST = []\nclass old: ...\ndef call(past=0): ...\n"
+LACKS = """LIST = []
+def call(new=0): ...
+GONE = {n: n for n, _ in [("removed", 1)]}
+def __getattr__(name):
+    if name in GONE:
+        raise AttributeError(GONE[name])
+    raise AttributeError(name)
+"""
 BASE = (
-    release("base", "1.0", "2023-09-01", "def old(): ...\n"),
-    release("base", "1.5", "2024-06-01", "def old(): ...\n"),
-    release("base", "2.0", NEW, "def new(): ...\n"),
+    release("base", "1.0", "2023-09-01", HAS),
+    release("base", "1.5", "2024-06-01", HAS),
+    release("base", "2.0", NEW, LACKS),
 )
-# A use of `base.old`: the expected place, and whether `import user` runs it.
-USES: dict[str, tuple[tuple[tuple[str, str], ...], str, bool]] = {
-    "in the package itself": ((("user/__init__.py", "from base import old"),), "user/__init__.py:1", True),
+# A use of `base.old` or `base.call(new=...)`: the expected place, and when it runs.
+USES: dict[str, tuple[tuple[tuple[str, str], ...], str, str]] = {
+    "in the package itself": ((("user/__init__.py", "from base import old"),), "user/__init__.py:1", "import"),
     "in a module that it imports": (
         (("user/__init__.py", "from . import part"), ("user/part.py", "x = 1\nfrom base import old")),
-        "user/part.py:2", True,
+        "user/part.py:2", "import",
     ),
     "in another module": (
-        (("user/__init__.py", ""), ("user/part.py", "from base import old")), "user/part.py:1", False,
+        (("user/__init__.py", ""), ("user/part.py", "from base import old")), "user/part.py:1", "module",
+    ),
+    "an attribute at the import": (
+        (("user/__init__.py", "import base as b\nclass A(b.old): ..."),), "user/__init__.py:2", "import",
+    ),
+    "an attribute in a function": (
+        (("user/__init__.py", "import base as b\ndef f():\n    return b.old"),), "user/__init__.py:3", "call",
+    ),
+    "an argument": (
+        (("user/__init__.py", "from base import call\ndef f():\n    call(past=1)"),), "user/__init__.py:3", "call",
+    ),
+    "a module that a call returns": (
+        (("user/__init__.py", "import x\nb = x.get_module('base')\nif b:\n    b.old"),),
+        "user/__init__.py:4", "import",
+    ),
+    "under another condition": (
+        (("user/__init__.py", "import base\nif 1 in base.LIST:\n    base.old"),), "user/__init__.py:3", "module",
     ),
     "guarded": (
-        (("user/__init__.py", "try:\n    from base import old\nexcept ImportError:\n    old = None"),), "", False,
+        (("user/__init__.py", "try:\n    from base import old\nexcept ImportError:\n    old = None"),), "", "",
     ),
-    "in a function": ((("user/__init__.py", "def f():\n    from base import old"),), "", False),
-    "in a test": ((("user/__init__.py", ""), ("user/tests/test_a.py", "from base import old")), "", False),
-    "a name that exists": ((("user/__init__.py", "from base import new"),), "", False),
-    "a name that never existed": ((("user/__init__.py", "from base import other"),), "", False),
+    "under a condition on the version": (
+        (("user/__init__.py", "import base\nif base.__version__ < '2':\n    base.old"),), "", "",
+    ),
+    "a removed name that __getattr__ names": (
+        (("user/__init__.py", "import base\nbase.removed"),), "user/__init__.py:2", "import",
+    ),
+    "in a test": ((("user/__init__.py", ""), ("user/tests/test_a.py", "from base import old")), "", ""),
+    "a name that exists": ((("user/__init__.py", "from base import call"),), "", ""),
+    "a name that never existed": ((("user/__init__.py", "from base import other"),), "", ""),
 }  # fmt: skip
 
 
 @each_case("name", [*USES])
 def test_a_name_that_a_newer_dependency_lacks(name: str) -> None:
-    files, place, is_imported = USES[name]
-    with reading(*BASE, package("user", "1.0", OLD, *files)) as reader:
-        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
-        older = reader.missing_names(InstalledSet({"user": "1.0", "base": "1.0"}, ["user"], "3.12", "x86_64"))
-    assert [(each.place, each.name, each.is_imported, each.last) for each in found] == (
-        [(place, "base.old", is_imported, "1.5")] if place else []
-    )
+    files, place, kind = USES[name]
+    versions = {"user": "1.0", "base": "2.0"}
+    with reading(*BASE, package("user", "1.0", OLD, *files, requires=("base",))) as reader:
+        found = reader.missing_names(InstalledSet(versions, ["user"], "3.12", "x86_64")).missing
+        dependency = reader.missing_names(InstalledSet(versions, [], "3.12", "x86_64")).missing
+        older = reader.missing_names(InstalledSet({"user": "1.0", "base": "1.0"}, ["user"], "3.12", "x86_64")).missing
+    assert [(each.place, each.kind, each.last) for each in found] == ([(place, kind, "1.5")] if place else [])
+    assert [each.kind for each in dependency] == (["import"] if kind == "import" else [])
     assert list(older) == []
+
+
+def test_the_comparison_of_a_set_is_limited_by_its_number_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = [package(f"user-{n}", "1.0", OLD, (f"user_{n}/__init__.py", "from base import old")) for n in range(3)]
+    names = [f"user-{number}" for number in range(3)]
+    installed = InstalledSet(dict.fromkeys(names, "1.0") | {"base": "2.0"}, names, "3.12", "x86_64")
+    with reading(*BASE, *users) as reader:
+        monkeypatch.setattr("envdoctor.forecast.set_names.MAX_USERS", 2)
+        found = reader.missing_names(installed)
+        assert [each.user.name for each in found.missing] == names[:2]
+        assert list(found.skipped) == ["user-2 1.0"]
+        again = IndexReader(reader.sources).missing_names(installed)
+        assert again == found
+        monkeypatch.setattr("envdoctor.forecast.set_names.read_uses", None)  # the cache has the result
+        assert IndexReader(reader.sources).missing_names(installed) == found
+
+
+def test_the_uses_of_a_source_archive() -> None:
+    files = (("setup.py", SETUP), ("src/user/__init__.py", "from base import old"))
+    with reading(*BASE, Release("user", "1.0", OLD, is_source=True, files=files)) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.place, each.wheel) for each in found.missing] == [("user/__init__.py:1", "user-1.0.tar.gz")]
 
 
 def test_a_replaced_package_without_the_module() -> None:
@@ -78,7 +131,7 @@ def test_a_replaced_package_without_the_module() -> None:
     for requires, expected in ((("places",), ["places.airports"]), ((), [])):
         with reading(taken, package("user", "1.0", OLD, code, requires=requires)) as reader:
             found = reader.missing_names(InstalledSet({"user": "1.0", "places": "0.0.1"}, ["user"], "3.12", "x86_64"))
-        assert [each.name for each in found] == expected
+        assert [each.name for each in found.missing] == expected
 
 
 def test_facts_of_releases() -> None:
@@ -107,7 +160,7 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
     with reading(*BASE) as reader:
         used = [
             CodeImport(1, "base", "old"),
-            CodeImport(2, "base", "new"),
+            CodeImport(2, "base", "call"),
             CodeImport(3, "base.part"),
             CodeImport(4, "os"),
         ]
@@ -120,7 +173,7 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
 def test_an_unreachable_index_is_unknown() -> None:
     reader = IndexReader(Sources(index="http://127.0.0.1:9/simple"))
     assert reader.newest_release("user") is None
-    assert list(reader.missing_names(InstalledSet({"user": "1"}, ["user"], "3.12", "x86_64"))) == []
+    assert list(reader.missing_names(InstalledSet({"user": "1"}, ["user"], "3.12", "x86_64")).missing) == []
     assert list(reader.build_imports("user", "1", "3.12")) == []
     no_time = IndexReader(Sources(index="http://127.0.0.1:9/simple"), seconds=0)
     assert no_time.release("user", "1") is None

@@ -19,7 +19,7 @@ from envdoctor.knowledge_check import tables as checked_tables
 from envdoctor.knowledge_check.library_members import read_members
 from envdoctor.knowledge_check.names_table import derive_table, format_table
 from envdoctor.knowledge_check.records import TableChecked
-from envdoctor.knowledge_check.release_members import read_archive
+from envdoctor.package_index.source_archive import python_files
 
 TODAY = date(2026, 11, 26)
 CODE = {
@@ -212,6 +212,6 @@ def test_python_files_of_a_source_archive() -> None:
             member = tarfile.TarInfo(path)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
-    assert list(read_archive(stream.getvalue(), "demo-1.0.tar.gz")) == [("demo/__init__.py", "x = 1\n")]
+    assert list(python_files("demo-1.0.tar.gz", stream.getvalue())) == [("demo/__init__.py", "x = 1\n")]
     with pytest.raises(RequestFailed, match=r"demo-1\.0\.tar\.gz is not a readable archive"):
-        list(read_archive(stream.getvalue()[:40], "demo-1.0.tar.gz"))
+        list(python_files("demo-1.0.tar.gz", stream.getvalue()[:40]))

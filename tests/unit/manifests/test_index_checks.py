@@ -15,9 +15,11 @@ from envdoctor.resolution.index_facts import (
     AbsentImport,
     BuildImport,
     CodeImport,
+    ComparedNames,
     IndexedRelease,
     InstalledSet,
     MissingName,
+    UseKind,
 )
 from envdoctor.resolution.step import StepProblem, StepSolution
 
@@ -31,6 +33,7 @@ class FixedIndex:
     def __init__(self, *releases: IndexedRelease, missing: Sequence[MissingName] = ()) -> None:
         self.releases, self.missing = releases, missing
         self.sets: list[InstalledSet] = []
+        self.skipped: Sequence[str] = ()
 
     def newest_release(self, name: str) -> IndexedRelease | None:
         return next((each for each in reversed(self.releases) if each.name == name), None)
@@ -41,9 +44,9 @@ class FixedIndex:
     def is_published_from(self, name: str, url: str) -> bool:
         return f"huggingface/{name}" in url
 
-    def missing_names(self, installed: InstalledSet) -> Sequence[MissingName]:
+    def missing_names(self, installed: InstalledSet) -> ComparedNames:
         self.sets.append(installed)
-        return [each for each in self.missing if each.user.name in installed.users]
+        return ComparedNames([each for each in self.missing if each.user.name in installed.users], self.skipped)
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()
@@ -124,23 +127,51 @@ WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
 STARLETTE = IndexedRelease("starlette", "1.10.0", "2026-10-24")
 
 
-def _missing(*, is_imported: bool = True, last: str = "0.46.2") -> MissingName:
-    return MissingName(WEBUI, STARLETTE, "starlette.old", "webui/routes.py:31", "webui.whl", is_imported, last)
+def _missing(*, kind: UseKind = "import", last: str = "0.46.2", argument: str = "") -> MissingName:
+    name = f"Page({argument}=)" if argument else "starlette.old"
+    return MissingName(WEBUI, STARLETTE, name, "webui/routes.py:31", "webui.whl", kind, last, argument)
 
 
 def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
     solver = FixedSolver(FixedIndex(missing=[_missing()]), {"webui": "3.48.0", "starlette": "1.10.0"})
     (found,) = findings(sh("pip install webui==3.48.0"), solver, "RUN017")
     assert (found.status, found.line) == ("error", 3)
-    assert "webui 3.48.0 of 2023-10-17 imports starlette.old" in found.message
+    assert "webui 3.48.0 of 2023-10-17 uses starlette.old at its import" in found.message
     assert [each.commands for each in found.remedies] == [("uv pip install webui==3.48.0 starlette==0.46.2",)]
     (installed,) = solver.index.sets
     assert (dict(installed.versions), list(installed.users), installed.python) == (
         {"webui": "3.48.0", "starlette": "1.10.0"}, ["webui", "starlette"], "3.12"
     )  # fmt: skip
-    in_a_module = FixedSolver(FixedIndex(missing=[_missing(is_imported=False, last="")]), solver.versions)
+    in_a_module = FixedSolver(FixedIndex(missing=[_missing(kind="module", last="")]), solver.versions)
     (found,) = findings(sh("pip install webui==3.48.0"), in_a_module, "RUN017")
     assert (found.status, found.remedies) == ("warning", ())
+    with_argument = FixedSolver(FixedIndex(missing=[_missing(kind="call", argument="old")]), solver.versions)
+    (found,) = findings(sh("pip install webui==3.48.0"), with_argument, "RUN017")
+    assert "calls Page(old=) in a function, which starlette 1.10.0 of 2026-10-24 does not accept" in found.message
+
+
+def test_releases_that_were_not_compared_are_stated() -> None:
+    index = FixedIndex()
+    index.skipped = ["webui 3.48.0"]
+    (found,) = findings(sh("pip install webui==3.48.0"), FixedSolver(index, {"webui": "3.48.0"}), "RUN017")
+    assert (found.status, found.evidence[0].value) == ("info", "webui 3.48.0")
+
+
+# Steps, and whether the release of an open dependency is certain.
+CERTAIN = {
+    "an image of an operating system": ("docker run -it ubuntu:22.04 bash", True),
+    "an image with unknown packages": ("docker run -it example/app:1.0 bash", False),
+    "conda before": ("conda install pytorch==2.1.2 -c pytorch", True),
+    "a project that is not shown, before": ("pip install -e .", False),
+}
+
+
+@each_case("name", [*CERTAIN])
+def test_an_open_dependency_is_certain(name: str) -> None:
+    step, is_certain = CERTAIN[name]
+    solver = FixedSolver(FixedIndex(missing=[_missing()]), {"webui": "3.48.0", "starlette": "1.10.0"})
+    found = findings(sh(step, "pip install webui==3.48.0"), solver, "RUN017")
+    assert bool(found) == is_certain
 
 
 def test_the_steps_before_one_without_a_solution_are_judged() -> None:

@@ -1,0 +1,331 @@
+"""Names that the old releases of a set of packages use, and that the newer releases of their dependencies lack."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from typing import NamedTuple
+
+import msgspec
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
+from envdoctor.download.http_client import RequestFailed
+from envdoctor.forecast.module_imports import ModuleImports
+from envdoctor.forecast.name_breaks import lookup
+from envdoctor.forecast.uses import Use, read_uses
+from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.knowledge.names import packages
+from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.knowledge.versions import is_prerelease
+from envdoctor.package_index.releases import Release
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.source_archive import read_source_archive
+from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
+from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
+
+FOLDER = "compared-names-1"  # increase the number when what is compared changes
+MAX_USERS = 80  # old releases of one set of which the Python files are read
+MAX_FILES = 8000  # Python files of these that are parsed
+MIN_DAYS = 180  # by which a dependency is newer than the release that uses it
+GRACE_DAYS = 14  # a release is tested with a dependency of the same days
+MAX_SEARCH = 5  # releases of a dependency that are read to find the last one with a name
+SMALL = 400  # Python files of a wheel of which several releases are read
+# Modules whose distribution has another name.
+DISTRIBUTIONS = {
+    "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
+    "google": "protobuf", "attr": "attrs", "dateutil": "python-dateutil", "jwt": "pyjwt", "bs4": "beautifulsoup4",
+    "pl_bolts": "lightning-bolts", "OpenSSL": "pyopenssl", "fitz": "pymupdf", "docx": "python-docx",
+    "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb", "git": "gitpython",
+}  # fmt: skip
+
+
+class _Pair(NamedTuple):
+    """One release, a newer dependency, and the release of the dependency from the time of the first."""
+
+    user: Pin
+    dependency: Pin
+    before: str  # empty: the dependency is younger than the user
+    tops: frozenset[str]
+    is_named: bool  # else only what `import` of the user runs is compared
+
+
+class _MissingUse(msgspec.Struct, frozen=True, array_like=True):
+    """The first use of a kind that the newer dependency does not support."""
+
+    kind: UseKind
+    name: str
+    place: str
+    last: str
+    argument: str = ""
+
+
+class SetNames:
+    """Compares the releases of sets of packages: which pairs is fixed by their dates, not by the time that it takes.
+
+    The result of a pair of files is kept in the cache.
+    """
+
+    def __init__(self, wheels: Wheels) -> None:
+        self.wheels = wheels
+        self._sources: dict[Pin, WheelSources | None] = {}
+        self._imports: dict[Pin, ModuleImports | None] = {}
+        self._found: dict[_Pair, tuple[_MissingUse, ...] | None] = {}
+        self._uses: dict[Pin, list[tuple[UseKind, Use]]] = {}
+
+    def compare(self, installed: InstalledSet) -> ComparedNames:
+        """Compare the uses of each old release with the newer releases of its dependencies."""
+        users, skipped = self._users(installed)
+        self.wheels.read_sources(user for user in users if self._has_wheel(user))
+        missing: list[MissingName] = []
+        files = 0
+        for user in users:
+            pairs = self._pairs(user, installed)
+            imports = self._module_imports(user)
+            is_new = any(pair not in self._found and self._cached(pair) is None for pair in pairs)
+            files += len(imports.paths) if imports and is_new and user.name in installed.users else 0
+            if (is_new and files > MAX_FILES) or time.monotonic() > self.wheels.client.end:
+                skipped.append(user)
+                continue
+            self._uses.pop(user, None)
+            for pair in pairs:
+                found = self._missing_uses(pair, pairs)
+                if found is None:
+                    skipped.append(user)
+                    break
+                missing += self._reported(pair, found, installed)
+            self._uses.pop(user, None)
+        return ComparedNames(missing, [str(pin) for pin in skipped])
+
+    def _users(self, installed: InstalledSet) -> tuple[list[Pin], list[Pin]]:
+        """The releases that are older than a dependency can be, those of the guide first, then by their day."""
+        versions = installed.versions
+        self.wheels.read_releases(versions)
+        today = f"{date.today()}"
+        days = {name: self.wheels.day(Pin(name, version)) for name, version in versions.items()}
+        newest = max((day for day in days.values() if day), default=today)
+        old = [Pin(name, versions[name]) for name, day in days.items() if day and _days(day, newest) > MIN_DAYS]
+        order = {name: number for number, name in enumerate(installed.users)}
+        old.sort(key=lambda pin: (order.get(pin.name, len(order)), days[pin.name], pin.name))
+        return old[:MAX_USERS], old[MAX_USERS:]
+
+    def _pairs(self, user: Pin, installed: InstalledSet) -> list[_Pair]:
+        imports = self._module_imports(user)
+        if imports is None:
+            return []
+        distributions = distributions_of(installed)
+        tops: dict[str, set[str]] = {}
+        for top in imports.external_tops():
+            if (name := distributions.get(top)) and name != user.name:
+                tops.setdefault(name, set()).add(top)
+        # Packages with a table of names have many files, and rules of their own.
+        found = []
+        for name in sorted(tops, key=lambda each: (each in packages(), each)):
+            dependency = Pin(name, installed.versions[name])
+            day = self.wheels.day(dependency)
+            if not day or _days(self.wheels.day(user), day) <= MIN_DAYS:
+                continue
+            before = self._release_before(user, dependency)
+            if before is None or before.version != dependency.version:
+                version = before.version if before else ""
+                is_named = user.name in installed.users
+                found.append(_Pair(user, dependency, version, frozenset(tops[name]), is_named))
+        return found
+
+    def _missing_uses(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
+        """The first missing use of each kind; None if the time is over or something could not be read."""
+        if pair not in self._found:
+            found = self._cached(pair)
+            if found is None:
+                found = self._compare(pair, pairs)
+                if found is not None:
+                    self._keep(pair, found)
+            self._found[pair] = found
+        return self._found[pair]
+
+    def _compare(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
+        found: dict[UseKind, _MissingUse] = {}
+        tops = frozenset().union(*(each.tops for each in pairs))
+        for kind, use in self._uses_of(pair.user, tops, is_named=pair.is_named):
+            if use.top not in pair.tops or kind in found:
+                continue
+            if time.monotonic() > self.wheels.client.end:
+                return None
+            if name := self._absent(pair, use):
+                before = self._before(pair)
+                last = self._last_with(before, pair.dependency, use) if before else ""
+                found[kind] = _MissingUse(kind, name, f"{use.file}:{use.line}", last, use.argument)
+        return tuple(found.values())
+
+    def _uses_of(self, user: Pin, tops: frozenset[str], *, is_named: bool) -> list[tuple[UseKind, Use]]:
+        """The uses of some packages: first those that `import USER` runs, then of other modules, then of calls."""
+        if user not in self._uses:
+            imports = self._module_imports(user)
+            assert imports
+            loaded = imports.loaded_files(user.name)
+            paths = dict.fromkeys((*loaded, *(imports.other_files() if is_named else ())))
+            uses = read_uses(paths, imports.sources.read, wanted=tops).uses
+            kinds = [(_kind_of(use, loaded), use) for use in uses]
+            order: tuple[UseKind, ...] = ("import", "module", "call")
+            self._uses[user] = sorted(kinds, key=lambda each: order.index(each[0]))
+        return self._uses[user]
+
+    def _absent(self, pair: _Pair, use: Use) -> str:
+        """The name that the dependency lacks and its earlier release had; empty if it has it or if unknown."""
+        library = self.wheels.library(pair.dependency) if self.wheels.fitting_wheel(pair.dependency) else None
+        if library is None:
+            return self._absent_module(pair, use)
+        found = lookup(library, use)
+        if found.state != "absent":
+            return ""
+        if pair.before:
+            earlier = self.wheels.library(Pin(pair.dependency.name, pair.before))
+            state = lookup(earlier, use).state if earlier else "unknown"
+            had_name = state == "present" or (found.is_removed and state == "unknown")
+            return found.missing if had_name else ""
+        return found.missing if not use.argument and self._is_required(pair.user, pair.dependency) else ""
+
+    def _absent_module(self, pair: _Pair, use: Use) -> str:
+        """The module, if a dependency without a wheel, which another project may have taken over, lacks it."""
+        release = self.wheels.release(pair.dependency)
+        file = _archive_file(release)
+        if pair.before or file is None or use.argument or not self._is_required(pair.user, pair.dependency):
+            return ""
+        try:
+            archive = read_source_archive(self.wheels.client, file)
+        except RequestFailed:
+            return ""
+        return "" if archive.has_module(use.module) else use.module
+
+    def _is_required(self, user: Pin, dependency: Pin) -> bool:
+        """Whether the metadata of a release require another package without an extra."""
+        metadata = self.wheels.metadata(user) if self.wheels.fitting_wheel(user) else None
+        if metadata is None:
+            return False
+        parsed = (parse_requirement(text) for text in metadata.requires if "extra ==" not in text.replace("'", '"'))
+        return any(requirement and requirement.name == dependency.name for requirement in parsed)
+
+    def _reported(self, pair: _Pair, found: Iterable[_MissingUse], installed: InstalledSet) -> Iterator[MissingName]:
+        """The first use that matters: one at the import, else one in a package that the guide names or limits."""
+        user, dependency = pair.user, pair.dependency
+        for use in found:
+            is_used = use.kind == "import" or (
+                user.name in installed.users
+                and (dependency.name in installed.named or self._is_declared(user, dependency))
+            )
+            if is_used:
+                yield MissingName(
+                    self._indexed(user), self._indexed(dependency), use.name, use.place, self._file_name(user),
+                    use.kind, use.last, use.argument,
+                )  # fmt: skip
+                return
+
+    def _is_declared(self, user: Pin, dependency: Pin) -> bool:
+        has_metadata = self.wheels.fitting_wheel(user) is not None
+        return self._is_required(user, dependency) if has_metadata else True  # of an archive they are not read
+
+    def _before(self, pair: _Pair) -> Release | None:
+        return self.wheels.release(Pin(pair.dependency.name, pair.before)) if pair.before else None
+
+    def _release_before(self, user: Pin, dependency: Pin) -> Release | None:
+        """The release of the dependency that was the newest one when the user's release was published."""
+        published = self.wheels.day(user)
+        releases = [
+            each for each in self.wheels.releases(dependency.name)
+            if each.day and _days(published, each.day) <= GRACE_DAYS and not is_prerelease(each.version)
+            and any(file.wheel for file in each.files)
+        ]  # fmt: skip
+        return releases[-1] if releases else None
+
+    def _last_with(self, before: Release, dependency: Pin, use: Use) -> str:
+        """The last release of the dependency with the name, by bisection; the one of that time if it is large."""
+        library = self.wheels.library(dependency)
+        if library is None or len(library.sources.paths) > SMALL:
+            return before.version
+        between = [
+            release for release in self.wheels.releases(dependency.name)
+            if before.key <= release.key and _days(release.day, self.wheels.day(dependency)) > 0
+            and not is_prerelease(release.version) and any(file.wheel for file in release.files)
+        ]  # fmt: skip
+        low, high = 0, len(between)
+        for _ in range(MAX_SEARCH):
+            if high - low < 2:
+                break
+            middle = (low + high) // 2
+            other = self.wheels.library(Pin(dependency.name, between[middle].version))
+            is_there = other is not None and lookup(other, use).state == "present"
+            low, high = (middle, high) if is_there else (low, middle)
+        return between[low].version if between else before.version
+
+    def _module_imports(self, pin: Pin) -> ModuleImports | None:
+        if pin not in self._imports:
+            sources = self._sources_of(pin)
+            self._imports[pin] = ModuleImports(sources) if sources else None
+        return self._imports[pin]
+
+    def _sources_of(self, pin: Pin) -> WheelSources | None:
+        """The Python files of the wheel, else of the source archive."""
+        if self._has_wheel(pin):
+            return self.wheels.sources(pin)
+        file = _archive_file(self.wheels.release(pin))
+        try:
+            return read_archive_sources(self.wheels.client, file) if file else None
+        except RequestFailed:
+            return None
+
+    def _file(self, pin: Pin) -> File | None:
+        return self.wheels.any_wheel(pin) if self._has_wheel(pin) else _archive_file(self.wheels.release(pin))
+
+    def _has_wheel(self, pin: Pin) -> bool:
+        release = self.wheels.release(pin)
+        return release is not None and any(file.wheel for file in release.files)
+
+    def _file_name(self, pin: Pin) -> str:
+        file = self._file(pin)
+        return file.name if file else str(pin)
+
+    def _indexed(self, pin: Pin) -> IndexedRelease:
+        return IndexedRelease(pin.name, pin.version, self.wheels.day(pin))
+
+    def _cached(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.msgpack.decode(
+                read_file(cache_directory() / FOLDER / self._key(pair), SMALL_FILE_BYTES),
+                type=tuple[_MissingUse, ...],
+            )
+        return None
+
+    def _keep(self, pair: _Pair, found: tuple[_MissingUse, ...]) -> None:
+        path = cache_directory() / FOLDER / self._key(pair)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, msgspec.msgpack.encode(found), replace=True)
+
+    def _key(self, pair: _Pair) -> str:
+        """The name of the file in the cache: it depends on the two files and on what they are compared with."""
+        files = [file.url if (file := self._file(pin)) else str(pin) for pin in (pair.user, pair.dependency)]
+        text = "\n".join((*files, pair.before, *sorted(pair.tops), str(pair.is_named)))
+        return f"{pair.user.name}-{pair.dependency.name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.msgpack"
+
+
+def distributions_of(installed: InstalledSet) -> dict[str, str]:
+    """The packages by their top-level module, as far as its name shows it."""
+    found = {name.replace("-", "_"): name for name in installed.versions}
+    return found | {top: name for top, name in DISTRIBUTIONS.items() if name in installed.versions}
+
+
+def _kind_of(use: Use, loaded: dict[str, int]) -> UseKind:
+    if use.is_deferred:
+        return "call"
+    return "import" if use.file in loaded and not use.is_conditional else "module"
+
+
+def _archive_file(release: Release | None) -> File | None:
+    return next((file for file in release.files if not file.wheel), None) if release else None
+
+
+def _days(first: str, last: str) -> int:
+    return (date.fromisoformat(last) - date.fromisoformat(first)).days
