@@ -10,6 +10,7 @@ import msgspec
 
 from envdoctor.commands.audit_fix import Corrections, FixedSet, Outcome, fix_commands, problems_of
 from envdoctor.commands.audit_fix_lock import LockedInput, fix_locked
+from envdoctor.commands.audit_set import check_sets
 from envdoctor.commands.pasted_text import read_pasted_text
 from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
@@ -143,7 +144,16 @@ def _fixed(  # noqa: PLR0917
         files = Files(project_folder(path), *_platforms(machine))
         return _audit_document(read_input(corrected, path.name, files), machine, solver)
 
-    return fix_commands(audited.audit, path, text=text, kind=document.kind, audit_again=audit_again, fix=fix)
+    stated = document.paths[0].stated_machine
+    return fix_commands(
+        audited.audit,
+        path,
+        text=text,
+        kind=document.kind,
+        audit_again=audit_again,
+        check=check_sets(machine, solver, stated),
+        fix=fix,
+    )
 
 
 def _audit_sets(text: str, target: str, machine: Machine | None, document: Document) -> FileAudit:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.commands.audit_set import requirement_lines
 from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
@@ -18,7 +19,7 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
-from envdoctor.locking.solve_set import SolvedSet, solve_set
+from envdoctor.locking.solve_set import Check, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.write_back import MANIFESTS, IsolatedBuild, write_back
 
@@ -134,25 +135,34 @@ class Corrections:
             write_file(path, text, hint=HINT, replace=self.replace)
 
 
-def solve_audit(audit: GuideAudit) -> tuple[SolvedSet, ...]:
-    """Solve the set of each environment of a guide."""
+def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
+    """Solve the set of each environment of a guide: without problems, what its steps install today."""
     sources = read_sources()
-    return tuple(solve_set(corrected, sources) for corrected in audit.sets if corrected.requirements)
+    sets = [corrected for corrected in audit.sets if corrected.requirements]
+    if problems_of(audit.findings) or audit.unresolved:
+        return tuple(solve_set(corrected, sources, check) for corrected in sets)
+    complete = [msgspec.structs.replace(
+        each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day=""
+    ) for each in sets if not each.is_partial]  # fmt: skip
+    solved = (solve_set(corrected, sources, check) for corrected in complete)
+    return tuple(each for each in solved if each.state == "solved")
 
 
-def fixed_set(solved: SolvedSet) -> FixedSet:
-    """A solved set as part of the command's result."""
+def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
+    """A solved set as part of the command's result. `unfit` is the reason for which it is not proposed."""
     corrected = solved.corrected
+    is_solved = solved.state == "solved" and not unfit
+    built = f"built from source: {', '.join(solved.built)}" if solved.built else ""
     return FixedSet(
         branch=corrected.branch,
-        state=solved.state,
+        state="not-verified" if unfit else solved.state,
         target=solved.target,
-        requirements=corrected.requirements if solved.state != "conflict" else (),
-        packages=solved.packages,
-        options=solved.options,
+        requirements=(*requirement_lines(solved), *solved.built) if is_solved else (),
+        packages=solved.packages if is_solved else 0,
+        options=solved.options if is_solved else (),
         dropped=corrected.dropped,
         image=corrected.image if corrected.contained else "",
-        note=solved.note,
+        note=unfit or "; ".join(filter(None, (solved.note, built))),
     )
 
 
@@ -163,18 +173,47 @@ def fix_commands(
     text: str,
     kind: str,
     audit_again: Callable[[str], GuideAudit],
+    check: Check,
     fix: Corrections,
 ) -> Outcome:
     """Solve the sets of a guide or a manifest, and write what uv solved.
 
-    The corrected text is written only if it has fewer problems, and never for a text without problems.
+    `check` audits a set, and `audit_again` the corrected text. A text with an error after its correction is not
+    written, and neither is its set; a text without problems stays as it is.
     """
-    problems = problems_of(audit.findings)
-    solved = solve_audit(audit)
-    if not problems and not audit.unresolved:  # the audit found a solution of each step
-        solved = tuple(each for each in solved if each.state == "solved" and not each.corrected.is_partial)
-    outcome = Outcome(sets=tuple(map(fixed_set, solved)))
-    usable = [each for each in solved if each.state != "conflict"]
+    name, problems = source.name, problems_of(audit.findings)
+    solved = solve_audit(audit, check)
+    usable = [each for each in solved if each.state == "solved"]
+    if not problems:
+        outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
+        return outcome.with_notes(f"nothing to correct in {name}: it has no errors or warnings")
+    sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
+    builds = isolated_builds(audit.findings)
+    limited = pinned_in_extras(audit) if kind == "pyproject" else set()
+    corrected = write_back(text, sets, kind, builds, limited)
+    if not usable and not builds:
+        return Outcome(sets=tuple(map(fixed_set, solved)))
+    try:
+        remaining = audit_again(corrected.text).findings if corrected.text != text else audit.findings
+    except BadInput as error:
+        unfit = f"the set has no place in {name} ({error.message})"
+        return Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
+    if left := next((each for each in remaining if each.status == "error"), None):
+        unfit = f"not a solution: in the corrected {name}, line {left.line}: {left.message}"
+        return Outcome(sets=tuple(fixed_set(each, "" if each.note else unfit) for each in solved)).with_notes(
+            f"{name} was not corrected: {unfit}"
+        )
+    outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
+    count = problems_of(remaining)
+    if count >= problems:
+        return outcome.with_notes(f"{name} was not corrected: other versions alone do not solve its problems")
+    outcome = outcome.with_written(fix.write(source, corrected.text))
+    outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
+    return outcome.with_notes(f"{count} of {problems} problems remain in it") if count else outcome
+
+
+def _with_sets(outcome: Outcome, usable: Sequence[SolvedSet], source: Path, kind: str, fix: Corrections) -> Outcome:
+    """Write the solved sets as requirements files, and the first one as a profile."""
     for number, each in enumerate(usable):
         stem = f"{source.stem}{f'.{number + 1}' if number else ''}"
         path = fix.folder_of(source) / f"{stem}.requirements.txt"
@@ -187,26 +226,7 @@ def fix_commands(
             profile = path.with_name(f"{stem}{'.profile' if is_taken else ''}.toml")
             fix.write_file(profile, each.corrected.profile_toml)
             outcome = outcome.with_written(profile)
-    sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    builds = isolated_builds(audit.findings)
-    limited = pinned_in_extras(audit) if kind == "pyproject" else set()
-    corrected = write_back(text, sets, kind, builds, limited)
-    if not problems:
-        return outcome.with_notes(f"nothing to correct in {source.name}: it has no errors or warnings")
-    name = source.name
-    if not usable and not builds:
-        return outcome
-    if corrected.text == text:
-        return outcome.with_notes(f"{name} was not corrected: it has the versions that uv solved")
-    try:
-        remaining = problems_of(audit_again(corrected.text).findings)
-    except BadInput as error:
-        return outcome.with_notes(f"{name} was not corrected: the set has no place in it ({error.message})")
-    if remaining >= problems:
-        return outcome.with_notes(f"{name} was not corrected: other versions alone do not solve its problems")
-    outcome = outcome.with_written(fix.write(source, corrected.text))
-    outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
-    return outcome.with_notes(f"{remaining} of {problems} problems remain in it") if remaining else outcome
+    return outcome
 
 
 def pinned_in_extras(audit: GuideAudit) -> set[str]:
@@ -235,22 +255,18 @@ def requirements_text(solved: SolvedSet) -> str:
     """The set as a requirements file, with its target and what was dropped as comments."""
     corrected = solved.corrected
     options = " ".join(solved.options)
+    day = date.today().isoformat()
     lines = [
         f"# {corrected.branch}" if corrected.branch else "",
-        f"# for {solved.target}: {_verdict(solved)}",
+        f"# for {solved.target}: solved by uv on {day}, {solved.packages} packages",
         f"# {solved.note}" if solved.note else "",
         f"# inside {corrected.image}, whose packages remain" if corrected.image and corrected.contained else "",
         f"# uv pip install {options} -r THIS_FILE" if options else "",
         *(f"# not included: {dropped.name}: {dropped.reason}" for dropped in corrected.dropped),
-        *corrected.requirements,
+        *requirement_lines(solved),
+        *(f"{pin}  # built from source" for pin in solved.built),
     ]  # fmt: skip
     return "\n".join(line for line in lines if line) + "\n"
-
-
-def _verdict(solved: SolvedSet) -> str:
-    if solved.state != "solved":
-        return "not solved"
-    return f"solved by uv on {date.today().isoformat()}, {solved.packages} packages"
 
 
 def _next_to(path: Path, source: Path, word: str) -> Path:

@@ -71,7 +71,7 @@ class _LockFix:
             return done
         sources = read_sources()
         solved = [(lock, solve_set(lock.corrected, sources)) for lock in locks]
-        usable = [(lock, each) for lock, each in solved if each.state != "conflict"]
+        usable = [(lock, each) for lock, each in solved if each.state == "solved"]
         outcome = Outcome(sets=tuple(fixed_set(each) for _, each in solved))
         if any(package.origin == "conda" for each in self.sets for package in each.packages):
             outcome = outcome.with_notes("packages from channels of conda were not solved")

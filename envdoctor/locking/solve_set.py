@@ -1,44 +1,37 @@
-"""Solves the corrected requirements of a guide with uv, for the platform, Python and CUDA build of the guide."""
+"""Solves the corrected requirements of a guide with uv, for the platform, Python and CUDA build of the guide.
+
+A set is a set only if uv solved exactly its requirements, and if nothing is reported about them.
+"""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from envdoctor.core.record import Record
-from envdoctor.download.sources import Sources, uv_arguments, uv_environment
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release
-from envdoctor.knowledge.releases import normalize_name, requirements_of_release
-from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
-from envdoctor.knowledge.versions import minor_of
-from envdoctor.locking.lock import Target
-from envdoctor.locking.placeholders import write_wheel
-from envdoctor.locking.source_releases import Release, releases_to_build
-from envdoctor.locking.step_solver import describe_conflict, newest_source_releases
-from envdoctor.locking.torch_index import write_placeholder
-from envdoctor.locking.uv import OWN_PYTHON, describe_unreachable, is_unreachable, lookup_environment, run_uv
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, likely_pythons, target_of
+from envdoctor.locking.step_solver import describe_conflict
+from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
-from envdoctor.manifests.set_repairs import broken_rules, limits_without
-from envdoctor.resolution.torch_sources import may_provide
+from envdoctor.manifests.set_repairs import broken_rules, limits_without, outdated_limits
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
-SOLVE_SECONDS = 120.0
-DEFAULT_PYTHON = "3.12"
 _MAX_DROPPED = 4
-_MAX_ATTEMPTS = 6
 _MAX_REPAIRS = 5
-_MAX_RELAXED = 12
-_DEPENDENCY = re.compile(r"depends? on ([A-Za-z0-9][A-Za-z0-9._-]*)")
-_NO_RELEASE = re.compile(r"no version of ([A-Za-z0-9][A-Za-z0-9._-]*)")
-_PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
+_MAX_RELAXED = 8
+_NAMES = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
 _CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
+_OTHER = 2  # the kind of packages that give way also without another requirement
+_OF_TWO = 2
+_ENGINES = frozenset({"vllm", "sglang", "lmdeploy"})
 
 
 class SolvedSet(Record, frozen=True, kw_only=True):
@@ -49,132 +42,229 @@ class SolvedSet(Record, frozen=True, kw_only=True):
     target: str  # "x86_64-manylinux_2_28, Python 3.12, CUDA 12.8"
     packages: int = 0  # number of packages of the solution
     options: tuple[str, ...] = ()  # of `uv pip install`, in addition to the requirements
+    implied: tuple[str, ...] = ()  # the torch that a requirement brings
+    built: tuple[str, ...] = ()  # pins of dependencies that have only a source archive
     note: str = ""
 
 
-class _Attempt(Record, frozen=True):
-    """The result of one run: the versions by name, or uv's output."""
+class SetProblems(NamedTuple):
+    """What an audit of a set reports: its errors, and the pins that their remedies contain."""
 
-    versions: dict[str, str]
-    output: str = ""
+    errors: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
 
 
-def solve_set(corrected: CorrectedSet, sources: Sources) -> SolvedSet:
+Check = Callable[[SolvedSet], SetProblems]
+
+
+def accept(solved: SolvedSet) -> SetProblems:  # noqa: ARG001
+    """A check that reports nothing."""
+    return SetProblems()
+
+
+def solve_set(corrected: CorrectedSet, sources: Sources, check: Check = accept) -> SolvedSet:
     """Solve a set: the requirements of the guide as far as no rule changes them, near to the proposed pins.
 
-    A package without a wheel is resolved with the requirements of the built-in tables. Where the PyTorch index does
-    not answer, its published wheels take its place, otherwise torch's build on PyPI; `note` states that.
+    `check` audits a solution. Where the guide names no Python, further ones are tried.
     """
     if not corrected.requirements:
         return _result(corrected, "not-verified", note="there is nothing to solve")
-    if corrected.unfit:
+    if corrected.unfit and "torch" not in corrected.contained:
         return _result(corrected, "conflict", note=corrected.unfit)
-    solver = _Solver(corrected, sources)
-    backend = _backend(corrected)
-    # The guide's own ranges first, with releases of its time where they permit these.
-    for requirements, preferences in (
-        (corrected.wanted, corrected.requirements), (corrected.wanted, ()),
-    ):  # fmt: skip
-        found = _solve_within_rules(solver, backend, requirements, preferences)
-        if isinstance(found, SolvedSet):
+    searches = []
+    for python in likely_pythons(corrected):
+        search = _Search(replace(corrected, python=python), sources, check)
+        found = search.as_stated()
+        if found and found.state == "solved":
             return found
-        if is_unreachable(found):
-            return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(found)}")
-    conflict = describe_conflict(solver.first_output) if solver.first_output else solver.broken
-    return (
-        _relaxed(corrected, solver, backend)
-        or _as_proposed(corrected, solver, backend)
-        or _without_conflicting(corrected, solver, conflict)
-        or _without_image(corrected, sources, conflict)
-        or _result(corrected, "conflict", backend, conflict)
-    )
+        searches.append((search, found))
+        if found:
+            break
+    search, found = searches[0]
+    found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
+    found = found or _without_image(search, sources, check) or search.conflicting()
+    if found.state == "conflict" and corrected.is_python_assumed and _depends_on_python(found.note):
+        note = f"could not be solved here, state the Python of the environment: {found.note}"
+        return replace(found, state="not-verified", note=note)
+    return found
 
 
-def _solve_within_rules(
-    solver: _Solver,
-    backend: str,
-    requirements: Sequence[str],
-    preferences: Sequence[str],
-    dropped: Sequence[DroppedPackage] = (),
-) -> SolvedSet | str:
-    """The requirements with limits of open packages, until no rule reports an error; uv's output if none solves."""
-    corrected = solver.corrected
-    limits: list[str] = []
-    fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
-    for _ in range(_MAX_REPAIRS):
-        attempt, note = solver.run((*requirements, *limits), backend, preferences=preferences)
-        if not attempt.versions:
-            return attempt.output
-        violations = broken_rules(attempt.versions, corrected)
-        if not violations:
-            note = "; ".join(filter(None, (note, solver.note_on_sources(attempt.versions))))
-            solved = _with_requirements(corrected, _pinned((*requirements, *limits), attempt.versions))
-            solved = replace(solved, dropped=(*corrected.dropped, *dropped))
-            return _result(solved, "solved", backend, note, len(attempt.versions))
-        more = limits_without(violations, attempt.versions, corrected, fixed)
-        solver.broken = solver.broken or "; ".join(violation.problem.message for violation in violations)
-        if not set(more) - set(limits):
-            return ""
-        limits = [*limits, *more]
-    return ""
+def _depends_on_python(conflict: str) -> bool:
+    return bool(re.search(r"Python|\bABI\b|\bcp3\d+\b|no (?:usable )?wheels", conflict))
 
 
-def _relaxed(corrected: CorrectedSet, solver: _Solver, backend: str) -> SolvedSet | None:
-    """The set without the versions that other requirements exclude, as near to them as possible.
+class _Search:
+    """The ways to a solution for one Python that nothing is reported about."""
 
-    Of two requirements that exclude each other, the one on a dependency of the other package gives way.
-    """
-    requirements, dropped = list(corrected.wanted), list[DroppedPackage]()
-    output = solver.first_output
-    for _ in range(_MAX_RELAXED):
-        conflict = describe_conflict(output)
-        text = _excluded_requirement(conflict, requirements)
-        if not text:
-            return None
-        requirements[requirements.index(text)] = Requirement(text).name
-        dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
-        preferences = (*corrected.requirements, *(each.name for each in dropped if "==" in each.name))
-        found = _solve_within_rules(solver, backend, requirements, preferences, dropped)
-        if isinstance(found, SolvedSet):
-            return found
-        output = found
-    return None
+    def __init__(self, corrected: CorrectedSet, sources: Sources, check: Check) -> None:
+        self.corrected = corrected
+        self.solver = SetSolver(corrected, sources)
+        self.backend = _backend(corrected)
+        self.check = check
+        self.output = ""  # uv's reason for which the guide's own requirements have no solution
+
+    @property
+    def conflict(self) -> str:
+        """The reason for which there is no solution."""
+        return describe_conflict(self.output) if self.output else self.solver.broken
+
+    def conflicting(self) -> SolvedSet:
+        """The result without a solution."""
+        return _result(self.corrected, "conflict", self.backend, self.conflict)
+
+    def as_stated(self) -> SolvedSet | None:
+        """The guide's own pins and ranges, then those that the tables change; None if neither has a solution.
+
+        Releases of the guide's time come first, where its ranges permit these.
+        """
+        corrected, backend = self.corrected, self.backend
+        own = corrected.own or corrected.wanted
+        for requirements, preferences in dict.fromkeys([
+            (own, corrected.requirements), (own, ()), (corrected.wanted, corrected.requirements),
+            (corrected.wanted, ()),
+        ]):  # fmt: skip
+            found = self.within_rules(requirements, preferences)
+            if isinstance(found, SolvedSet):
+                return found
+            if self.solver.timed_out:
+                note = f"no solution within {TOTAL_SECONDS:.0f} s"
+                return _result(corrected, "not-verified", backend, note)
+            if is_unreachable(found):
+                return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(found)}")
+            if not preferences:  # which are no reason
+                self.output = self.output or found
+        return None
+
+    def within_rules(
+        self,
+        requirements: Sequence[str],
+        preferences: Sequence[str],
+        dropped: Sequence[DroppedPackage] = (),
+    ) -> SolvedSet | str:
+        """The requirements with limits of open packages, until nothing is reported; uv's output if none solves."""
+        solver = self.solver
+        limits: list[str] = []
+        fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
+        for _ in range(_MAX_REPAIRS):
+            attempt, note = solver.run((*requirements, *limits), self.backend, preferences=preferences)
+            if not attempt.versions:
+                return attempt.output
+            violations = broken_rules(attempt.versions, self.corrected)
+            more = limits_without(violations, attempt.versions, self.corrected, fixed)
+            limited = {Requirement(limit).name for limit in limits}
+            more += outdated_limits(attempt.versions, self.corrected, fixed | limited)
+            if self.corrected.cuda and attempt.versions.get("torch", "").endswith("+cpu"):
+                more.append(f"torch!={attempt.versions['torch']}")  # of a folder of wheels
+            if not violations and not more:
+                solved = self._solved((*requirements, *limits), attempt, dropped, note)
+                problems = self.check(solved)
+                if not problems.errors:
+                    return solved
+                more = [pin for pin in problems.pins if pin.partition("==")[0] not in fixed]
+                solver.broken = "; ".join(problems.errors)
+            elif violations:
+                solver.broken = "; ".join(violation.problem.message for violation in violations)
+            if not set(more) - set(limits):
+                return ""
+            limits += [limit for limit in more if limit not in limits]
+        return ""
+
+    def relaxed(self) -> SolvedSet | None:
+        """The set without the versions that other requirements exclude, as near to them as possible.
+
+        The least important of the requirements that exclude each other gives way: torch never does for others than
+        an inference engine.
+        """
+        requirements, dropped = list(self.corrected.own or self.corrected.wanted), list[DroppedPackage]()
+        output = self.output
+        for _ in range(_MAX_RELAXED):
+            conflict = describe_conflict(output) if output else ""
+            text = _least_important(conflict, requirements)
+            if not text:
+                return None
+            requirements[requirements.index(text)] = Requirement(text).name
+            dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
+            preferences = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
+            found = self.within_rules(requirements, preferences, dropped)
+            if isinstance(found, SolvedSet):
+                return found
+            output = found
+        return None
+
+    def as_proposed(self) -> SolvedSet | None:
+        """The exact pins that the tables propose; None if they have no solution."""
+        found = self.within_rules(self.corrected.requirements, ())
+        return found if isinstance(found, SolvedSet) else None
+
+    def without_conflicting(self) -> SolvedSet | None:
+        """The set of an image without a package that contradicts the image's own ones; None if none solves it."""
+        corrected, conflict = self.corrected, self.conflict
+        named = [text for text in corrected.requirements if corrected.contained and _is_named(text, conflict)]
+        named = [text for text in named if Requirement(text).name not in _CORE]  # what the image is for
+        for text in named[:_MAX_DROPPED]:
+            requirements = tuple(other for other in corrected.requirements if other != text)
+            reason = f"{text} conflicts with {corrected.image}: {conflict}"
+            found = self.within_rules(requirements, (), [DroppedPackage(Requirement(text).name, reason)])
+            if isinstance(found, SolvedSet):
+                return found
+        return None
+
+    def _solved(
+        self, requirements: Sequence[str], attempt: Attempt, dropped: Sequence[DroppedPackage], note: str
+    ) -> SolvedSet:
+        """The set of a solution: wheels, and source archives that its wheels require. Others are built afterwards."""
+        corrected, versions = self.corrected, attempt.versions
+        built = self.solver.built(versions)
+        pins = _pinned(requirements, versions)
+        torch = versions.get("torch", "").partition("+")[0] if "torch" not in corrected.contained else ""
+        implied = (f"torch=={torch}",) if torch and f"torch=={torch}" not in pins else ()
+        if torch and corrected.cuda and not self.backend:
+            corrected = replace(corrected, cuda=cuda_on_pypi(torch, corrected.architecture))
+        own = [pin for pin in built if pin in pins and pin.partition("==")[0] not in attempt.required]
+        sources = [DroppedPackage(pin.partition("==")[0], _way_to_build(pin, corrected)) for pin in own]
+        names = {pin.partition("==")[0] for pin in built}
+        corrected = _with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
+        solved = replace(corrected, dropped=(*corrected.dropped, *sources, *dropped))
+        dependencies = tuple(pin for pin in built if pin not in own)
+        result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
+        return replace(result, implied=implied, built=dependencies)
 
 
-def _as_proposed(corrected: CorrectedSet, solver: _Solver, backend: str) -> SolvedSet | None:
-    """The exact pins that the tables propose; None if they have no solution."""
-    found = _solve_within_rules(solver, backend, corrected.requirements, ())
-    return found if isinstance(found, SolvedSet) else None
+def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
+    """What installs a package that has only a source archive on the index."""
+    name = pin.partition("==")[0]
+    if command := corrected.from_pages.get(name, ""):
+        return f"the index has no wheel: keep `{command}` after these requirements"
+    command = shell_command("uv pip install --no-build-isolation {}", pin)
+    return f"the index has only a source archive: build it after these requirements with `{command}`"
 
 
-def _excluded_requirement(conflict: str, requirements: Sequence[str]) -> str:
-    """The requirement on a package that another package of the conflict depends on, or that has no such release."""
-    versioned = {normalize_name(Requirement(text).name): text for text in requirements if Requirement(text).specifier}
-    names = [*_DEPENDENCY.findall(conflict), *_NO_RELEASE.findall(conflict)]
-    return next((versioned[name] for name in map(normalize_name, names) if name in versioned), "")
+def _least_important(conflict: str, requirements: Sequence[str]) -> str:
+    """The requirement with a version to give way, of those that a conflict names; empty without one."""
+    named = {normalize_name(name) for name in _NAMES.findall(conflict)}
+    versioned = [text for text in requirements if Requirement(text).specifier]
+    found = [text for text in versioned if normalize_name(Requirement(text).name) in named]
+    least = max(reversed(found), key=_expendability, default="")
+    is_needed = _expendability(least)[0] < _OTHER if least else True
+    return "" if is_needed and len(found) < _OF_TWO else least
 
 
-def _without_conflicting(corrected: CorrectedSet, solver: _Solver, conflict: str) -> SolvedSet | None:
-    """The set of an image without a package that contradicts the image's own ones; None if none solves it."""
-    named = [text for text in corrected.requirements if corrected.contained and _is_named(text, conflict)]
-    named = [text for text in named if Requirement(text).name not in _CORE]  # what the image is for
-    for text in named[:_MAX_DROPPED]:
-        requirements = tuple(other for other in corrected.requirements if other != text)
-        attempt, note = solver.run(requirements, "")
-        if attempt.versions:
-            dropped = DroppedPackage(Requirement(text).name, f"{text} conflicts with {corrected.image}: {conflict}")
-            solved = _with_requirements(corrected, _pinned(requirements, attempt.versions))
-            solved = replace(solved, dropped=(*corrected.dropped, dropped))
-            return _result(solved, "solved", "", note, len(attempt.versions))
-    return None
+def _expendability(text: str) -> tuple[int, bool, int]:
+    """How easily a requirement gives way: the engines and torch last, a range before an exact version."""
+    name = normalize_name(Requirement(text).name)
+    kind = 4 if name in TORCH_FAMILY else 3  # the companions of torch have one release for each torch
+    if name in _CORE:
+        kind = 0 if name in _ENGINES else 1 if name == "torch" else 2
+    return min(kind, _OTHER), "==" not in text, kind
 
 
-def _without_image(corrected: CorrectedSet, sources: Sources, conflict: str) -> SolvedSet | None:
+def _without_image(search: _Search, sources: Sources, check: Check) -> SolvedSet | None:
     """The set that replaces packages of the image, which pins of the guide exclude; None if none solves it."""
+    corrected, conflict = search.corrected, search.conflict
     replaced = [f"{name}=={version}" for name, version in corrected.contained.items() if name in conflict]
     if not replaced:
         return None
-    solved = solve_set(replace(corrected, contained={}), sources)
+    solved = solve_set(replace(corrected, contained={}, is_python_assumed=False), sources, check)
     dropped = tuple(
         DroppedPackage(text, f"of {corrected.image}, which the guide replaces: {conflict}") for text in replaced
     )
@@ -186,160 +276,6 @@ def _is_named(text: str, conflict: str) -> bool:
     return re.search(rf"\b{re.escape(Requirement(text).name)}\b", conflict) is not None
 
 
-class _Solver:
-    """Runs uv for one set, in a directory with placeholders of the wheels that no reachable source has."""
-
-    def __init__(self, corrected: CorrectedSet, sources: Sources) -> None:
-        self.corrected = corrected
-        self.sources = sources
-        self.target = _target(corrected)
-        self.first_output = ""
-        self.broken = ""  # what rules report about a solution
-        self.index_is_unreachable = False
-        self.preferences: tuple[str, ...] = ()
-        self.source_only: set[Release] = set()  # releases that have only a source archive
-
-    def run(
-        self, requirements: Sequence[str], backend: str, *, preferences: Sequence[str] = ()
-    ) -> tuple[_Attempt, str]:
-        """One attempt, and what it does not verify. `preferences` are pins that uv keeps where it can."""
-        self.preferences = (*self.corrected.preferences, *preferences)
-        attempt, note = self._attempt(requirements, backend)
-        versions = {name: version.partition("+")[0] for name, version in attempt.versions.items()}
-        pins = {pin: versions.get(normalize_name(Requirement(pin).name), "") for pin in self.preferences}
-        lost = [pin for pin, version in pins.items() if version not in ("", pin.partition("==")[2])]
-        if not lost or not self.sources.extra_indexes:
-            return attempt, note
-        # Of several indexes, uv reads a preference from the first that has the release, and discards the release if
-        # that index lacks its wheel. For a requirement, uv reads all of them.
-        self.preferences = tuple(pin for pin in self.preferences if pin not in lost)
-        for requested in ((*requirements, *lost), requirements):
-            again, _ = self._attempt(requested, backend)
-            if again.versions:
-                return again, note
-        return attempt, note
-
-    def _attempt(self, requirements: Sequence[str], backend: str) -> tuple[_Attempt, str]:
-        note = ""
-        if backend and not self.index_is_unreachable:
-            attempt = self._compile(requirements, ["--torch-backend", backend], ())
-            if attempt.versions or not is_unreachable(attempt.output):
-                return attempt, note
-            self.index_is_unreachable = True
-        with tempfile.TemporaryDirectory(prefix="envdoctor-torch-index-") as folder:
-            if self.index_is_unreachable:
-                note = self._write_torch(Path(folder), backend)
-                requirements = (*requirements, *self._limits_of_index())
-            return self._compile(requirements, (), (folder,)), note
-
-    def _limits_of_index(self) -> list[str]:
-        """The release lines of torch that the PyTorch index does not have for the CUDA version: PyPI has them all."""
-        cuda, platform = self.corrected.cuda, self.corrected.architecture
-        pinned = {minor_of(text.partition("==")[2]) for text in self.corrected.wanted if text.startswith("torch==")}
-        lines = [line for line in torch_releases() if not may_provide(line, cuda, platform, is_pinned=line in pinned)]
-        return [f"torch{','.join(f'!={line}.*' for line in lines)}"] if lines else []
-
-    def note_on_sources(self, versions: Mapping[str, str]) -> str:
-        """The releases that uv builds from source, of which the requirements are those of the tables."""
-        built = {*self.source_only, *newest_source_releases("9")} & set(versions.items())
-        names = ", ".join(sorted(f"{name}=={version}" for name, version in built))
-        return f"built from source, requirements not verified: {names}" if names else ""
-
-    def _write_torch(self, folder: Path, backend: str) -> str:
-        """Placeholders of the PyTorch index, and what they leave open."""
-        wheels = published_wheels(backend, self.target.pythons[0], self.corrected.architecture)
-        pins = {Requirement(text).name: text.partition("==")[2] for text in self.corrected.requirements}
-        if any(wheel.name == "torch" and wheel.version.partition("+")[0] == pins.get("torch") for wheel in wheels):
-            for wheel in wheels:
-                write_placeholder(folder, wheel)
-            return f"the PyTorch index was not reachable; its wheels for {backend} are those of the built-in table"
-        return f"the PyTorch index was not reachable: solved with PyPI's build of torch, not verified with {backend}"
-
-    def _compile(self, requirements: Sequence[str], options: Sequence[str], links: Sequence[str]) -> _Attempt:
-        """Run `uv pip compile`. A package without a wheel becomes a placeholder with its known requirements."""
-        with tempfile.TemporaryDirectory(prefix="envdoctor-solve-") as name:
-            folder = Path(name)
-            for package, version in self.corrected.contained.items():
-                _write_wheel(folder, package, version)
-            for text in requirements:
-                self._write_source_only(folder, text)
-            for package, version in newest_source_releases("9"):  # in place of an older one that has a wheel
-                _write_wheel(folder, package, version)
-            for package, version in self.source_only:
-                _write_wheel(folder, package, version)
-            attempt = self._run(folder, requirements, options, (*links, name))
-            for _ in range(_MAX_ATTEMPTS):
-                newest = partial(self._newest_releases, folder)
-                found = set() if attempt.versions else releases_to_build(attempt.output, requirements, newest)
-                if not found - self.source_only:
-                    break
-                self.source_only |= found
-                for package, version in found:
-                    _write_wheel(folder, package, version)
-                attempt = self._run(folder, requirements, options, (*links, name))
-        if not attempt.versions and not is_unreachable(attempt.output):
-            self.first_output = self.first_output or attempt.output
-        return attempt
-
-    def _write_source_only(self, folder: Path, text: str) -> None:
-        requirement = Requirement(text)
-        version = text.partition("==")[2]
-        release = find_release(requirement.name, version) if version else None
-        if release and release.kind == "source":
-            _write_wheel(folder, requirement.name, version)
-
-    def _run(
-        self, folder: Path, requirements: Sequence[str], options: Sequence[str], links: Sequence[str]
-    ) -> _Attempt:
-        source, output = folder / "requirements.in", folder / "solved.txt"
-        contained = [f"{name}=={version}" for name, version in self.corrected.contained.items()]
-        source.write_text("".join(f"{text}\n" for text in (*requirements, *contained)))
-        # Of a preference, uv reads only the first index that has the release: it would hide other wheels of a pin.
-        output.write_text("".join(f"{text}\n" for text in self.preferences if text not in requirements))
-        links = [*links, *self.sources.find_links]  # an argument replaces UV_FIND_LINKS
-        return self._call(
-            source, output, "--only-binary", ":all:", *options, *(f"--find-links={link}" for link in links)
-        )
-
-    def _newest_releases(self, folder: Path, names: Mapping[str, str]) -> set[Release]:
-        """The newest releases in these ranges, with or without a wheel."""
-        source, output = folder / "newest.in", folder / "newest.txt"
-        source.write_text("".join(f"{name}{specifier}\n" for name, specifier in names.items()))
-        return set(self._call(source, output, "--no-deps").versions.items())
-
-    def _call(self, source: Path, output: Path, *options: str) -> _Attempt:
-        command: list[str | Path] = [
-            "pip", "compile", source, "--output-file", output, *OWN_PYTHON,
-            "--python-version", self.target.pythons[0], "--python-platform", self.target.platform,
-            "--no-header", "--no-annotate", *options, *uv_arguments(self.sources),
-        ]  # fmt: skip
-        result = run_uv(
-            command, environment=lookup_environment() | uv_environment(self.sources), timeout=SOLVE_SECONDS
-        )
-        if not result.ok:
-            return _Attempt({}, "operation timed out" if result.timed_out else result.output)
-        pins = (line.partition(";")[0].strip().partition("==") for line in output.read_text().splitlines())
-        return _Attempt({normalize_name(name): version for name, equals, version in pins if equals})
-
-
-def _write_wheel(folder: Path, name: str, version: str) -> None:
-    """An empty wheel for every platform, with the requirements that the tables have for the release."""
-    write_wheel(folder, name, version, requirements_of_release(name, version))
-
-
-def _target(corrected: CorrectedSet) -> Target:
-    return Target(corrected.architecture, corrected.glibc, (corrected.python or _python_of(corrected),))
-
-
-def _python_of(corrected: CorrectedSet) -> str:
-    """The usual Python, or the nearest one for which all pins have wheels: a guide of 2023 is for 3.10 or 3.11."""
-    pins = [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
-    releases = [release for name, version in pins if (release := find_release(name, version))]
-    compiled = [release for release in releases if release.kind == "wheels"]
-    fitting = (each for each in _PYTHONS if all(release.has_wheel("", each) for release in compiled))
-    return next(fitting, DEFAULT_PYTHON)
-
-
 def _backend(corrected: CorrectedSet) -> str:
     """The backend of the PyTorch index that has torch's build; empty if PyPI has it, or an image contains torch."""
     pins = {Requirement(text).name: text.partition("==")[2] for text in corrected.requirements}
@@ -349,7 +285,7 @@ def _backend(corrected: CorrectedSet) -> str:
     return "" if on_pypi == corrected.cuda else f"cu{corrected.cuda.replace('.', '')}"
 
 
-def _pinned(requirements: Sequence[str], versions: dict[str, str]) -> tuple[str, ...]:
+def _pinned(requirements: Sequence[str], versions: Mapping[str, str]) -> tuple[str, ...]:
     """The requirements with the solved versions; local versions of a build are left to the backend."""
     names = dict.fromkeys(Requirement(text).name for text in requirements)
     return tuple(
@@ -384,7 +320,7 @@ def _result(
     note: str = "",
     packages: int = 0,
 ) -> SolvedSet:
-    target = _target(corrected)
+    target = target_of(corrected)
     cuda = f", CUDA {corrected.cuda}" if corrected.cuda else ""
     return SolvedSet(
         corrected=corrected,

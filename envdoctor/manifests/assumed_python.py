@@ -9,18 +9,23 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.requirement import parse_wheel_name
 
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
-_USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", "3.9", "3.8")
-_OLDEST_USUAL = "3.10"  # of the Pythons that guides of today name
+_OLDER_PYTHONS = ("3.9", "3.8")
+_USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
 _MAX_PYTHONS = 3
 
 
 def other_python(guide: Guide, assumed: str) -> str:
-    """Another Python that a guide can be for as well as for the assumed one; empty if the guide names its Python."""
+    """Another Python that a guide can be for as well as for the assumed one; empty if the guide names its Python.
+
+    An older one than guides of today name is none, unless the pins of the guide are for it.
+    """
     if guide.stated_machine.python:
         return ""
     missing = _missing_wheels(guide)
-    likely = [python for python, count in missing.items() if count == missing[assumed]]
-    return next((python for python in (_OLDEST_USUAL, *likely) if python in likely and python != assumed), "")
+    likely = [python for python, count in missing.items() if count == missing[assumed] and python != assumed]
+    if assumed not in _OLDER_PYTHONS:
+        likely = [python for python in likely if python not in _OLDER_PYTHONS]
+    return likely[-1] if likely else ""
 
 
 def usual_pythons(guide: Guide) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
@@ -24,6 +22,8 @@ from envdoctor.manifests.corrections import (
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
+from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
+from envdoctor.manifests.step_resolution import other_indexes
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -40,21 +40,7 @@ _CONDA_ONLY = frozenset({
     "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
 })  # fmt: skip
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
-_PROBES = {
-    "transformers": "transformers_generate", "trl": "trl_grpo", "peft": "peft_lora", "datasets": "datasets_map",
-    "bitsandbytes": "bitsandbytes_nf4",
-}  # fmt: skip
 _UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
-_DEFAULT_PYTHONS = ("3.12", "3.11")
-
-
-class PinnedRequirement(NamedTuple):
-    """A requirement with its reason and a URL about it."""
-
-    spec: str
-    why: str = ""
-    url: str = ""
-    wanted: str = ""  # the requirement as the guide has it; the version may change within it
 
 
 class DroppedPackage(Record, frozen=True):
@@ -79,6 +65,12 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     contained: dict[str, str] = {}  # versions of packages in the image, such as NVIDIA's torch
     requirements: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()  # the same requirements, with the ranges of the guide
+    own: tuple[str, ...] = ()  # the requirements of the guide itself, where nothing is wrong with them
+    installed: tuple[str, ...] = ()  # the releases that the steps install today
+    extras: dict[str, str] = {}  # of the requirements: "train,dev"
+    oldest_day: str = ""  # of the pinned releases
+    is_python_assumed: bool = False  # the guide names none
+    from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
     places: tuple[Place, ...] = ()  # the requirements of the environment in the text
@@ -104,17 +96,18 @@ def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]
 
 
 def _other_environments(context: GuideContext, main: CorrectedEnvironment | None) -> Iterator[CorrectedEnvironment]:
-    """The further environments of a guide that a substitution corrects."""
+    """The further environments of a guide, with the packages that its steps name."""
     for environment in context.environments:
-        is_other = main is not None and environment.state.name not in ("", main.state.name)
-        if is_other and environment.substitutions and not environment.state.is_superseded:
+        state = environment.state
+        is_other = main is not None and state.name not in ("", main.state.name) and not state.is_superseded
+        if is_other and any(package.origin != IMAGE_ORIGIN for package in state.requested.values()):
             yield environment
 
 
 def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | None) -> CorrectedSet:
     if environment is None:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
-    cuda = _cuda_build(context, _image_torch(environment) or environment.packages.get("torch"))
+    cuda = _cuda_build(context, _image_torch(environment) or _own_torch(environment))
     pins, dropped = _corrected_pins(environment, context.platform, cuda)
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     period_end = estimate_period_end(environment.state)
@@ -123,6 +116,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
         python=_python_of(context, environment.state),
+        is_python_assumed=not (environment.state.python or context.guide.stated_machine.python),
         cuda=cuda,
         is_partial=environment.state.resolution == "partial",
         unfit=_unfit(context, environment),
@@ -131,6 +125,16 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         contained=_image_packages(environment),
         requirements=tuple(pin.spec for pin in pins),
         wanted=tuple(pin.wanted or pin.spec for pin in pins),
+        own=tuple(_own_requirement(pin, environment) for pin in pins),
+        installed=tuple(_installed_release(pin, environment) for pin in pins),
+        extras=_extras(environment),
+        oldest_day=_oldest_day(environment.state),
+        from_pages={
+            requirement.name: install.action.command
+            for install in context.trace.installs
+            if install.after.name == environment.state.name and other_indexes(install.action)
+            for requirement in install.action.requirements
+        },
         dropped=tuple(dropped),
         places=tuple(places_of(environment, context)),
         torch_place=first_place_of_torch(environment, context),
@@ -139,8 +143,48 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
             for name, package in environment.packages.items()
             if package.is_dependency
         },
-        profile_toml=_profile_toml(context, environment, pins, cuda),
+        profile_toml=profile_toml(context, environment, pins, cuda),
     )
+
+
+def _own_requirement(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:
+    """The requirement as the guide has it, also where a later step replaced what it installs."""
+    name = _base_name(pin.spec)
+    requested = environment.state.requested.get(name)
+    if requested is None or not requested.pinned or not published_releases(name):
+        return pin.wanted or pin.spec
+    version = public_part(requested.version)
+    release = usable_release(name, version)
+    return _normalized(f"{name}=={release.version if release else version}") or pin.wanted or pin.spec
+
+
+def _installed_release(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:
+    """The release that the steps install today; the requirement where it is not known."""
+    name = _base_name(pin.spec)
+    package = environment.state.packages.get(name)
+    version = public_part(package.version) if package and "nightly" not in package.origin else ""
+    return _normalized(f"{name}=={version}") if version else pin.wanted or pin.spec
+
+
+def _base_name(text: str) -> str:
+    return Requirement(text).name
+
+
+def _extras(environment: CorrectedEnvironment) -> dict[str, str]:
+    """The extras with which the guide requires packages."""
+    found = {
+        name: re.match(r"[\w.-]+\s*\[([\w.,\s-]+)\]", package.reason)
+        for name, package in environment.state.requested.items()
+        if package.origin == "PyPI"
+    }
+    return {name: "".join(match[1].split()) for name, match in found.items() if match}
+
+
+def _oldest_day(state: EnvironmentState) -> str:
+    """The day of the oldest pinned release; empty if no pin is known."""
+    pinned = (package for package in state.requested.values() if package.pinned)
+    days = (release.date for each in pinned if (release := find_release(each.name, public_part(each.version))))
+    return min(days, default="")
 
 
 def _python_of(context: GuideContext, state: EnvironmentState) -> str:
@@ -186,6 +230,13 @@ def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
 def _image_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
     torch = environment.state.requested.get("torch")
     return torch if torch and torch.origin == IMAGE_ORIGIN else None
+
+
+def _own_torch(environment: CorrectedEnvironment) -> ResolvedPackage | None:
+    """The torch that the guide pins, unless a rule changes its pin; else that of the corrected environment."""
+    own, torch = environment.state.requested.get("torch"), environment.packages.get("torch")
+    is_changed = any(each.package.name == "torch" and each.pinned and each.version for each in environment.all_pins)
+    return own if own and own.pinned and torch and not is_changed else torch
 
 
 def _corrected_pins(
@@ -274,43 +325,6 @@ def _setuptools_pin(environment: CorrectedEnvironment) -> list[PinnedRequirement
     return []
 
 
-def _profile_toml(
-    context: GuideContext, environment: CorrectedEnvironment, pins: list[PinnedRequirement], cuda: str
-) -> str:
-    """The corrected guide as a profile; empty if the guide installs nothing."""
-    if not pins:
-        return ""
-    name = context.guide.name
-    torch = environment.packages.get("torch")
-    identifier = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2].removesuffix(".md")).strip("-.") or "guide"
-    period_end = estimate_period_end(environment.state)
-    python = environment.state.python
-    pythons = [python] if re.fullmatch(r"3\.\d+", python) else list(_DEFAULT_PYTHONS)
-    lines = [
-        "schema = 1", f"id = {_quoted(identifier[:60])}", f"title = {_quoted(f'The environment of {name}')}",
-        f"summary = {_quoted('written by envdoctor audit, with exact pins')}", "preference = 0",
-        *([f'exclude_newer = "{period_end}"'] if period_end != "9" and period_end < context.trace.today else []),
-        "", "[when]", f'architectures = ["{context.platform}"]', f'glibc = "{_glibc(environment, context.platform)}"',
-        "disk_gb = 20.0",
-        *(["gpus = 1", 'compute_capability = "8.0"'] if cuda else []),
-        "", "[python]", f"versions = [{', '.join(map(_quoted, pythons))}]",
-        *(["", "[cuda]", f'build = "{cuda}"'] if cuda else []), "",
-    ]  # fmt: skip
-    for pin in pins:
-        lines += ["[[requirements]]", f"spec = {_quoted(pin.spec)}"]
-        lines += [f"why = {_quoted(pin.why)}"] if pin.why else []
-        lines += [f"url = {_quoted(pin.url)}"] if pin.url else []
-        lines.append("")
-    lines += ["[[sources]]", 'kind = "configured"', ""]
-    if torch:
-        backend = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
-        lines += ["[[sources]]", 'kind = "torch-index"', f'backend = "{backend}"', ""]
-    probes = ["torch_matmul", *(["cuda_matmul", "sdpa", "triton_jit"] if cuda else [])]
-    probes += [probe for package, probe in _PROBES.items() if package in environment.packages]
-    lines += ["[verify]", f"required = [{', '.join(map(_quoted, probes))}]", "", "[train]", 'recipe = "sort"', ""]
-    return "\n".join(lines)
-
-
 def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
     """The CUDA version of the torch build: the one of the guide, or one that fits the machine."""
     wanted = _wanted_cuda(context, torch)
@@ -362,18 +376,4 @@ def _glibc_of_target(environment: CorrectedEnvironment, platform: str) -> str:
     stated = environment.state.glibc
     if re.fullmatch(r"2\.\d+", stated):
         return stated
-    return max(_glibc(environment, platform), _UBUNTU_GLIBC, key=lambda version: int(version.partition(".")[2]))
-
-
-def _glibc(environment: CorrectedEnvironment, platform: str) -> str:
-    """The newest glibc that a wheel of the environment requires."""
-    versions = ["2.28"]
-    for name, package in environment.packages.items():
-        release = find_release(name, public_part(package.version))
-        if release and platform in release.glibc:
-            versions.append(release.glibc[platform])
-    return max(versions, key=lambda version: int(version.partition(".")[2] or 0))
-
-
-def _quoted(text: str) -> str:
-    return json.dumps("".join(letter for letter in text if letter.isprintable())[:300], ensure_ascii=False)
+    return max(newest_glibc(environment, platform), _UBUNTU_GLIBC, key=lambda version: int(version.partition(".")[2]))

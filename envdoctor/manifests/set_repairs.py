@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from datetime import date, timedelta
+
+from packaging.requirements import Requirement
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import releases_in_range
-from envdoctor.knowledge.versions import public_part
+from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.corrections import Violation, evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -18,6 +21,8 @@ from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.registry import Rule
 
 _MAX_CANDIDATES = 60
+_DAYS_BEFORE_PINS = 365  # by which a release that the solver chooses may be older than the oldest pin
+_DAYS_BEFORE_TODAY = 730  # the same without pins
 
 
 def broken_rules(versions: Mapping[str, str], corrected: CorrectedSet) -> list[Violation]:
@@ -46,7 +51,10 @@ def limits_without(
     """
     limits: dict[str, str] = {}
     for violation in violations:
-        names = [item.fact for item in violation.problem.evidence if item.fact in versions and item.fact not in fixed]
+        facts = [item.fact for item in violation.problem.evidence]
+        if violation.rule.id.startswith("BNB"):
+            facts.append("torch")  # the evidence is the CUDA version of torch
+        names = [name for name in facts if name in versions and name not in fixed]
         for name in names:
             limit = _limit_of_break(violation.rule.id, name)
             if not limit and (version := _older_version(name, violation.rule, versions, corrected)):
@@ -55,6 +63,25 @@ def limits_without(
                 limits.setdefault(name, limit)
                 break
     return list(limits.values())
+
+
+def outdated_limits(versions: Mapping[str, str], corrected: CorrectedSet, fixed: Collection[str]) -> list[str]:
+    """A lower bound for each open package of which a solution has a release from long before the guide.
+
+    A solver goes back to such releases, which declare fewer limits, where newer ones contradict the pins.
+    """
+    last = date.fromisoformat(corrected.oldest_day) if corrected.oldest_day else date.today()
+    day = last - timedelta(days=_DAYS_BEFORE_PINS if corrected.oldest_day else _DAYS_BEFORE_TODAY)
+    named = {Requirement(text).name for text in corrected.requirements} - set(fixed)
+    limits = []
+    for name in sorted(named & versions.keys()):
+        version, releases = public_part(versions[name]), published_releases(name)
+        release = find_release(name, version)
+        is_older = bool(releases) and satisfies(version, f"<{releases[-1].version}") is True  # than the tables
+        if is_older or (release and release.date < day.isoformat()):
+            later = [row for row in releases_in_range(name, "") if row.date >= day.isoformat()]
+            limits += [f"{name}>={later[-1].version}"] if later else []
+    return limits
 
 
 def _limit_of_break(rule: str, name: str) -> str:

@@ -13,6 +13,7 @@ _REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
+_NAMED_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*git\+")
 _REFERENCE = re.compile(r"@([^/@#]+)(?:#.*)?$")
 _RELEASE_TAG = re.compile(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
 _MAIN = frozenset({"main", "master", "head"})
@@ -60,7 +61,7 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
     text = _without_quotes(text.strip())
     if not text or text.startswith("-") or len(text) > 500:
         return None
-    if _is_url(text):
+    if _is_url(text) and not _NAMED_URL.match(text):
         return _parse_url(text, line)
     plain = " ".join(text.partition(" #")[0].partition(" --hash")[0].split())
     match = _REQUIREMENT.fullmatch(plain)

@@ -19,7 +19,10 @@ from envdoctor.rules.registry import GUIDE_RULES, Need, Problem, Rule
 
 _SERIOUS = ("error", "warning")
 _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip, 2026-11-26
-_OF_PYTORCH = re.compile(r"https?://(?:download(?:-r2)?|data)\.pytorch\.org/")
+# The pages of PyTorch have its own packages, and the address of a release's files lists none.
+_WITHOUT_WHEELS = re.compile(
+    r"https?://(?:(?:download(?:-r2)?|data)\.pytorch\.org/|github\.com/.*/releases/download/?$)"
+)
 _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
 
 
@@ -113,7 +116,7 @@ def builds_in_isolation(install: InstallStep) -> bool | None:
 
 def _unread_wheels(context: GuideContext, problem: Problem) -> _Gap | None:
     step = step_of(context, problem.line)
-    pages = [url for url in other_indexes(step.action) if not _OF_PYTORCH.match(url)] if step else []
+    pages = [url for url in other_indexes(step.action) if not _WITHOUT_WHEELS.match(url)] if step else []
     return (
         _Gap(f"the wheels of {pages[0]} were not read", f"Check whether {pages[0]} has a wheel.") if pages else None
     )

@@ -169,8 +169,9 @@ def test_a_core_package_that_contradicts_an_image_is_a_conflict_with_the_reason(
 def test_a_package_without_a_wheel_is_solved_with_its_known_requirements(sources: Sources) -> None:
     solved = solve_set(set_of(sh("pip install deepspeed==0.15.4 flash-attn==2.8.3 torch==2.5.1 pynvml")), sources)
     assert solved.state == "solved"
-    assert {"deepspeed", "torch", "nvidia-ml-py"} <= solved_names(solved)
-    assert [each.name for each in solved.corrected.dropped] == ["flash-attn", "pynvml"]
+    assert solved_names(solved) == {"torch", "nvidia-ml-py", "setuptools"}
+    assert [each.name for each in solved.corrected.dropped] == ["flash-attn", "pynvml", "deepspeed"]
+    assert "`uv pip install --no-build-isolation deepspeed==0.15.4`" in solved.corrected.dropped[-1].reason
 
 
 def test_the_profile_of_a_set_has_the_solved_versions(sources: Sources) -> None:

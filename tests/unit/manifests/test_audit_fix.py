@@ -334,3 +334,21 @@ def test_a_yanked_release_is_replaced_as_the_finding_states(tmp_path: Path, inde
     assert finding["fix"] == "Use requests==2.32.2."
     assert "requests==2.32.2" in data["sets"][0]["requirements"]
     assert (tmp_path / "requirements.fixed.txt").read_text() == "requests==2.32.2\ntorch==2.8.0\n"
+
+
+def test_a_text_with_an_error_after_its_correction_has_no_set(tmp_path: Path, index: ReleaseIndex) -> None:
+    write(tmp_path, requirements_txt=f"{FAULTY}-r missing.txt\n", out__x="")
+    data = audit(index, tmp_path, "requirements.txt", "--fix", "out")
+    (none,) = data["sets"]
+    assert (none["state"], none["requirements"], none["options"]) == ("not-verified", [], [])
+    assert "line 3: missing.txt does not exist" in none["note"]
+    assert (data["written"], data["commands"]) == ([], [])
+
+
+def test_without_problems_the_set_is_what_the_steps_install(tmp_path: Path, index: ReleaseIndex) -> None:
+    write(tmp_path, requirements_txt="vllm==0.10.2\ntransformers<5\ndatasets\n", out__x="")
+    data = audit(index, tmp_path, "requirements.txt", "--fix", "out")
+    (found,) = data["sets"]
+    assert found["state"] == "solved"
+    assert {"vllm==0.10.2", "transformers==4.57.6", "torch==2.8.0"} <= set(found["requirements"])
+    assert any("nothing to correct" in note for note in data["notes"])

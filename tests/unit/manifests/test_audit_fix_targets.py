@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from support.cases import each_case
 from support.guide_cases import sh
 
-from envdoctor.locking.solve_set import _target
+from envdoctor.locking.set_solver import target_of
 from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.manifests import CorrectedSet, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
@@ -39,7 +39,7 @@ def corrected(*requirements: str, python: str = "", places: tuple[Place, ...] = 
 )
 def test_the_python_is_one_that_all_pins_support(case: tuple[tuple[str, ...], str, str]) -> None:
     requirements, python, expected = case
-    assert _target(corrected(*requirements, python=python)).pythons == (expected,)
+    assert target_of(corrected(*requirements, python=python)).pythons == (expected,)
 
 
 @each_case(

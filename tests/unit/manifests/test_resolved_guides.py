@@ -153,8 +153,9 @@ def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tm
 def test_a_commit_is_not_judged_as_the_newest_release(solver: UvStepSolver, tmp_path: Path) -> None:
     trl = "git+https://github.com/huggingface/trl.git"
     for reference, replaces in (("", True), ("@main", True), ("@ece6738686a85273", False), ("@v0.17-release", False)):
-        text = sh("uv venv --python 3.11", "uv pip install transformers==4.50.3", f"uv pip install {trl}{reference}")
-        assert bool(found(audit(tmp_path, text, solver), "RUN010")) == replaces, reference
+        for url in (f"{trl}{reference}", f"trl@{trl}{reference}", f"'trl[peft] @ {trl}{reference}'"):
+            text = sh("uv venv --python 3.11", "uv pip install transformers==4.50.3", f"uv pip install {url}")
+            assert bool(found(audit(tmp_path, text, solver), "RUN010")) == replaces, url
 
 
 def test_an_unreachable_index_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The audit of a solved set: as a script or a Dockerfile for its Python, its build of torch and its image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from envdoctor.core.records import Finding, Machine
+from envdoctor.core.remedies import Install
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.locking.set_solver import with_extras
+from envdoctor.locking.solve_set import SetProblems, SolvedSet
+from envdoctor.manifests import audit_paths
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.recognition import read_input
+from envdoctor.manifests.stated_machine import StatedMachine
+from envdoctor.resolution.step import StepSolver
+
+
+def check_sets(
+    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine
+) -> Callable[[SolvedSet], SetProblems]:
+    """A check of solved sets with the facts of the audit that they come from."""
+
+    def check(solved: SolvedSet) -> SetProblems:
+        corrected = solved.corrected
+        name, text = set_commands(solved)
+        document = read_input(text, name, Files(None, corrected.architecture), corrected.architecture)
+        own = stated._replace(architecture=corrected.architecture, python="")
+        paths = [path._replace(stated_machine=own) for path in document.paths]
+        audit = audit_paths(paths[0], paths, machine, solver=solver)
+        errors = [finding for finding in audit.findings if finding.status == "error"]
+        return SetProblems(tuple(each.message for each in errors), tuple(_pins(errors)))
+
+    return check
+
+
+def set_commands(solved: SolvedSet) -> tuple[str, str]:
+    """The name and the text of a file that installs a set."""
+    corrected = solved.corrected
+    packages = [*requirement_lines(solved), *solved.built]
+    install = shell_command("uv pip install {} {}", solved.options, packages)
+    if corrected.image and corrected.contained:
+        return "Dockerfile", f"FROM {corrected.image}\nRUN {install}\n"
+    python = solved.target.partition("Python ")[2].partition(",")[0]
+    environment = shell_command("uv venv --python {} .venv", python)
+    return "set.sh", f"#!/bin/bash\n{environment}\n. .venv/bin/activate\n{install}\n"
+
+
+def requirement_lines(solved: SolvedSet) -> list[str]:
+    """The requirements of a set with their extras, and the torch that they bring."""
+    own = [with_extras(text, solved.corrected.extras) for text in solved.corrected.requirements]
+    return [*own, *solved.implied]
+
+
+def _pins(errors: list[Finding]) -> list[str]:
+    """The exact versions in the first remedy of each error."""
+    steps = (step for each in errors for remedy in each.remedies[:1] for step in remedy.steps)
+    packages = (text for step in steps if isinstance(step, Install) for text in step.packages)
+    return list(dict.fromkeys(text for text in packages if "==" in text))

@@ -1,0 +1,116 @@
+"""Which requirement of a set gives way, and what a set must fulfil before it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+from support.cases import each_case
+from support.release_index import ReleaseIndex, serve
+
+from envdoctor.download.sources import Sources
+from envdoctor.locking.set_solver import with_extras
+from envdoctor.locking.solve_set import SetProblems, SolvedSet, solve_set
+from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.set_repairs import outdated_limits
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+@pytest.fixture
+def sources(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    variables = index.variables("pypi")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Sources(index=variables["UV_DEFAULT_INDEX"])
+
+
+def corrected(*own: str, proposed: tuple[str, ...] = (), python: str = "3.12") -> CorrectedSet:
+    return CorrectedSet(
+        architecture="x86_64", glibc="2.35", python=python, requirements=proposed or own, own=own,
+        wanted=proposed or own,
+    )  # fmt: skip
+
+
+def test_the_pins_of_the_guide_come_before_what_the_tables_propose(sources: Sources) -> None:
+    solved = solve_set(corrected("torch==2.8.0", "trl", proposed=("torch==2.14.1", "trl==0.23.1")), sources)
+    assert solved.state == "solved"
+    assert "torch==2.8.0" in solved.corrected.requirements
+
+
+# Requirements that exclude each other, the one that gives way, and one that stays.
+PRIORITIES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "a companion of torch": (("torchvision==0.22.0", "torch==2.8.0"), "torchvision==0.22.0", "torch==2.8.0"),
+    "torch, for an inference engine": (("torch==2.7.1", "vllm==0.10.2"), "torch==2.7.1", "vllm==0.10.2"),
+    "a range, for a pin": (("numpy>=2.4", "numba==0.61.2"), "numpy>=2.4", "numba==0.61.2"),
+}
+
+
+@each_case("name", [*PRIORITIES])
+def test_the_least_important_requirement_gives_way(name: str, sources: Sources) -> None:
+    requirements, dropped, kept = PRIORITIES[name]
+    solved = solve_set(corrected(*requirements), sources)
+    assert solved.state == "solved"
+    assert [each.name for each in solved.corrected.dropped] == [dropped]
+    assert kept in solved.corrected.requirements
+
+
+def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def check(solved: SolvedSet) -> SetProblems:
+        seen.append(solved.corrected.requirements)
+        return (
+            SetProblems() if "numpy==1.26.4" in seen[-1] else SetProblems(("numpy is too new",), ("numpy==1.26.4",))
+        )
+
+    solved = solve_set(corrected("transformers==4.57.6", "numpy"), sources, check)
+    assert (solved.state, len(seen)) == ("solved", 2)
+    assert "numpy==1.26.4" in solved.corrected.requirements
+    pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
+    assert (pinned.state, pinned.note) == ("conflict", "numpy is too new")
+
+
+def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources) -> None:
+    old = corrected("tokenizers==0.13.3", "numpy==1.24.4", python="3.12")
+    stated = solve_set(old, sources)
+    assert {each.name for each in stated.corrected.dropped} == set(old.requirements)
+    solved = solve_set(replace(old, is_python_assumed=True), sources)
+    assert (solved.state, solved.target) == ("solved", "x86_64-manylinux_2_35, Python 3.11")
+    assert (solved.corrected.requirements, solved.corrected.dropped) == (old.requirements, ())
+
+
+def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) -> None:
+    numpy = replace(corrected("numpy==2.2.6"), is_python_assumed=True)
+    unsolved = solve_set(numpy, sources, lambda _: SetProblems(("it has no wheel for Python 3.12",)))
+    assert unsolved.state == "not-verified"
+    assert unsolved.note == (
+        "could not be solved here, state the Python of the environment: it has no wheel for Python 3.12"
+    )
+    assert solve_set(numpy, sources, lambda _: SetProblems(("it is too new",))).state == "conflict"
+
+
+def test_a_set_states_the_torch_that_it_brings(sources: Sources) -> None:
+    solved = solve_set(corrected("vllm==0.10.2"), sources)
+    assert (solved.corrected.requirements[0], solved.implied) == ("vllm==0.10.2", ("torch==2.8.0",))
+    assert solve_set(corrected("vllm==0.10.2", "torch==2.8.0"), sources).implied == ()
+
+
+def test_releases_from_long_before_the_pins_are_outdated() -> None:
+    both = replace(corrected("torch==1.13.1", "transformers"), oldest_day="2022-12-15")
+    (limit,) = outdated_limits({"torch": "1.13.1", "transformers": "2.3.0"}, both, {"torch"})
+    assert limit.startswith("transformers>=4.")
+    assert outdated_limits({"torch": "1.13.1", "transformers": "4.25.1"}, both, {"torch"}) == []
+    assert outdated_limits({"transformers": "2.3.0"}, replace(both, oldest_day=""), set()) != []
+    assert outdated_limits({"transformers": "2.3.0"}, both, {"transformers"}) == []
+
+
+def test_extras_stay_with_their_package() -> None:
+    assert with_extras("ray==2.45.0", {"ray": "default"}) == "ray[default]==2.45.0"
+    assert with_extras("ray[serve]>=2", {"ray": "default"}) == "ray[serve]>=2"
+    assert with_extras("torch", {"ray": "default"}) == "torch"
