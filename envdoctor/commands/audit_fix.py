@@ -151,6 +151,7 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
 def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
     """A solved set as part of the command's result. `unfit` is the reason for which it is not proposed."""
     corrected = solved.corrected
+    unfit = unfit if solved.state == "solved" else ""
     is_solved = solved.state == "solved" and not unfit
     built = f"built from source: {', '.join(solved.built)}" if solved.built else ""
     return FixedSet(
@@ -179,7 +180,7 @@ def fix_commands(
     """Solve the sets of a guide or a manifest, and write what uv solved.
 
     `check` audits a set, and `audit_again` the corrected text. A text with an error after its correction is not
-    written, and neither is its set; a text without problems stays as it is.
+    written, and neither is the set of a manifest; a text without problems stays as it is.
     """
     name, problems = source.name, problems_of(audit.findings)
     solved = solve_audit(audit, check)
@@ -198,18 +199,28 @@ def fix_commands(
     except BadInput as error:
         unfit = f"the set has no place in {name} ({error.message})"
         return Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
-    if left := next((each for each in remaining if each.status == "error"), None):
-        unfit = f"not a solution: in the corrected {name}, line {left.line}: {left.message}"
-        return Outcome(sets=tuple(fixed_set(each, "" if each.note else unfit) for each in solved)).with_notes(
-            f"{name} was not corrected: {unfit}"
-        )
+    unfit = _error_left(remaining, usable, name)
+    if unfit and kind in MANIFESTS:  # the file is the environment
+        return Outcome(sets=tuple(fixed_set(each, f"not a solution: {unfit}") for each in solved))
     outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
     count = problems_of(remaining)
-    if count >= problems:
-        return outcome.with_notes(f"{name} was not corrected: other versions alone do not solve its problems")
+    if unfit or count >= problems:
+        reason = (
+            f"the set alone is no solution, {unfit}" if unfit else "other versions alone do not solve its problems"
+        )
+        return outcome.with_notes(f"{name} was not corrected: {reason}")
     outcome = outcome.with_written(fix.write(source, corrected.text))
     outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
     return outcome.with_notes(f"{count} of {problems} problems remain in it") if count else outcome
+
+
+def _error_left(findings: Sequence[Finding], usable: Sequence[SolvedSet], name: str) -> str:
+    """The first error of a corrected text, apart from packages that the sets name to be built afterwards."""
+    dropped = {each.name for solved in usable for each in solved.corrected.dropped}
+    for each in findings:
+        if each.status == "error" and not (each.evidence and each.evidence[0].fact in dropped):
+            return f"in the corrected {name}, line {each.line}: {each.message}"
+    return ""
 
 
 def _with_sets(outcome: Outcome, usable: Sequence[SolvedSet], source: Path, kind: str, fix: Corrections) -> Outcome:

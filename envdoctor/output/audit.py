@@ -45,17 +45,12 @@ def coverage_text(result: AuditResult) -> str:
 
 
 def _render_set(solved: FixedSet) -> list[Part]:
-    """A solved set with its target, or the conflict because of which there is none."""
+    """A solved set with its target, or the reason for which there is none."""
     title = f"{solved.branch}: " if solved.branch else ""
-    if solved.state == "conflict":
-        parts: list[Part] = [Text(f"\n{title}No set for {solved.target}", style="title"), indent(Text(solved.note))]
-        return parts
-    verdict = (
-        f"solved by uv for {solved.target} ({solved.packages} packages)"
-        if solved.state == "solved"
-        else f"not solved for {solved.target}"
-    )
-    parts = [Text(f"\n{title}Requirements {verdict}", style="title")]
+    if solved.state != "solved":
+        return [Text(f"\n{title}No set for {solved.target}", style="title"), indent(Text(solved.note))]
+    verdict = f"solved by uv for {solved.target} ({solved.packages} packages)"
+    parts: list[Part] = [Text(f"\n{title}Requirements {verdict}", style="title")]
     parts += [indent(Text(requirement)) for requirement in solved.requirements]
     parts += [indent(Text(f"without {each.name}: {each.reason}")) for each in solved.dropped]
     if solved.image:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from support.cases import each_case
+from support.local_packages import write_wheel
 from support.release_index import ReleaseIndex, serve
 
 from envdoctor.download.sources import Sources
@@ -76,11 +78,12 @@ def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
     assert (pinned.state, pinned.note) == ("conflict", "numpy is too new")
 
 
-def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources) -> None:
-    old = corrected("tokenizers==0.13.3", "numpy==1.24.4", python="3.12")
-    stated = solve_set(old, sources)
-    assert {each.name for each in stated.corrected.dropped} == set(old.requirements)
-    solved = solve_set(replace(old, is_python_assumed=True), sources)
+def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
+    write_wheel(tmp_path, "compiled", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
+    with_wheel = replace(sources, find_links=(str(tmp_path),))
+    old = corrected("compiled==1.0", "transformers==4.57.6", python="3.12")
+    assert solve_set(old, with_wheel).state == "conflict"
+    solved = solve_set(replace(old, is_python_assumed=True), with_wheel)
     assert (solved.state, solved.target) == ("solved", "x86_64-manylinux_2_35, Python 3.11")
     assert (solved.corrected.requirements, solved.corrected.dropped) == (old.requirements, ())
 
