@@ -21,10 +21,10 @@ from envdoctor.core.results import CommandResult
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.select import select_stack
-from envdoctor.install.add_packages import INSTALL_TORCH, PackageChange, add_packages, kept_packages
+from envdoctor.install.add_packages import PackageChange, add_packages, kept_packages
 from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
-from envdoctor.knowledge.notebook_services import current_service
+from envdoctor.knowledge.notebook_services import INSTALL_TORCH, current_service
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 

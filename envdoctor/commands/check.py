@@ -38,9 +38,9 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.environment.find import EnvironmentSelection, find_environment
 from envdoctor.environment.managed import read_install_record
 from envdoctor.environment.select import read_environment
-from envdoctor.install.add_packages import INSTALL_TORCH
 from envdoctor.install.known_environments import installed_environments
 from envdoctor.install.remedy_plan import is_automatic
+from envdoctor.knowledge.notebook_services import INSTALL_TORCH
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import facts_with_driver, select_machine
 from envdoctor.profiles import choose, read_candidates

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from envdoctor.commands.rule_filter import TEXT_PREFIX
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
 from envdoctor.rules.requirements import requirements_of
@@ -29,7 +30,7 @@ FAILURE = (
     r"|devices to be zero|Invoking ptxas"
 )
 # In a text that has none of these, nothing failed.
-SIGN_OF_FAILURE = re.compile(
+SIGN_OF_FAILURE = lazy_pattern(
     rf"{FAILURE}|Traceback|[Ee]xception\b|undefined symbol|[Ss]egmentation|core dumped"
     r"|(?i:\b(?:crash|hang|broke|abort|fails|(?:not|n't|no longer) work|cannot|can't|unable|does not start))"
     r"|(?i:\bwrong (?:result|output))"
@@ -37,7 +38,7 @@ SIGN_OF_FAILURE = re.compile(
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
 COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
-SIGN_OF_BUILD = re.compile(
+SIGN_OF_BUILD = lazy_pattern(
     r"(?i:\bbuild\w{0,4}\b|\bbuilt (?!with:|for|in)|\b(?:to|while|when|not|cannot) compil"
     r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
     r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|pip3? install|\bmake\b"

@@ -27,7 +27,7 @@ MAX_VERSION_LENGTH = 128  # Python reads no int of 5,000 digits
 UNSAFE = re.compile(r"[^A-Za-z0-9._+!~-]")
 NAMES = ("name", "version", "requires-dist", "requires-python", "home-page", "project-url")
 FIELDS = {name.encode(): name for name in NAMES}
-FOLD = re.compile(rb"\r?\n([ \t])")
+FOLDS = (b"\r\n ", b"\r\n\t", b"\n ", b"\n\t")  # the end of a line that the next one continues
 HOME_LABELS = ("homepage", "home", "repository", "source", "sourcecode", "code", "github")
 
 
@@ -204,8 +204,8 @@ def parse_head(head: bytes) -> dict[str, list[str]]:
     """
     fields: dict[str, list[str]] = {name: [] for name in NAMES}
     block = head[: _end_of_fields(head)]
-    if b"\n " in block or b"\n\t" in block:
-        block = FOLD.sub(rb"\1", block)
+    for fold in FOLDS:
+        block = block.replace(fold, fold[-1:])
     for line in block.split(b"\n"):
         key, colon, value = line.partition(b":")
         if colon and (name := FIELDS.get(key.lower())):

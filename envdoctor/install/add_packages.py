@@ -18,7 +18,6 @@ from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, s
 
 SECONDS = 60 * 60.0
 LINE = re.compile(r"^ (?P<sign>[-+~]) (?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>\S+)", re.MULTILINE)
-INSTALL_TORCH = "uv pip install --python {} torch --torch-backend=auto"  # into the Python of a notebook without torch
 
 
 class PackageChange(Record, frozen=True):

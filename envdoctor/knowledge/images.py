@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.record import Record
 from envdoctor.knowledge.releases import optional_specifier, required_specifier
 from envdoctor.knowledge.tables import TableRow, load_table
@@ -35,17 +36,17 @@ TAGS = {
 # The parts of verl's tags: `app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0`, `ngc-th2.6.0-cu126-vllm0.8.4`.
 # Source: docs/start/install.rst at the tags of github.com/volcengine/verl, 2026-11-25.
 VERL = ("verlai/verl", "whatcanyousee/verl", "hiyouga/verl")
-VERL_PART = re.compile(rf"(?:^|-)(torch|th|vllm|sglang|transformers|cu)(\d{{3}}|{RELEASE}|\d\.\d{{1,2}})(?=-|$)")
+VERL_PART = lazy_pattern(rf"(?:^|-)(torch|th|vllm|sglang|transformers|cu)(\d{{3}}|{RELEASE}|\d\.\d{{1,2}})(?=-|$)")
 # The parts of AMD's tags: `rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0`, `rocm6.4.1_vllm_0.9.1_20250715`.
 # Source: rocm.docs.amd.com, installation of PyTorch and vLLM inference, as of 2025-07.
-ROCM_PART = re.compile(
+ROCM_PART = lazy_pattern(
     r"rocm(?P<hip>\d\.\d{1,2}(?:\.\d)?)|_py(?P<python>3\.\d{1,2})|pytorch_(?:release[-_])?v?(?P<torch>\d\.\d{1,2}\.\d)"
     r"|vllm[_-]v?(?P<vllm>\d\.\d{1,2}\.\d{1,2})"
 )
-HOSTS = re.compile(r"^(?:docker\.io/(?:library/)?|nvcr\.io/|ghcr\.io/)")
-BUILD = re.compile(r"-cu(\d\d)(\d)(?:-|$)")  # of vLLM's and SGLang's tags
+HOSTS = lazy_pattern(r"^(?:docker\.io/(?:library/)?|nvcr\.io/|ghcr\.io/)")
+BUILD = lazy_pattern(r"-cu(\d\d)(\d)(?:-|$)")  # of vLLM's and SGLang's tags
 PACKAGES = ("torch", "vllm", "sglang", "trl")
-UBUNTU = re.compile(r"ubuntu[-_]?(\d\d)\.?04")
+UBUNTU = lazy_pattern(r"ubuntu[-_]?(\d\d)\.?04")
 
 
 class CudaImage(TableRow, frozen=True, kw_only=True):

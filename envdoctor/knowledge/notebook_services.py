@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from envdoctor.knowledge.tables import TableRow, load_table, read_table
 
 FILE = "notebook_services.toml"
+INSTALL_TORCH = "uv pip install --python {} torch --torch-backend=auto"  # into the Python of a notebook without torch
 
 
 class NotebookService(TableRow, frozen=True, kw_only=True):

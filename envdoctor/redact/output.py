@@ -10,6 +10,7 @@ import os
 import re
 from typing import Any
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 
 SECRET = re.compile(r"TOKEN|API_KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
@@ -28,7 +29,7 @@ SUSPICIOUS = re.compile(
     r"|hf_|api_org_|sk-|github_pat|gh[opsur]_|A(?:KI|SI|RO|ID|NP|GP)A|xox[a-z]-|xapp-|gl[a-z]{2,5}-"
     r"|AIza|ya29\.|GOCSPX-|npm_|pypi-Ag|nvapi-|wandb_v|r8_|gsk_|rpa_|dckr_|_live_|_test_|eyJ|SG\.|hooks\.slack"
 )
-BEARER = re.compile(r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}")
+BEARER = lazy_pattern(r"(?i)\b(bearer|basic)( {1,4}|%20)[\w.~+/=-]{12,}")
 
 
 def _plain(text: str) -> str:

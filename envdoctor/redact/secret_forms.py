@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.redact.field_names import is_secret_name
 
 ReplaceValue = Callable[[str, str], str]
 VALUE = r"""(?P<quote>\\?["']|)(?P<secret>[^\s"',;<>\\{}]{1,2048})"""
 FORMS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (words, re.compile(pattern, re.IGNORECASE))
+    (words, lazy_pattern(pattern, re.IGNORECASE))
     for words, pattern in (
         # <password>S</password>, <token id="1">S</token>
         (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
+from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.printable import without_invisible
 from envdoctor.redact.field_names import Kind, classify_name, is_secret_name
 from envdoctor.redact.secret_forms import redact_forms, with_letters
@@ -14,66 +15,66 @@ from envdoctor.redact.word_lists import word_list
 
 ReplaceValue = Callable[[str, str], str]  # (kind, value) -> placeholder; counts the value as removed
 
-PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
-PRIVATE_KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
+PRIVATE_KEY_BEGIN = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
+PRIVATE_KEY_END = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 # The rest of a private key without its end line: complete lines of base64, and one incomplete line.
-TRUNCATED_KEY = re.compile(
+TRUNCATED_KEY = lazy_pattern(
     r"(?:(?:\r?\n)?[A-Za-z-]{1,40}: [^\n]{0,200})*+"
     r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{30,})*+(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]+)?"
 )
 MAX_KEY_LENGTH = 16 << 10
 # Parameters of signed URLs (S3, Google, Azure, CloudFront, Hugging Face) and of home-made ones.
-URL_SIGNATURE = re.compile(
+URL_SIGNATURE = lazy_pattern(
     r"(?i)([?&;](?:sig|signature|[a-z_-]*token|[a-z_-]*key|key-pair-id|password|secret|auth|policy|credentials?|se|sp|sv"
     r"|awsaccesskeyid|googleaccessid|x-(?:amz|goog)-[a-z-]+)=)([^&;\s\"'<>`\\]+)"
 )
 # Greedy: a password may contain an @. A path of a URL has one slash: https:/alice:password@host.
-URL_CREDENTIALS = re.compile(r"(://|(?:https?|ftps?|ssh|git|s3|socks5h?):/)([^/\s\"'<>`]*)@")
+URL_CREDENTIALS = lazy_pattern(r"(://|(?:https?|ftps?|ssh|git|s3|socks5h?):/)([^/\s\"'<>`]*)@")
 # alice:password@proxy:3128, alice:password@proxy.example; not NAME:CONFIG@REVISION of a dataset
-BARE_CREDENTIALS = re.compile(
+BARE_CREDENTIALS = lazy_pattern(
     r":(?<=[\w.+-]:)[^\s/@:\"'<>]{1,128}@(?=[\w.-]+:\d|(?:[\w-]{1,63}\.){1,8}(?:[a-z]{2,}|\d{1,3})(?:/|\s|$)|localhost\b)"
 )
 # The value ends with the quotation mark before it or before the name, else with the line.
-HEADER = re.compile(
+HEADER = lazy_pattern(
     r"""(?P<open>["'])?(?:Authorization|Cookie)["']?\s{0,4}[:=]\s{0,4}(?P<quote>["'])?"""
     r"""(?P<secret>(?(quote)(?:(?!(?P=quote))[^\n\r\\]|\\.)+|(?(open)(?:(?!(?P=open))[^\n\r])+|[^\n\r]+)))""",
     re.IGNORECASE,
 )
-BEARER = re.compile(r"\bBearer\s{1,4}([^\s\"',;]{6,})", re.IGNORECASE)
-LOGIN_OPTION = re.compile(r" (?:-u|--user|--proxy-user)[ =]([^\s:]{1,64}:\S+)")
+BEARER = lazy_pattern(r"\bBearer\s{1,4}([^\s\"',;]{6,})", re.IGNORECASE)
+LOGIN_OPTION = lazy_pattern(r" (?:-u|--user|--proxy-user)[ =]([^\s:]{1,64}:\S+)")
 HEADER_PATTERNS = (
     (("authorization", "cookie"), HEADER),
     (("bearer ",), BEARER),
     ((" -u ", " --user", " --proxy-user", " -u="), LOGIN_OPTION),
 )
 
-NAME_REST = re.compile(r"[\w.-]{0,60}")
+NAME_REST = lazy_pattern(r"[\w.-]{0,60}")
 # Spaces of any kind; `token[0]=`, `password%3D`, and the wide signs of Chinese and Japanese texts.
-ASSIGNMENT = re.compile(
+ASSIGNMENT = lazy_pattern(
     r"(?:\[\w{0,20}\])?\\?[\"'`]?\]?[^\S\r\n]{0,60}(?::=|=>|[=:\uff1d\uff1a]|%3[DdAa])[^\S\r\n]{0,8}(?!/)"
 )
 # A value on the next line: after a backslash, after `>-` and `|` of YAML, or alone.
-NEXT_LINE = re.compile(r"(?P<mark>\\|[>|][+-]?)?[^\S\r\n]{0,8}\r?\n[^\S\r\n]{0,60}(?=\S)")
-OPTION_SPACE = re.compile(r"[ \t]{1,8}(?!-)")
+NEXT_LINE = lazy_pattern(r"(?P<mark>\\|[>|][+-]?)?[^\S\r\n]{0,8}\r?\n[^\S\r\n]{0,60}(?=\S)")
+OPTION_SPACE = lazy_pattern(r"[ \t]{1,8}(?!-)")
 # `WANDB_API_KEY 0123abcd`, `password S3cr3t`: text after such a name is a secret if it has letters and digits.
-SPACED_NAME = re.compile(r"[A-Z0-9]+(?:_[A-Z0-9]+)+|(?i:password|passwd|passphrase)")
-SPACE_BEFORE_SECRET = re.compile(r"[ \t]{1,8}(?=[^\s\d]{0,127}\d)(?=[^\sA-Za-z]{0,127}[A-Za-z])(?=\S{6})")
-OPENING_QUOTE = re.compile(r"[bruf]{0,2}(\"\"\"|\'\'\'|\\?[\"'`])")
-UNQUOTED_SECRET = re.compile(r"\S{1,128}")  # the examined part; the redaction extends to the end of the word
-UNQUOTED_NAME = re.compile(r"[^\s\"',;(){}<>&|]{1,128}")
-WORD_REST = re.compile(r"\S*")
+SPACED_NAME = lazy_pattern(r"[A-Z0-9]+(?:_[A-Z0-9]+)+|(?i:password|passwd|passphrase)")
+SPACE_BEFORE_SECRET = lazy_pattern(r"[ \t]{1,8}(?=[^\s\d]{0,127}\d)(?=[^\sA-Za-z]{0,127}[A-Za-z])(?=\S{6})")
+OPENING_QUOTE = lazy_pattern(r"[bruf]{0,2}(\"\"\"|\'\'\'|\\?[\"'`])")
+UNQUOTED_SECRET = lazy_pattern(r"\S{1,128}")  # the examined part; the redaction extends to the end of the word
+UNQUOTED_NAME = lazy_pattern(r"[^\s\"',;(){}<>&|]{1,128}")
+WORD_REST = lazy_pattern(r"\S*")
 UNQUOTED_LENGTH = 128
 MAX_VALUE_LENGTH = 2048  # in quotes
-NO_VALUE = re.compile(
+NO_VALUE = lazy_pattern(
     r"\(set\)|\(empty\)|\(unset\)|\*+|<[^>]*>|none|null|nil|true|false|yes|no|n/?a|unset|empty|undefined|auto|default|required"
     r"|\$\{?\w+\}?|\$\(.*|\{\w*\}|\[\w*\]|%\w+%|\S*(?:\.\.\.|…)|TOKEN|KEY|SECRET|PASSWORD|VALUE|NAME|FILE|PATH",
     re.IGNORECASE,
 )
 # Colour codes of terminals, as bytes or as escapes of JSON and Python. The last letter of one hides a token after it.
-ANSI_CODE = re.compile(r"(?:\x1b|\\(?:u001b|x1b|033|e))(?:\[[0-9;:?]{0,40}[@-~]|[()][A-Z0-9])", re.IGNORECASE)
-ANSI_START = re.compile(r"\x1b|\\(?:u001b|x1b|033|e)[\[(]", re.IGNORECASE)
+ANSI_CODE = lazy_pattern(r"(?:\x1b|\\(?:u001b|x1b|033|e))(?:\[[0-9;:?]{0,40}[@-~]|[()][A-Z0-9])", re.IGNORECASE)
+ANSI_START = lazy_pattern(r"\x1b|\\(?:u001b|x1b|033|e)[\[(]", re.IGNORECASE)
 ANSI_BOUNDARY = "\x1b"
-NUMBER = re.compile(r"[-+]?\d{1,7}(?:\.\d*)?(?:e[-+]?\d+)?")
+NUMBER = lazy_pattern(r"[-+]?\d{1,7}(?:\.\d*)?(?:e[-+]?\d+)?")
 NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 MAX_NAME_LENGTH = 80
 

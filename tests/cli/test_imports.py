@@ -174,7 +174,7 @@ def test_stack_programs_do_not_import_the_tool(folder: str) -> None:
         (
             ["check", "--format", "json", "--machine", "cpu-2core"],
             {
-                *("asyncio", "http", "ssl", "torch", "pydantic", "hashlib"),
+                *("asyncio", "configparser", "http", "ssl", "torch", "pydantic", "hashlib", "envdoctor.download"),
                 *("packaging.requirements", "packaging.specifiers", "packaging.utils"),
                 *("envdoctor.environment.inspect", "envdoctor.explain", "envdoctor.manifests", "envdoctor.reports"),
             },
