@@ -31,6 +31,10 @@ def pytest_configure() -> None:
     """Handle SIGINT where it is ignored, as in background jobs: children inherit this, and tests send SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Container images set it. Each worker would rewrite the assertions of every module, which takes 8 s, and each new
+    # interpreter compile the modules of its command.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     os.environ["PATH"] = without_shims(os.environ["PATH"])
     os.environ.setdefault("ENVDOCTOR_RESOLVE", "never")  # commands of tests query no package index
     # Hypothesis limits an example to 200 ms, which a busy machine exceeds. The examples are the same in each run.
