@@ -24,7 +24,8 @@ from envdoctor.environment.select import select_stack
 from envdoctor.install.add_packages import PackageChange, add_packages, kept_packages
 from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
-from envdoctor.knowledge.notebook_services import INSTALL_TORCH, current_service
+from envdoctor.knowledge.notebook_services import INSTALL_TORCH, NotebookService, current_service
+from envdoctor.locking.lock import Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 
@@ -59,6 +60,7 @@ class AddResult(Record, frozen=True, kw_only=True):
     restart: str  # menu entry, or a description; empty if no package was replaced
     findings: tuple[Finding, ...] = ()
     next_command: str = ""
+    origin: str = ""  # of the versions: the lock of a profile and its image, or why they were solved now
 
 
 def run(request: AddRequest, reporter: Reporter) -> CommandResult:
@@ -68,44 +70,80 @@ def run(request: AddRequest, reporter: Reporter) -> CommandResult:
             " ".join(request.packages) or "PACKAGE is missing", expected="names of packages, not options", hint=HINT
         )
     service = current_service(os.environ)
-    python = _interpreter(request, is_notebook=service is not None)
-    before = select_stack("", str(python))
-    kept = kept_packages(before.distributions.value or {}) if before else ()
-    if before is None or not any(line.startswith("torch==") for line in kept):
+    named = request.venv or request.python
+    python = resolve_interpreter(request.venv, request.python) if named or not service else notebook_interpreter()
+    stack, kept = read_torch_stack(python, service)
+    words = ("envdoctor", "add", *request.packages, "--python", str(python))
+    result = add_to(
+        python, stack, request.packages,
+        kept=kept, service=service, reporter=reporter, dry_run=request.dry_run, again=words,
+    )  # fmt: skip
+    return CommandResult(result, EXIT_NO if result.findings else EXIT_OK)
+
+
+def notebook_interpreter() -> Path:
+    """The Python of the notebook."""
+    found = shutil.which("python3")
+    return Path(found) if found else resolve_interpreter("", "python3")
+
+
+def read_torch_stack(python: Path, service: NotebookService | None) -> tuple[Stack, tuple[str, ...]]:
+    """The packages of a Python, and the constraints that keep its torch. Raises Refused if it has none."""
+    stack = select_stack("", str(python))
+    kept = kept_packages(stack.distributions.value or {}) if stack else ()
+    if stack is None or not any(line.startswith("torch==") for line in kept):
         raise Refused(
             f"{python} has no torch to keep",
             expected="an environment with torch",
             hint=shell_command(INSTALL_TORCH, python) if service else "envdoctor install",
         )
+    return stack, kept
+
+
+def add_to(
+    python: Path,
+    before: Stack,
+    packages: Sequence[str] | Lock,
+    *,
+    kept: Sequence[str],
+    service: NotebookService | None,
+    reporter: Reporter,
+    dry_run: bool,
+    again: Sequence[str],
+) -> AddResult:
+    """Solve and install the packages; nothing is installed if the rules report a new error.
+
+    `again` is the command that installs after a dry run.
+    """
     machine, sources, log = select_machine("", ()), read_sources(), log_file("add", "packages")
     known_ids = {finding.id for finding in evaluate(machine, before)}
+    title = f"the lock of {packages.profile}" if isinstance(packages, Lock) else " ".join(packages)
 
     def new_errors(stack: Stack) -> tuple[Finding, ...]:
         found = evaluate(machine, stack)
         return tuple(each for each in found if each.id not in known_ids and each.status in ("error", "crashed"))
 
     with environment_in_use(python, "envdoctor add"):
-        reporter.phase(f"Solving {' '.join(request.packages)}")
-        changes = add_packages(python, request.packages, kept, sources, log=log, dry_run=True)
+        reporter.phase(f"Solving {title}")
+        changes = add_packages(python, packages, kept, sources, log=log, dry_run=True)
         findings = new_errors(_changed_stack(before, changes))
-        installs = not (request.dry_run or findings)
+        installs = not (dry_run or findings)
         if installs:
-            reporter.phase(f"Installing {' '.join(request.packages)}")
-            changes = add_packages(python, request.packages, kept, sources, log=log, dry_run=False)
+            reporter.phase(f"Installing {title}")
+            changes = add_packages(python, packages, kept, sources, log=log, dry_run=False)
             findings = new_errors(select_stack("", str(python)) or before)
     restart = service.restart if service else "start the programs that use it again"
-    words = ["envdoctor", "check"] if installs or findings else ["envdoctor", "add", *request.packages]
-    result = AddResult(
+    words = ("envdoctor", "check", "--python", str(python)) if installs or findings else again
+    return AddResult(
         python=str(python),
         service=service.title if service else "",
-        kept=kept,
+        kept=tuple(kept),
         changes=changes,
         installed=installs,
         restart=restart if any(change.before for change in changes) else "",
         findings=findings,
-        next_command=command_line(*words, "--python", python),
+        next_command=command_line(*words),
     )
-    return CommandResult(result, EXIT_NO if findings else EXIT_OK)
 
 
 def _changed_stack(stack: Stack, changes: Sequence[PackageChange]) -> Stack:
@@ -116,11 +154,3 @@ def _changed_stack(stack: Stack, changes: Sequence[PackageChange]) -> Stack:
         if change.after:
             found[change.name] = Distribution(name=change.name, version=change.after)
     return msgspec.structs.replace(stack, distributions=known(found, "uv pip install --dry-run"))
-
-
-def _interpreter(request: AddRequest, *, is_notebook: bool) -> Path:
-    """The Python of --venv or --python, else that of the notebook, else of the only installed environment."""
-    if is_notebook and not (request.venv or request.python):
-        found = shutil.which("python3")
-        return Path(found) if found else resolve_interpreter("", "python3")
-    return resolve_interpreter(request.venv, request.python)

@@ -44,6 +44,7 @@ from envdoctor.knowledge.notebook_services import INSTALL_TORCH
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import facts_with_driver, select_machine
 from envdoctor.profiles import choose, read_candidates
+from envdoctor.profiles.checks import distribution_names
 from envdoctor.profiles.choice import Choice
 from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.rules import RULES, evaluate
@@ -243,13 +244,14 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     if data.report or (problem and request.machine and not can_fix):
         return shell_command("envdoctor explain {}", re.sub(CAUSE_PREFIX, "", problem.id)) if problem else ""
     place = _environment_words(request, data.environment)
-    if problem:
+    lacks_packages = _lacks_notebook_packages(data)  # which may solve the problem, as a newer torchao does
+    if problem and not lacks_packages:
         named = place if request.venv or request.python else []
         words = ["envdoctor", "fix" if can_fix else "check", *named]
         words += machine_words(request.machine)
         return shlex.join([*words, *(word for fact in request.facts for word in ("--fact", fact))])
-    if data.stack is None or data.stack.torch.state == "absent":
-        return _install_command(request, data)
+    if lacks_packages or data.stack is None or data.stack.torch.state == "absent":
+        return _install_command(request, data, needs_torch=not lacks_packages)
     if request.machine:
         return ""
     if verification_state(data.verification) != "passed":
@@ -259,9 +261,18 @@ def choose_next_command(request: CheckRequest, data: CheckResult) -> str:
     return shlex.join(["envdoctor", "train", recipe, *place])
 
 
-def _install_command(request: CheckRequest, data: CheckResult) -> str:
-    """The command for a machine without torch. A notebook would not use the environment of a profile."""
-    if data.environment.notebook and not request.machine:
+def _lacks_notebook_packages(data: CheckResult) -> bool:
+    """Whether the profile for this notebook was chosen, and its Python has a torch but not all packages."""
+    profile = next((each for each in read_candidates() if each.id == data.choice.profile and each.notebook), None)
+    installed = (data.stack.distributions.value or {}) if data.stack else {}
+    if profile is None or not data.environment.notebook or "torch" not in installed:
+        return False
+    return any(name not in installed for name in distribution_names(profile.requirements))
+
+
+def _install_command(request: CheckRequest, data: CheckResult, *, needs_torch: bool) -> str:
+    """The command for missing packages. A notebook without torch would not use the environment of a profile."""
+    if data.environment.notebook and needs_torch and not request.machine:
         return shell_command(INSTALL_TORCH, data.environment.path)
     return shell_command("envdoctor install {}", data.choice.profile) if data.choice.profile else ""
 

@@ -54,6 +54,7 @@ from envdoctor.locking.resolve import check_supported, resolution_error, resolve
 from envdoctor.locking.wheel_urls import PackageFile, locate_files, with_file_size, with_file_sizes
 from envdoctor.profiles import Profile, Wheel, read_profile
 from envdoctor.profiles.direct_wheels import StackFacts, group_by_distribution, rejection_reason
+from envdoctor.profiles.notebooks import require_environment
 
 FETCH_SECONDS = 24 * 3600.0
 MIB = 1 << 20
@@ -103,6 +104,7 @@ def run(request: FetchRequest, reporter: Reporter) -> CommandResult:
     begin = time.monotonic()
     name, dest = request.profile, request.dest
     profile = read_profile(name)
+    require_environment(profile)
     target = _target(profile, request.python, request.architecture, request.glibc)
     folder = expand_home(dest).absolute()
     if exists(folder) and not is_folder(folder):

@@ -35,18 +35,30 @@ from envdoctor.install.lock_check import check_findings
 from envdoctor.install.lock_choice import choose_offline_plan, choose_plan
 from envdoctor.install.plan import Plan, shell_lines
 from envdoctor.install.preflight import Availability, download_size
-from envdoctor.knowledge.notebook_services import current_service
+from envdoctor.knowledge.notebook_services import NotebookService, current_service
 from envdoctor.locking.audit import audit_lock
 from envdoctor.locking.lock import BUILT_MARK, Lock
 from envdoctor.machine.select import select_machine
-from envdoctor.profiles import DISK, Profile, advice, choose, read_candidates, read_profile, violation_texts
+from envdoctor.profiles import (
+    DISK,
+    Profile,
+    advice,
+    candidate_for,
+    choose,
+    read_candidates,
+    read_profile,
+    violation_texts,
+)
 from envdoctor.profiles.choice import Choice
+from envdoctor.profiles.notebooks import require_environment
 from envdoctor.profiles.unused_gpu import unused_gpu
 from envdoctor.profiles.variables import require_consent
 
 
 class InstallRequest(Record, frozen=True, kw_only=True):
     """Without --profile, the profile that fits this machine is installed.
+
+    In Google Colab and Kaggle, packages are added to the Python of the notebook, and its torch stays.
 
     Example: envdoctor install cpu --venv ./venv
     """
@@ -93,18 +105,16 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
     if request.wheels:
         ignored = {"--upgrade": request.upgrade}
         reject_combination("--from", ignored, reason="it uses the folder's lock", hint="envdoctor install -h")
-    if (service := current_service(os.environ)) and not request.venv:
-        raise Refused(
-            f"{service.title}: the notebook would not use the environment of a profile",
-            expected="packages for the Python of the notebook; --venv PATH for programs apart from it",
-            hint="envdoctor add trl peft bitsandbytes",
-        )
     machine = select_machine("", ())
+    if (service := current_service(os.environ)) and not request.venv:
+        return _install_in_notebook(request, service, machine, reporter)
     named = request.profile
-    choice = None if named else choose(machine, read_candidates())
+    offered = [] if named else [profile for profile in read_candidates() if profile.notebook is None]
+    choice = None if named else choose(machine, offered)
     profile = chosen_profile(choice) if choice else read_profile(named)
+    require_environment(profile)
     require_consent(profile, named or profile.id, request.accept_variables, "install")
-    candidate = choose(machine, [profile]).candidates[0]
+    candidate = candidate_for(machine, profile)
     # The install checks the disk space itself, on the file system of the environment.
     violated = violation_texts(candidate, ignore=DISK)
     recommendations = tuple(f"{c.name} is {c.observed}, recommended {c.expected}" for c in advice(candidate))
@@ -132,6 +142,22 @@ def run(request: InstallRequest, reporter: Reporter) -> CommandResult:
         )
     register_environment(folder)
     return CommandResult(msgspec.structs.replace(result, advice=recommendations))
+
+
+def _install_in_notebook(
+    request: InstallRequest, service: NotebookService, machine: Machine, reporter: Reporter
+) -> CommandResult:
+    from envdoctor.commands.install_notebook import install_in_notebook
+
+    ignored = {
+        "--python": request.python, "--adopt": request.adopt, "--from": request.wheels, "--system": request.system
+    }  # fmt: skip
+    reason = f"packages are added to the Python of {service.title}"
+    reject_combination("install", ignored, reason=reason, hint="envdoctor install --dry-run")
+    return install_in_notebook(
+        request.profile, service, machine, reporter,
+        force=request.force, upgrade=request.upgrade, dry_run=request.dry_run,
+    )  # fmt: skip
 
 
 def _dry_run(plan: Plan, wheels: Availability | None, violated: tuple[str, ...]) -> InstallDryRun:

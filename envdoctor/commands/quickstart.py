@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Annotated
 
@@ -10,13 +11,14 @@ from envdoctor.commands.check import CheckResult, check_machine
 from envdoctor.commands.install import InstallRequest, chosen_profile
 from envdoctor.commands.train import TrainRequest, TrainResult
 from envdoctor.commands.verify import VerifyRequest
-from envdoctor.core.errors import EXIT_NO
+from envdoctor.core.errors import EXIT_NO, Refused
 from envdoctor.core.options import Option, ProfileArgument, VenvOption
 from envdoctor.core.record import Record
 from envdoctor.core.records import Verification
 from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.install.install import InstallResult
+from envdoctor.knowledge.notebook_services import current_service
 from envdoctor.profiles import read_profile
 from envdoctor.training.recipes import read_recipe
 
@@ -56,6 +58,12 @@ def run(request: QuickstartRequest, reporter: Reporter) -> CommandResult:
         seconds[step] = now - start
         start = now
 
+    if (service := current_service(os.environ)) and not request.venv:
+        raise Refused(
+            f"{service.title}: quickstart installs, verifies and trains in an environment of its own",
+            expected="the single steps in the Python of the notebook; --venv PATH for programs apart from it",
+            hint="envdoctor install",
+        )
     if request.recipe:
         read_recipe(request.recipe)  # an unknown name ends the command before the installation
     reporter.phase("Checking this machine")

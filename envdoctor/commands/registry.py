@@ -100,6 +100,7 @@ COMMANDS = (
     Command("install", "Install a profile into a virtual environment", {
         "envdoctor.install.install.InstallResult": "environments.render_install",
         "install.InstallDryRun": "environments.render_install_plan",
+        "add.AddResult": "add.render_add",
     }, has_findings=True),
     Command("add", "Add packages and keep the installed torch", {"add.AddResult": "add.render_add"}),
     Command("fetch", "Download a profile's wheels for offline use", {

@@ -23,7 +23,7 @@ from envdoctor.locking.resolve import Resolution, default_target, resolution_err
 from envdoctor.locking.targets import NamedProfile, named_profiles
 from envdoctor.machine import recorded as machines
 from envdoctor.machine.select import select_machine
-from envdoctor.profiles import Profile, choose, list_profiles, violation_texts
+from envdoctor.profiles import Profile, candidate_for, choose, list_profiles, violation_texts
 
 LockState = Literal["locked", "partial", "not locked"]
 USUAL_NODE = "h100x8"  # for profiles that need several GPUs
@@ -125,7 +125,7 @@ def _resolve_profile(
     resolution = resolve(profile, target, sources, reporter.attempt)
     preload.join()
     lock = resolution.lock
-    candidate = choose(machine, [profile]).candidates[0]
+    candidate = candidate_for(machine, profile)
     error = None if lock else resolution_error(resolution, sources)
     return ProfileResolution(
         profile=profile.id,
@@ -175,7 +175,8 @@ def _all_machines() -> Iterator[Machine]:
 
 def _matrix_row(machine: Machine, profiles: Sequence[NamedProfile]) -> Iterator[MatrixCell]:
     choice = choose(machine, [named.profile for named in profiles])
-    for named, candidate in zip(profiles, choice.candidates, strict=True):
+    for named in profiles:
+        candidate = candidate_for(machine, named.profile)
         state: LockState = "not locked"
         reasons: tuple[str, ...]
         if candidate.accepted:

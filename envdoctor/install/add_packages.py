@@ -14,6 +14,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.notebook_services import is_kept
+from envdoctor.locking.lock import Lock
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
 
 SECONDS = 60 * 60.0
@@ -34,18 +35,26 @@ def kept_packages(distributions: Mapping[str, Distribution]) -> tuple[str, ...]:
 
 
 def add_packages(
-    python: Path, packages: Sequence[str], kept: Sequence[str], sources: Sources, *, log: Path, dry_run: bool
+    python: Path, packages: Sequence[str] | Lock, kept: Sequence[str], sources: Sources, *, log: Path, dry_run: bool
 ) -> tuple[PackageChange, ...]:
-    """Install the packages into a Python with uv. Raises Refused if they need another torch.
+    """Install packages, or those of a lock, into a Python with uv. Raises Refused if they need another torch.
 
-    Wheels only: a source distribution such as flash-attn would be compiled for an hour.
+    uv downloads all wheels, and compares those of a lock with their hashes, before the first change. Wheels only: a
+    source distribution such as flash-attn would be compiled for an hour.
     """
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as folder:
-        constraints = Path(folder) / "constraints.txt"
+        constraints, locked = Path(folder) / "constraints.txt", Path(folder) / "lock.txt"
         constraints.write_text("".join(f"{line}\n" for line in kept))
+        words: Sequence[str | Path]
+        if isinstance(packages, Lock):
+            locked.write_text(packages.text)
+            words = ["--requirements", locked]
+            packages = [f"{each.name}=={each.version}" for each in packages.packages]
+        else:
+            words = packages
         done = run_uv(
             ["pip", "install", "--python", python, "--constraints", constraints, "--only-binary", ":all:",
-             *uv_arguments(sources), *(["--dry-run"] if dry_run else []), *packages],
+             *uv_arguments(sources), *(["--dry-run"] if dry_run else []), *words],
             environment=uv_environment(sources), timeout=SECONDS, log=log,
         )  # fmt: skip
     if not done.ok:

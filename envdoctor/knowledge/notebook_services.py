@@ -30,6 +30,11 @@ def current_service(environ: Mapping[str, str]) -> NotebookService | None:
     return next((service for service in notebook_services() if environ.get(service.variable)), None)
 
 
+def service_title(name: str) -> str:
+    """The title of a service by its id."""
+    return next((service.title for service in notebook_services() if service.id == name), name)
+
+
 def is_kept(package: str) -> bool:
     """Whether an installation keeps the installed version of a package: torch, its companions, CUDA's libraries."""
     table = read_table(FILE)["table"]

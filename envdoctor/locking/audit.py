@@ -7,7 +7,7 @@ from typing import Any
 
 from envdoctor.core.records import Distribution, Fact, Finding, Machine, Stack, TorchBuild, absent, known, unreadable
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
-from envdoctor.locking.lock import Lock, Package
+from envdoctor.locking.lock import Lock
 
 # TORCH003 reports a CPU build of torch on a machine with a GPU. A lock always has the build that its profile names,
 # so a CPU build in a lock is intended.
@@ -41,7 +41,8 @@ def stack_of_lock(lock: Lock) -> Stack:
     source = "lock"
     unknown: Callable[[], Fact[Any]] = lambda: unreadable(source, "not part of a lock")  # noqa: E731
     listed = {
-        p.name: Distribution(name=p.name, version=p.version, requires=_requires(p, lock)) for p in lock.packages
+        name: Distribution(name=name, version=version, requires=_requires(name, version, lock))
+        for name, version in lock.versions.items()
     }
     torch = listed.get("torch")
     build = TorchBuild(
@@ -67,7 +68,7 @@ def stack_of_lock(lock: Lock) -> Stack:
     )
 
 
-def _requires(package: Package, lock: Lock) -> tuple[str, ...]:
+def _requires(name: str, version: str, lock: Lock) -> tuple[str, ...]:
     """The requirements of a package, if the built-in tables do not apply to the lock's architecture.
 
     The tables list the requirements on x86_64, and some hold only there, such as vLLM 0.10.2's on xformers. On other
@@ -75,6 +76,6 @@ def _requires(package: Package, lock: Lock) -> tuple[str, ...]:
     """
     if lock.architecture == "x86_64":
         return ()  # the rules use the tables
-    names = {locked.name for locked in lock.packages}
-    parsed = ((line, parse_requirement(line)) for line in requirements_of_release(package.name, package.version))
+    names = lock.versions
+    parsed = ((line, parse_requirement(line)) for line in requirements_of_release(name, version))
     return tuple(line for line, requirement in parsed if requirement and requirement.name in names)

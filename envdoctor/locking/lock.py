@@ -56,6 +56,7 @@ class Lock(Record, frozen=True):
     packages: tuple[Package, ...]
     made: str = ""  # date
     without: tuple[str, ...] = ()  # packages left out because their only source was unreachable
+    preinstalled: tuple[str, ...] = ()  # "torch==2.11.0+cu128": packages of a notebook's image that stay
 
     @property
     def architecture(self) -> str:
@@ -86,9 +87,15 @@ class Lock(Record, frozen=True):
         """A short hash of the locked packages."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the environment by name: locked and preinstalled ones."""
+        pinned = {name: version for name, _, version in (pin.partition("==") for pin in self.preinstalled)}
+        return pinned | {package.name: package.version for package in self.packages}
+
     def version_of(self, name: str) -> str:
-        """The locked version of a package, empty if the lock does not contain it."""
-        return next((package.version for package in self.packages if package.name == name), "")
+        """The version of a package, empty if the environment does not have it."""
+        return self.versions.get(name, "")
 
 
 def lock_changes(old: Lock | None, new: Lock) -> list[str]:

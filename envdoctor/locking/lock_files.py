@@ -12,8 +12,9 @@ it. A lock contains no URLs: the wheels come from the package sources that the u
 
 The number after a hash is the size of the file in bytes, if known. uv and pip ignore it, and it is not part of the
 digest. `# without:` lists packages that only the PyTorch index provides and that were left out because the index was
-unreachable; such a partial lock cannot be installed on its own. A line that starts with `# built:` is a package that
-is compiled on the machine, with the hash of its source distribution.
+unreachable; such a partial lock cannot be installed on its own. `# preinstalled:` lists packages of the image of a
+notebook service that stay as they are; the lock has what is installed on top. A line that starts with `# built:` is a
+package that is compiled on the machine, with the hash of its source distribution.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from envdoctor.core.errors import BadInput, write_error
 from envdoctor.core.files import read_file_head
 from envdoctor.locking.lock import BUILT_MARK, Lock, Package, Target
 from envdoctor.profiles import Pin, Profile, profile_file
-from envdoctor.profiles.checks import BACKEND, NAME
+from envdoctor.profiles.checks import BACKEND, IMAGE_PIN, NAME
 
 LOCK_SOURCE = "the bundled lock"  # the source of a package that was read from a lock file
 FORMAT = "a lock as `envdoctor lock` writes it"
 HINT = "envdoctor lock --check"
-HEADER_LINE = re.compile(r"# (profile|platform|python|torch|backend|made|without): *(.*)")
+HEADER_LINE = re.compile(r"# (profile|platform|python|torch|backend|made|without|preinstalled): *(.*)")
 HEADERS = (
     ("profile", NAME, "the id of a profile"),
     ("platform", r"[a-z0-9_]{2,16}-manylinux_2_[0-9]{1,3}", "a platform such as x86_64-manylinux_2_31"),
@@ -49,6 +50,7 @@ HEADERS = (
     ("backend", BACKEND, "cpu, cu128 or another backend of the PyTorch index"),
     ("made", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date"),
     ("without", r"[a-z0-9 -]*", "names of packages"),
+    ("preinstalled", rf"({IMAGE_PIN}( {IMAGE_PIN})*)?", "packages such as torch==2.11.0+cu128"),
 )
 MAX_HEADER_BYTES = 64 << 10
 REQUIRED_HEADERS = ("profile", "platform", "python", "torch", "made")
@@ -87,6 +89,7 @@ def format_lock(lock: Lock) -> str:
     headers = {
         "profile": lock.profile, "platform": lock.platform, "python": lock.python, "torch": lock.torch_build,
         "backend": lock.backend, "made": lock.made, "without": " ".join(lock.without),
+        "preinstalled": " ".join(lock.preinstalled),
     }  # fmt: skip
     lines = [f"# {name}: {value}" for name, value in headers.items() if value]
     for package in lock.packages:
@@ -130,6 +133,7 @@ def parse_lock(text: str, *, where: str) -> Lock:
         packages=tuple(packages),
         made=headers["made"],
         without=tuple(headers.get("without", "").split()),
+        preinstalled=tuple(headers.get("preinstalled", "").split()),
     )
 
 
@@ -179,7 +183,7 @@ def fits_platform(lock: Lock, target: Target) -> bool:
 
 def unmet_requirements(profile: Profile, lock: Lock) -> Iterator[str]:
     """Requirements of the profile that the lock does not meet, as messages: the profile changed after locking."""
-    versions = {package.name: package.version for package in lock.packages}
+    versions = lock.versions
     direct = {canonicalize_name(wheel.name) for wheel in profile.wheels}
     to_build = set(profile.build.packages if profile.build else ())
     for package in lock.packages:

@@ -28,6 +28,7 @@ from envdoctor.core.reporter import ResolveAttempt
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, source_name, uv_arguments, uv_environment
 from envdoctor.locking.lock import Lock, Package, Target
+from envdoctor.locking.notebook_image import image_versions, kept_pins, split_preinstalled, with_placeholders
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, lookup_environment, run_uv, summarize_error
 from envdoctor.profiles import Pin, Profile, Source
 
@@ -172,7 +173,8 @@ def _attempt(
         reason = f"torch would be the {_describe_build(build)}, not the {_describe_build(expected)}"
         return None, ResolveAttempt(label, python, "wrong build", reason)
     made = f"{datetime.now(UTC):%Y-%m-%d}"
-    lock = Lock(profile.id, target.platform, python, source.backend, build, packages, made)
+    added, preinstalled = split_preinstalled(packages, profile.notebook)
+    lock = Lock(profile.id, target.platform, python, source.backend, build, added, made, preinstalled=preinstalled)
     return lock, ResolveAttempt(label, python, "resolved")
 
 
@@ -250,11 +252,13 @@ def _run_compile(
         requirements_file, pylock_file = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
         requirements_file.write_text("".join(f"{spec}\n" for spec in specs))
         constraints_file = Path(folder, "constraints.txt")
-        constraints_file.write_text("".join(f"{pin.spec}\n" for pin in profile.constraints))
+        constraints = [*(pin.spec for pin in profile.constraints), *kept_pins(profile.notebook)]
+        constraints_file.write_text("".join(f"{spec}\n" for spec in constraints))
         overrides_file = Path(folder, "overrides.txt")
         overrides_file.write_text("".join(f"{spec}\n" for spec in overrides))
-        if target.preferred:
-            pylock_file.write_text(_preferences(target.preferred))
+        if preferred := image_versions(profile.notebook) | target.preferred:
+            pylock_file.write_text(_preferences(preferred))
+        sources = with_placeholders(sources, Path(folder), profile.notebook)
         command: Sequence[str | Path] = [
             "pip", "compile", requirements_file, "--constraints", constraints_file, "--overrides", overrides_file,
             "--output-file", pylock_file, "--format", "pylock.toml",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from envdoctor.core.records import Fact, absent, known
+from envdoctor.knowledge.notebook_services import notebook_services
 from envdoctor.redact.variables import redact_variable
 
 # Names, and prefixes (ending in _), of variables that CUDA, NCCL, torch, triton, vLLM, Hugging Face, Ray,
@@ -27,10 +28,11 @@ SLURM = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NUM_NODES", "SLURM_JO
 
 def read_environment(environ: Mapping[str, str] = os.environ) -> Fact[dict[str, str]]:
     """The relevant variables by name."""
+    names = NAMES | {service.variable for service in notebook_services()}
     variables = {
         name: redact_variable(name, value)
         for name, value in sorted(environ.items())
-        if name in NAMES or name.startswith(PREFIXES)
+        if name in names or name.startswith(PREFIXES)
     }
     return known(variables, "environment")
 

@@ -17,6 +17,8 @@ def render_add(data: AddResult) -> list[Part]:
     mark, style = ("✗", "error") if data.findings else ("✓", "ok")
     place = f"{data.service}, {data.python}" if data.service else data.python
     parts: list[Part] = [Text.assemble((f"{mark} ", style), (numbers, "title"), f"; {torch} kept ({place})")]
+    if data.origin:
+        parts.append(indent(Text(data.origin)))
     if data.changes:
         rows = table("package", "before", "after")
         for change in data.changes:

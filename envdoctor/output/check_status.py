@@ -15,6 +15,7 @@ from envdoctor.output.text import Column, Rows, Text
 from envdoctor.output.verification_status import BENCHMARK_STYLES, VERIFICATION_STYLES
 from envdoctor.profiles import advice, violations
 from envdoctor.profiles.choice import Candidate, Choice, Condition
+from envdoctor.profiles.notebooks import adds_to_notebook
 from envdoctor.profiles.unused_gpu import FINDING_PREFIX, nearest_candidate, needs_gpu, unmet_conditions
 from envdoctor.rules import RULES
 from envdoctor.verify.status import VerificationStatus, describe_benchmark, describe_verification
@@ -173,10 +174,15 @@ def _packages(stack: Stack) -> Status:
 
 def _profile(data: CheckResult) -> Status:
     choice, machine = data.choice, data.machine
+    chosen = next((candidate for candidate in choice.candidates if candidate.profile == choice.profile), None)
+    if chosen and adds_to_notebook(chosen):
+        value = Text.assemble(
+            (chosen.profile, "name"), " fits: envdoctor install adds its packages next to the torch"
+        )
+        return Status("✓", "profile", value)
     if data.environment.notebook and not machine.name:
         value = Text(f"none is installed in {data.environment.notebook}: envdoctor add keeps its torch")
         return Status("✓", "profile", value)
-    chosen = next((candidate for candidate in choice.candidates if candidate.profile == choice.profile), None)
     gpu_profiles = [candidate for candidate in choice.candidates if needs_gpu(candidate)]
     if chosen and (needs_gpu(chosen) or not machine.gpus.value or not gpu_profiles):
         value = Text.assemble((chosen.profile, "name"), " fits", _reservations(chosen), *_unlocks(choice))

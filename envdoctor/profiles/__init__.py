@@ -29,11 +29,13 @@ from envdoctor.profiles.files import (
     read_profile,
     read_profiles,
 )
+from envdoctor.profiles.notebooks import is_image_of, notebook_condition
 from envdoctor.profiles.records import (
     ATTENTIONS,
     PROFILE_SCHEMA,
     Build,
     Cuda,
+    NotebookImage,
     Pin,
     Profile,
     ProfileEvidence,
@@ -47,10 +49,10 @@ from envdoctor.profiles.records import (
 from envdoctor.profiles.unlocks import DISK, DRIVER, DRIVER_OF_STACK, GLIBC, find_unlocks
 
 __all__ = [
-    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "ListedProfile", "Pin", "Profile",
-    "ProfileEvidence", "Python", "Source", "Train", "Verify", "Wheel", "When", "advice", "check_fact", "choose",
-    "list_profiles", "profile_file", "profile_is_bundled", "profile_names", "read_bases", "read_candidates",
-    "read_profile", "read_profiles", "violation_texts", "violations",
+    "ATTENTIONS", "DISK", "PROFILE_SCHEMA", "Build", "Cuda", "ListedProfile", "NotebookImage", "Pin", "Profile",
+    "ProfileEvidence", "Python", "Source", "Train", "Verify", "Wheel", "When", "advice", "candidate_for",
+    "check_fact", "choose", "list_profiles", "profile_file", "profile_is_bundled", "profile_names", "read_bases",
+    "read_candidates", "read_profile", "read_profiles", "violation_texts", "violations",
 ]  # fmt: skip
 
 GIB = 1 << 30
@@ -60,8 +62,12 @@ SPACE_CONDITIONS = (DISK, GPU_MEMORY)
 
 
 def choose(machine: Machine, profiles: Sequence[Profile]) -> Choice:
-    """Check every profile against the machine and choose the fitting one with the highest preference."""
-    candidates = tuple(_candidate(machine, profile) for profile in profiles)
+    """Check every profile against the machine and choose the fitting one with the highest preference.
+
+    A profile for the image of a notebook service is a candidate only there.
+    """
+    offered = [profile for profile in profiles if profile.notebook is None or is_image_of(machine, profile.notebook)]
+    candidates = tuple(candidate_for(machine, profile) for profile in offered)
     fitting = [candidate for candidate in candidates if candidate.accepted]
     if not fitting:
         return Choice(None, _nearest_reason(candidates), candidates, find_unlocks(candidates, None))
@@ -98,7 +104,8 @@ def _nearest_reason(candidates: Sequence[Candidate]) -> str:
     return f"no profile fits; nearest is {near.profile} ({missing})"
 
 
-def _candidate(machine: Machine, profile: Profile) -> Candidate:
+def candidate_for(machine: Machine, profile: Profile) -> Candidate:
+    """Whether one profile fits the machine, with all its conditions."""
     conditions = tuple(_conditions(machine, profile))
     # Disk space may be unknown (recorded machines, pasted reports). The install checks it again.
     required = (condition for condition in conditions if not condition.recommended)
@@ -108,6 +115,8 @@ def _candidate(machine: Machine, profile: Profile) -> Candidate:
 
 def _conditions(machine: Machine, profile: Profile) -> Iterable[Condition]:
     when = profile.when
+    if profile.notebook:
+        yield notebook_condition(machine, profile.notebook)
     yield check_fact(
         "architecture", machine.system.architecture, " or ".join(when.architectures), when.architectures.__contains__
     )

@@ -18,9 +18,10 @@ from urllib.parse import unquote, urlsplit
 from envdoctor.core.errors import closest_match
 from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
+from envdoctor.knowledge.notebook_services import notebook_services
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.system_packages import system_packages
-from envdoctor.profiles.records import ATTENTIONS, Build, Pin, Profile, Wheel
+from envdoctor.profiles.records import ATTENTIONS, Build, NotebookImage, Pin, Profile, Wheel
 from envdoctor.redact.variables import redact_variable
 
 MAX_DEPTH = 6  # nesting depth of tables; a profile needs three
@@ -36,6 +37,8 @@ BACKEND = r"(cpu|cu[0-9]{2,4}|xpu|rocm[0-9.]+)?"  # of the PyTorch index
 OPTIONAL_URL = r"(https?://[^\s@\\]+)?"
 
 EXACT_PIN = r"[A-Za-z0-9._-]+ *== *[A-Za-z0-9.!+_-]+"  # only name==version
+
+IMAGE_PIN = r"[a-z0-9]+(-[a-z0-9]+)*==[A-Za-z0-9.!+_-]+"  # a package of a notebook's image
 
 # Valid distribution names that uv treats as files of the current directory (tried with uv 0.13.8:
 # `six-1.0-py3-none-any.whl` and `six.tar.gz` in a requirements file).
@@ -106,6 +109,8 @@ def check_profile(profile: Profile) -> Iterator[Problem]:
     yield from _check_variables(profile.environment, "environment")
     yield from _check_system_names(profile.system, "system")
     yield from _check_fallbacks(profile)
+    if profile.notebook:
+        yield from _check_image(profile.notebook)
     if profile.build:
         yield from _check_build(profile.build)
         yield from _check_build_pins(profile)
@@ -140,6 +145,9 @@ def _formats(profile: Profile) -> Iterator[tuple[str, str, str, str]]:
     yield "exclude_newer", iso_date(profile.exclude_newer), DATE, "a date such as 2025-10-28"
     for python in profile.python.versions:
         yield "python.versions", python, r"3\.[0-9]{1,2}", version.format("3.12")
+    if profile.notebook:
+        yield "notebook.date", iso_date(profile.notebook.date), DATE, "a date such as 2025-10-28"
+        yield "notebook.url", profile.notebook.url, OPTIONAL_URL, "a URL that starts with https://"
     for number, source in enumerate(profile.sources):
         yield (
             f"sources[{number}].backend",
@@ -196,6 +204,21 @@ def _check_build(build: Build) -> Iterator[Problem]:
         yield Problem("build.core_minutes", f"build.core_minutes = {build.core_minutes:g}", "0 or more")
     yield from _check_system_names(build.needs, "build.needs")
     yield from _check_variables(build.environment, "build.environment")
+
+
+def _check_image(image: NotebookImage) -> Iterator[Problem]:
+    """Check `[notebook]`: its packages become constraints, and lines of a lock."""
+    services = [service.id for service in notebook_services()]
+    if image.service not in services:
+        yield Problem(
+            "notebook.service", f"notebook.service {escaped(image.service)}", "one of: " + ", ".join(services)
+        )
+    for number, pin in enumerate(image.packages):
+        if not re.fullmatch(IMAGE_PIN, pin):
+            expected = "a normalized name and a version: torch==2.11.0+cu128"
+            yield Problem(f"notebook.packages[{number}]", f"notebook.packages has {escaped(pin)}", expected)
+    if not any(pin.startswith("torch==") for pin in image.packages):
+        yield Problem("notebook.packages", "notebook.packages has no torch", "the torch of the image, which stays")
 
 
 def _check_build_pins(profile: Profile) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ if it has `extends = "that name"`. A path always refers to that file.
 
 `extends` names another profile, or a .toml file below the file's own directory:
 
-- Tables (when, python, cuda, verify, train, environment, build, fallbacks) are merged key by key.
+- Tables (when, python, cuda, verify, train, environment, build, fallbacks, notebook) are merged key by key.
 - Requirements, constraints and wheels are replaced by distribution. A requirement also replaces the constraint, the
   wheels and the fallback of the same distribution in the base.
 - `drop` removes distributions by name, also from the packages to build.

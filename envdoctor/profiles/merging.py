@@ -17,7 +17,7 @@ from envdoctor.profiles.records import Pin, Wheel
 
 FORMAT = "a profile in TOML, as `envdoctor profiles new` writes one"
 HINT = "envdoctor profiles"
-TABLES = ("when", "python", "cuda", "verify", "train", "environment", "build", "fallbacks")
+TABLES = ("when", "python", "cuda", "verify", "train", "environment", "build", "fallbacks", "notebook")
 
 
 class Entries(msgspec.Struct):

@@ -92,6 +92,19 @@ class Build(Record, frozen=True, kw_only=True):
     why: str = ""
 
 
+class NotebookImage(Record, frozen=True, kw_only=True):
+    """The preinstalled packages of a notebook service, which the profile adds to. It has no environment of its own.
+
+    torch, what is compiled for it and its CUDA libraries keep their versions; other packages keep them if the
+    requirements permit. A lock contains only what is installed on top.
+    """
+
+    service: str  # id in notebook_services.toml
+    date: str  # of the list of packages
+    url: str
+    packages: tuple[str, ...]  # "torch==2.11.0+cu128"; those that the stack uses
+
+
 class Verify(Record, frozen=True):
     """Probes that must pass before a training run."""
 
@@ -131,6 +144,7 @@ class Profile(Record, frozen=True, kw_only=True):
     wheels: tuple[Wheel, ...] = ()
     fallbacks: dict[str, str] = {}  # by distribution of [[wheels]]: the attention implementation if no wheel fits
     build: Build | None = None
+    notebook: NotebookImage | None = None  # packages are added to those of a notebook service
     system: tuple[str, ...] = ()  # needs of the system, by the names of knowledge/system_packages.toml
     exclude_newer: str = ""  # a date: packages uploaded later are ignored, so that a historical stack is reproducible
     sources: tuple[Source, ...]
