@@ -25,7 +25,6 @@ from envdoctor.install.add_packages import PackageChange, add_packages, kept_pac
 from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
 from envdoctor.knowledge.notebook_services import INSTALL_TORCH, NotebookService, current_service
-from envdoctor.locking.lock import Lock
 from envdoctor.machine.select import select_machine
 from envdoctor.rules import evaluate
 
@@ -103,8 +102,9 @@ def read_torch_stack(python: Path, service: NotebookService | None) -> tuple[Sta
 def add_to(
     python: Path,
     before: Stack,
-    packages: Sequence[str] | Lock,
+    packages: Sequence[str],
     *,
+    locked: str = "",
     kept: Sequence[str],
     service: NotebookService | None,
     reporter: Reporter,
@@ -113,11 +113,11 @@ def add_to(
 ) -> AddResult:
     """Solve and install the packages; nothing is installed if the rules report a new error.
 
-    `again` is the command that installs after a dry run.
+    `locked` has lines of a lock, which are installed as well. `again` is the command that installs after a dry run.
     """
     machine, sources, log = select_machine("", ()), read_sources(), log_file("add", "packages")
     known_ids = {finding.id for finding in evaluate(machine, before)}
-    title = f"the lock of {packages.profile}" if isinstance(packages, Lock) else " ".join(packages)
+    title = " ".join(packages) or "the lock"
 
     def new_errors(stack: Stack) -> tuple[Finding, ...]:
         found = evaluate(machine, stack)
@@ -125,12 +125,12 @@ def add_to(
 
     with environment_in_use(python, "envdoctor add"):
         reporter.phase(f"Solving {title}")
-        changes = add_packages(python, packages, kept, sources, log=log, dry_run=True)
+        changes = add_packages(python, packages, kept, sources, log=log, dry_run=True, locked=locked)
         findings = new_errors(_changed_stack(before, changes))
         installs = not (dry_run or findings)
         if installs:
             reporter.phase(f"Installing {title}")
-            changes = add_packages(python, packages, kept, sources, log=log, dry_run=False)
+            changes = add_packages(python, packages, kept, sources, log=log, dry_run=False, locked=locked)
             findings = new_errors(select_stack("", str(python)) or before)
     restart = service.restart if service else "start the programs that use it again"
     words = ("envdoctor", "check", "--python", str(python)) if installs or findings else again

@@ -35,7 +35,6 @@ from envdoctor.locking.resolve import check_supported
 from envdoctor.locking.wheel_urls import locate_files
 from envdoctor.machine.recorded import read_recorded
 from envdoctor.profiles import Profile, choose, read_candidates, read_profile
-from envdoctor.profiles.notebooks import require_environment
 from envdoctor.profiles.variables import require_consent
 
 
@@ -109,7 +108,6 @@ def _stack_export(request: ExportRequest) -> ExportedFile:
         hint = "envdoctor export cpu --as requirements"
         raise unknown_name("format", request.form, [*FORMS, "kubernetes", *NODE_FORMS], hint=hint)
     profile, architecture = _profile(request)
-    require_environment(profile)
     require_consent(profile, request.profile or profile.id, request.accept_variables, "export")
     check_supported(profile, python=request.python, architecture=architecture)
     target = Target(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from envdoctor.commands.add import HINT, AddResult, add_to, notebook_interpreter, read_torch_stack
@@ -34,7 +36,7 @@ def install_in_notebook(
     """
     profile = _profile_of(name, service)
     violated = violation_texts(candidate_for(machine, profile))
-    if violated and not (force or dry_run):
+    if violated and not force:
         raise Refused(
             f"profile '{profile.id}' does not fit this machine: {'; '.join(violated)}",
             expected="a runtime that meets the profile's conditions",
@@ -43,16 +45,17 @@ def install_in_notebook(
     python = notebook_interpreter()
     stack, kept = read_torch_stack(python, service)
     kept = (*kept, *_kept_by_profile(profile, stack))
-    lock, origin = (None, "solved now (--upgrade)") if upgrade else _usable_lock(name or profile.id, profile, stack)
+    lock, origin = (None, "solved now (--upgrade)") if upgrade else _usable_lock(name, profile, machine, stack)
 
-    def add(packages: Lock | tuple[str, ...]) -> AddResult:
+    def add(packages: Sequence[str], locked: str = "") -> AddResult:
         words = ("envdoctor", "install", name or profile.id)
         return add_to(
-            python, stack, packages, kept=kept, service=service, reporter=reporter, dry_run=dry_run, again=words
-        )
+            python, stack, packages,
+            locked=locked, kept=kept, service=service, reporter=reporter, dry_run=dry_run, again=words,
+        )  # fmt: skip
 
     try:
-        result = add(lock or _live_requirements(profile))
+        result = add((), lock.text) if lock else add(_live_requirements(profile))
     except Refused as error:
         if lock is None:
             raise
@@ -87,19 +90,19 @@ def _keeps_version(pin: Pin, preinstalled: dict[str, str]) -> bool:
     return pin.spec == f"{name}=={preinstalled.get(name)}"
 
 
-def _usable_lock(name: str, profile: Profile, stack: Stack) -> tuple[Lock | None, str]:
+def _usable_lock(name: str, profile: Profile, machine: Machine, stack: Stack) -> tuple[Lock | None, str]:
     """The lock if the notebook has the torch that it was solved with, and the origin of the versions."""
     date = profile.notebook.date if profile.notebook else ""
     python = ".".join((stack.python_version.value or "").split(".")[:2])
-    lock = read_lock(lock_path(name, f"{profile.when.architectures[0]}-", python))
+    lock = read_lock(lock_path(name or profile.id, machine.system.architecture.value or "", python))
     if lock is None or any(unmet_requirements(profile, lock)):
         return None, f"solved now: {profile.id}, for the image of {date}, has no lock for Python {python}"
     installed = stack.distributions.value or {}
     recorded = {name: version for name, version in lock.versions.items() if is_kept(name)}
     for package in sorted(recorded, key=lambda each: (each != "torch", each)):
-        version = installed[package].version if package in installed else "missing"
-        if version != recorded[package]:
-            has = f"this one has {package} {version}, that one {recorded[package]}"
+        found = installed.get(package)
+        if found and found.version != recorded[package]:
+            has = f"this one has {package} {found.version}, that one {recorded[package]}"
             return None, f"solved now: the lock is for the image of {date}; {has}"
     return lock, f"lock {lock.digest} for the image of {date}"
 

@@ -158,8 +158,11 @@ def _is_unreachable(result: ProfileResolution) -> bool:
 
 
 def _create_matrix(names: Sequence[str]) -> CommandResult:
-    """Check each profile against each recorded machine, and whether it has a lock for it, without a network."""
-    profiles = named_profiles(names)
+    """Check each profile against each recorded machine, and whether it has a lock for it, without a network.
+
+    None of these machines is a notebook, so profiles for notebooks are only listed by name.
+    """
+    profiles = [named for named in named_profiles(names) if names or named.profile.notebook is None]
     unusable = () if names else tuple(f"{e.name}: {e.problem}" for e in list_profiles() if e.profile is None)
     cells = tuple(cell for machine in _all_machines() for cell in _matrix_row(machine, profiles))
     bad = unusable or any(cell.fits and cell.locked == "not locked" for cell in cells)

@@ -13,6 +13,7 @@ from envdoctor.locking.lock import Lock
 from envdoctor.locking.lock_files import format_lock, parse_lock
 from envdoctor.locking.wheel_urls import PackageFile
 from envdoctor.profiles import Profile
+from envdoctor.profiles.notebooks import require_environment
 
 # Variables that shells, loaders, interpreters and installers use. In an untrusted profile they could run programs or
 # change the package sources.
@@ -58,6 +59,7 @@ class ExportedFile(Record, frozen=True):
 
 def check_stack(profile: Profile, lock: Lock, files: tuple[PackageFile, ...] = ()) -> LockedStack:
     """Check all texts of a profile and its lock, so that exported files cannot misinterpret them."""
+    require_environment(profile)
     hint = shell_command("envdoctor profiles show {}", profile.id)
     texts = {"id": profile.id} | {name: getattr(lock, name) for name, _ in FIELD_PATTERNS[1:]}
     for name, pattern in FIELD_PATTERNS:

@@ -14,7 +14,6 @@ from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.notebook_services import is_kept
-from envdoctor.locking.lock import Lock
 from envdoctor.locking.uv import describe_unreachable, is_unreachable, run_uv, summarize_error
 
 SECONDS = 60 * 60.0
@@ -35,30 +34,38 @@ def kept_packages(distributions: Mapping[str, Distribution]) -> tuple[str, ...]:
 
 
 def add_packages(
-    python: Path, packages: Sequence[str] | Lock, kept: Sequence[str], sources: Sources, *, log: Path, dry_run: bool
+    python: Path,
+    packages: Sequence[str],
+    kept: Sequence[str],
+    sources: Sources,
+    *,
+    log: Path,
+    dry_run: bool,
+    locked: str = "",
 ) -> tuple[PackageChange, ...]:
-    """Install packages, or those of a lock, into a Python with uv. Raises Refused if they need another torch.
+    """Install packages, and the lines of a lock, into a Python with uv. Raises Refused if they need another torch.
 
-    uv downloads all wheels, and compares those of a lock with their hashes, before the first change. Wheels only: a
+    uv downloads all wheels, and compares those of the lock with their hashes, before the first change. Wheels only: a
     source distribution such as flash-attn would be compiled for an hour.
     """
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as folder:
-        constraints, locked = Path(folder) / "constraints.txt", Path(folder) / "lock.txt"
+        constraints, lock_file = Path(folder) / "constraints.txt", Path(folder) / "lock.txt"
         constraints.write_text("".join(f"{line}\n" for line in kept))
-        words: Sequence[str | Path]
-        if isinstance(packages, Lock):
-            locked.write_text(packages.text)
-            words = ["--requirements", locked]
-            packages = [f"{each.name}=={each.version}" for each in packages.packages]
-        else:
-            words = packages
+        lock_file.write_text(locked)
         done = run_uv(
             ["pip", "install", "--python", python, "--constraints", constraints, "--only-binary", ":all:",
-             *uv_arguments(sources), *(["--dry-run"] if dry_run else []), *words],
+             *uv_arguments(sources), *(["--dry-run"] if dry_run else []),
+             *(("--requirements", str(lock_file)) if locked else ()), *packages],
             environment=uv_environment(sources), timeout=SECONDS, log=log,
         )  # fmt: skip
+    if not done.ok and not dry_run and not is_unreachable(done.output):
+        raise EnvdoctorError(  # after a solution was found
+            f"the installation failed: {summarize_error(done.output)}",
+            expected=f"wheels that can be downloaded and copied to {python}, with the hashes of the lock",
+            hint=f"read {log}, and run the same command again",
+        )
     if not done.ok:
-        raise _error(done, python, packages, kept, log)
+        raise _error(done, python, packages or ["the lock"], kept, log)
     return read_changes(done.output)
 
 

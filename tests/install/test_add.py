@@ -4,64 +4,25 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.command import envdoctor, envelope
-from support.local_packages import PYTHON, write_wheel
-from support.paths import DATA
+from support.local_packages import PYTHON
+from support.notebook_python import COLAB, TORCH, Notebook, data_of
 from support.sample_environments import add_distribution
 
 from envdoctor.commands.add import AddResult
 from envdoctor.install.add_packages import PackageChange, read_changes
+from envdoctor.locking.notebook_image import image_versions
 from envdoctor.locking.uv import find_uv
 from envdoctor.output.add import render_add
 from envdoctor.output.layout import plain_text
-
-TORCH = "2.11.0+cu128"
-
-
-class Notebook:
-    """A Python with torch on PATH, as in Google Colab, and a folder of wheels."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home, self.wheels, self.python = folder, folder / "wheels", folder / "usr/bin/python3"
-        write_wheel(self.wheels, "torch", TORCH, requires=["nvidia-nccl-cu12==2.28.9"])
-        write_wheel(self.wheels, "nvidia-nccl-cu12", "2.28.9")
-        write_wheel(self.wheels, "numpy", "2.1.3")
-        self._uv("venv", "-q", "--python", PYTHON, str(folder / "usr"))
-        places = ["--no-config", "--no-index", "--find-links", str(self.wheels), "--python", str(self.python)]
-        self._uv("pip", "install", "-q", *places, "torch", "numpy")
-        for name, version in (("torch", "2.13.0"), ("nvidia-nccl-cu12", "2.31.2"), ("numpy", "2.2.0")):
-            write_wheel(self.wheels, name, version)
-        write_wheel(self.wheels, "trl", "1.16.0", requires=["torch>=2.6", "numpy>=2.2"])
-        write_wheel(self.wheels, "newer", "1.0", requires=["torch>=2.12"])
-
-    def _uv(self, *words: str) -> None:
-        subprocess.run([find_uv(), *words], check=True)
-
-    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        places = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
-        path = f"{self.python.parent}:/usr/bin:/bin"
-        return envdoctor(*words, home=self.home, **(places | {"PATH": path} | variables))
-
-    def versions(self) -> dict[str, str]:
-        site = next(self.home.glob("usr/lib/python*/site-packages"))
-        return dict(path.name.removesuffix(".dist-info").split("-") for path in site.glob("*.dist-info"))
+from envdoctor.profiles import read_profile
 
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Notebook:
     return Notebook(tmp_path)
-
-
-def data_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr + done.stdout
-    data: dict[str, Any] = envelope(done)["data"]
-    return data
-
-
-COLAB = {"COLAB_RELEASE_TAG": "release-colab-external_20260819-060047_RC00"}
 
 
 def test_packages_are_added_and_torch_stays(notebook: Notebook) -> None:
@@ -87,17 +48,17 @@ def test_a_package_for_another_torch_is_refused(notebook: Notebook) -> None:
 
 
 def test_a_notebook_service_has_no_profile_environment(notebook: Notebook) -> None:
-    kaggle = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
+    kaggle = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"} | COLAB  # its image is built from Colab's
     refused = notebook.run("install", "cpu", **kaggle)
     assert refused.returncode == 1
     assert "Kaggle: the notebook would not use" in refused.stderr
-    assert " add trl peft bitsandbytes" in refused.stderr
+    assert refused.stderr.endswith("envdoctor install\n")
     environment = envelope(notebook.run("check", "--format", "json", **kaggle))["data"]["environment"]
     assert (environment["path"], environment["reason"]) == (str(notebook.home / "usr"), "the Python of Kaggle")
 
 
 def test_a_notebook_without_torch_gets_the_command_that_installs_it(notebook: Notebook) -> None:
-    notebook._uv("pip", "uninstall", "-q", "--python", str(notebook.python), "torch")
+    notebook.uv("pip", "uninstall", "-q", "--python", str(notebook.python), "torch")
     refused = notebook.run("add", "trl", **COLAB)
     command = f"uv pip install --python {notebook.python} torch --torch-backend=auto"
     assert f"hint: {command}" in refused.stderr
@@ -134,11 +95,11 @@ def colab(folder: Path) -> Path:
     python = folder / "usr/bin/python3"
     subprocess.run([find_uv(), "venv", "-q", "--python", PYTHON, folder / "usr"], check=True)
     site = next(folder.glob("usr/lib/python*/site-packages"))
-    for line in (DATA / "colab_packages.txt").read_text().splitlines():
-        if not line.startswith("#"):
-            pin, _, requirement = line.partition(" ")
-            headers = f"Requires-Dist: {requirement}\n" if requirement else ""
-            add_distribution(site, *pin.split("=="), headers=headers)
+    image = read_profile("colab").notebook
+    for name, version in image_versions(image).items():
+        needs_older_hub = name == "transformers"  # the METADATA of 5.15.0
+        headers = "Requires-Dist: huggingface-hub<2.0,>=1.5.0\n" if needs_older_hub else ""
+        add_distribution(site, name, version, headers=headers)
     return python
 
 

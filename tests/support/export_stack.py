@@ -25,6 +25,7 @@ UV = str(Path(sys.executable).with_name("uv"))
 BUNDLED = [
     pytest.param(profile, read_lock(path), id=f"{profile.id}-{path.stem}")
     for profile in read_profiles()
+    if profile.notebook is None  # it has no environment
     for path in sorted(lock_folder(profile.id).glob("*.txt"))
 ]
 COMPLETE = [case for case in BUNDLED if not case.values[1].without]

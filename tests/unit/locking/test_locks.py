@@ -55,6 +55,9 @@ def test_a_lock_round_trips() -> None:
     assert locks.parse_lock(locks.format_lock(made), where="x") == made
     partial = msgspec.structs.replace(made, without=("torchvision",), backend="cu129")
     assert locks.parse_lock(locks.format_lock(partial), where="x") == partial
+    on_top = msgspec.structs.replace(lock_of(trl="1.16.0"), preinstalled=("numpy==2.1.3", "torch==2.11.0+cu128"))
+    assert locks.parse_lock(locks.format_lock(on_top), where="x") == on_top
+    assert on_top.versions == {"numpy": "2.1.3", "torch": "2.11.0+cu128", "trl": "1.16.0"}
 
 
 def test_sizes_round_trip_and_do_not_change_the_digest() -> None:

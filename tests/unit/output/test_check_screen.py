@@ -26,6 +26,7 @@ from envdoctor.machine.recorded import machine_names
 from envdoctor.output import display
 from envdoctor.output.check import render_check
 from envdoctor.output.layout import lines
+from envdoctor.profiles.choice import Candidate, Choice, Condition
 from envdoctor.verify.status import VerificationStatus
 
 VERIFIED = VerificationStatus(
@@ -220,6 +221,10 @@ def test_a_notebook_has_no_profile_and_its_python_is_named_as_such(venv: Path, t
     data = msgspec.structs.replace(data, findings=(), environment=examined, machine=here)
     assert status(shown(data), "profile") == "✓ none is installed in Kaggle: envdoctor add keeps its torch"
     assert choose_next_command(CheckRequest(), data) == f"envdoctor verify --python {python}"
+    candidate = Candidate("kaggle", True, 50, (Condition("notebook service", "Kaggle", "Kaggle", True),))
+    fits = msgspec.structs.replace(data, choice=Choice("kaggle", "fits", (candidate,)))
+    assert status(shown(fits), "profile") == ("✓ kaggle fits: envdoctor install adds its packages next to the torch")
+    assert choose_next_command(CheckRequest(), fits) == "envdoctor install kaggle"
     without = msgspec.structs.replace(data, stack=None)
     command = f"uv pip install --python {python} torch --torch-backend=auto"
     assert choose_next_command(CheckRequest(), without) == command

@@ -193,6 +193,7 @@ def test_drop_needs_a_base(home: Home) -> None:
 
 # Invalid profiles: text of a valid profile, its replacement, and the expected error
 
+IMAGE = '[notebook]\npackages = ["torch==2.11.0+cu128"]\nservice = "colab"\ndate = "2026-08-19"\nurl = ""\n[verify]'
 BAD = {
     "extends misspelt": ("schema = 1", 'schema = 1\nextend = "cpu"', "'extends'"),
     "loader": ("VLLM_USE_FLASHINFER_SAMPLER", "LD_PRELOAD", "environment.LD_PRELOAD cannot be set"),
@@ -240,6 +241,9 @@ BAD = {
     "evidence of no date": ('date = "2026-11-21"', 'date = "yesterday"', "evidence[0].date"),
     "digits of another script": ('glibc = "2.31"', 'glibc = "2.\u0663\u0661"', "when.glibc"),
     "backend": ('backend = "cu128"', 'backend = "--index"', "sources[1].backend = '--index'"),
+    "image of another service": ("[verify]", IMAGE.replace("colab", "cola"), "one of: kaggle, colab"),
+    "option in an image": ("[verify]", IMAGE.replace("torch", "-e ."), "'-e .==2.11.0+cu128'"),
+    "image without torch": ("[verify]", IMAGE.replace("torch", "numpy"), "notebook.packages has no torch"),
     "source of a script": ("https://github.com/vllm-project", "javascript:alert(1)//", "requirements[0].url"),
 }
 

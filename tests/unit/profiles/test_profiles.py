@@ -8,7 +8,17 @@ from support.recorded_results import assert_as_recorded
 
 from envdoctor.core.records import Filesystem, Storage, known, unreadable
 from envdoctor.machine.recorded import machine_names, override, read_recorded
-from envdoctor.profiles import DISK, GPU_MEMORY, choose, profile_names, read_profile, read_profiles, violations
+from envdoctor.profiles import (
+    DISK,
+    GPU_MEMORY,
+    candidate_for,
+    choose,
+    profile_names,
+    read_profile,
+    read_profiles,
+    violations,
+)
+from envdoctor.profiles.notebooks import adds_to_notebook
 
 GIB = 1 << 30
 # The profile that each recorded machine gets. Adding a machine or a profile means saying so here.
@@ -33,6 +43,25 @@ def test_profile_for_a_gpu_with_an_older_driver(machine: str, driver: str) -> No
 @pytest.mark.parametrize("machine", machine_names())
 def test_each_recorded_machine_gets_its_profile(machine: str) -> None:
     assert choose(read_recorded(machine), read_profiles()).profile == CHOSEN[machine]
+
+
+@pytest.mark.parametrize(
+    ("variables", "profile"),
+    [
+        ({"COLAB_RELEASE_TAG": "release-colab-external_20260819"}, "colab"),
+        ({"COLAB_RELEASE_TAG": "release-colab-external_20260819", "KAGGLE_KERNEL_RUN_TYPE": "Batch"}, "kaggle"),
+        ({}, "x86-cu128-torch210"),
+    ],
+)
+def test_a_notebook_gets_the_profile_of_its_service(variables: dict[str, str], profile: str) -> None:
+    machine = msgspec.structs.replace(read_recorded("t4"), environment=known(variables, "environment"))
+    choice = choose(machine, read_profiles())
+    assert choice.profile == profile
+    in_notebook = [name for name in ("colab", "kaggle") if name == profile]
+    assert [each.profile for each in choice.candidates if adds_to_notebook(each)] == in_notebook
+    other = candidate_for(machine, read_profile("kaggle" if profile == "colab" else "colab"))
+    assert not other.accepted
+    assert [each.name for each in violations(other) if each.holds is False] == ["notebook service"]
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -98,7 +127,7 @@ def test_a_full_disk_rejects_and_an_unknown_one_does_not() -> None:
 
 
 def test_exactly_the_required_disk_and_gpu_memory_suffice() -> None:
-    profile = next(each for each in read_profiles() if each.when.gpu_memory_gb)
+    profile = read_profile("x86-cu130")
     memory, disk = int(profile.when.gpu_memory_gb * GIB), int(profile.when.disk_gb * GIB)
     for less in (0, 1):
         (gpu,) = read_recorded("h200").gpus.value or ()
