@@ -142,7 +142,8 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     if problems_of(audit.findings) or audit.unresolved:
         return tuple(solve_set(corrected, sources, check) for corrected in sets)
     complete = [msgspec.structs.replace(
-        each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day=""
+        each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day="", exclude_newer="",
+        is_python_assumed=False,
     ) for each in sets if not each.is_partial]  # fmt: skip
     solved = (solve_set(corrected, sources, check) for corrected in complete)
     return tuple(each for each in solved if each.state == "solved")

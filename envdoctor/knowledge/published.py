@@ -128,6 +128,12 @@ def nearest_release(package: str, version: str) -> PublishedRelease | None:
     )
 
 
+def is_older_than_table(package: str, version: str) -> bool:
+    """Whether a version is older than all releases in the table, which does not have the first ones of a package."""
+    releases = published_releases(package)
+    return bool(releases) and satisfies(version, f"<{releases[-1].version}") is True
+
+
 def usable_release(package: str, version: str) -> PublishedRelease | None:
     """The release of this version. For a yanked one the next one, for one that does not exist the nearest one.
 

@@ -27,7 +27,7 @@ from envdoctor.manifests import CorrectedSet
 from envdoctor.resolution.torch_sources import may_provide
 
 SOLVE_SECONDS = 60.0  # limit of one run of uv
-TOTAL_SECONDS = 120.0  # of all runs for one set
+TOTAL_SECONDS = 90.0  # of all runs for one set
 DEFAULT_PYTHON = "3.12"
 _MAX_ATTEMPTS = 6
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")
@@ -46,16 +46,18 @@ class Attempt(Record, frozen=True):
 class SetSolver:
     """Runs uv for one set, in a directory with placeholders of the wheels that no reachable source has."""
 
-    def __init__(self, corrected: CorrectedSet, sources: Sources) -> None:
+    def __init__(self, corrected: CorrectedSet, sources: Sources, end: float) -> None:
         self.corrected = corrected
         self.sources = sources
         self.target = target_of(corrected)
         self.broken = ""  # what rules report about a solution
-        self.end = time.monotonic() + TOTAL_SECONDS
+        self.end = end
         self.timed_out = False
         self.index_is_unreachable = False
         self.preferences: tuple[str, ...] = ()
-        self.source_only: set[Release] = set()  # releases that have only a source archive
+        pins = (pin.partition("==") for pin in corrected.source_only)
+        self.source_only: set[Release] = {(name, version) for name, _, version in pins}  # without a wheel
+        self.day = ""  # the last day of releases to take; empty for all
 
     def run(
         self, requirements: Sequence[str], backend: str, *, preferences: Sequence[str] = ()
@@ -173,6 +175,7 @@ class SetSolver:
             "pip", "compile", source, "--output-file", output, *OWN_PYTHON,
             "--python-version", self.target.pythons[0], "--python-platform", self.target.platform,
             "--no-header", "--annotation-style", "line", *options, *uv_arguments(self.sources),
+            *(["--exclude-newer", self.day] if self.day else []),
         ]  # fmt: skip
         limit = min(SOLVE_SECONDS, self.end - time.monotonic())
         if limit <= 0:

@@ -6,6 +6,7 @@ A set is a set only if uv solved exactly its requirements, and if nothing is rep
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -72,8 +73,10 @@ def solve_set(corrected: CorrectedSet, sources: Sources, check: Check = accept) 
     if corrected.unfit and "torch" not in corrected.contained:
         return _result(corrected, "conflict", note=corrected.unfit)
     searches = []
+    end = time.monotonic() + TOTAL_SECONDS
     for python in likely_pythons(corrected):
-        search = _Search(replace(corrected, python=python), sources, check)
+        for_python = replace(corrected, python=python)
+        search = _Search(for_python, SetSolver(for_python, sources, end), check)
         found = search.as_stated()
         if found and found.state == "solved":
             return found
@@ -96,9 +99,9 @@ def _depends_on_python(conflict: str) -> bool:
 class _Search:
     """The ways to a solution for one Python that nothing is reported about."""
 
-    def __init__(self, corrected: CorrectedSet, sources: Sources, check: Check) -> None:
+    def __init__(self, corrected: CorrectedSet, solver: SetSolver, check: Check) -> None:
         self.corrected = corrected
-        self.solver = SetSolver(corrected, sources)
+        self.solver = solver
         self.backend = _backend(corrected)
         self.check = check
         self.output = ""  # uv's reason for which the guide's own requirements have no solution
@@ -119,10 +122,13 @@ class _Search:
         """
         corrected, backend = self.corrected, self.backend
         own = corrected.own or corrected.wanted
-        for requirements, preferences in dict.fromkeys([
-            (own, corrected.requirements), (own, ()), (corrected.wanted, corrected.requirements),
-            (corrected.wanted, ()),
+        day = corrected.exclude_newer
+        for requirements, preferences, last_day in dict.fromkeys([
+            *([(own, corrected.requirements, day)] if day else []),
+            (own, corrected.requirements, ""), (own, (), ""), (corrected.wanted, corrected.requirements, ""),
+            (corrected.wanted, (), ""),
         ]):  # fmt: skip
+            self.solver.day = last_day
             found = self.within_rules(requirements, preferences)
             if isinstance(found, SolvedSet):
                 return found

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from envdoctor.core.record import Record
 from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.published import find_release, published_releases, usable_release
+from envdoctor.knowledge.published import find_release, is_older_than_table, published_releases, usable_release
 from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
@@ -70,6 +70,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     extras: dict[str, str] = {}  # of the requirements: "train,dev"
     oldest_day: str = ""  # of the pinned releases
     is_python_assumed: bool = False  # the guide names none
+    source_only: tuple[str, ...] = ()  # pins of releases that have no wheel, as the audit found
     from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can
     dropped: tuple[DroppedPackage, ...] = ()
@@ -129,6 +130,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         installed=tuple(_installed_release(pin, environment) for pin in pins),
         extras=_extras(environment),
         oldest_day=_oldest_day(environment.state),
+        source_only=tuple(_source_only(context, environment.state)),
         from_pages={
             requirement.name: install.action.command
             for install in context.trace.installs
@@ -153,9 +155,14 @@ def _own_requirement(pin: PinnedRequirement, environment: CorrectedEnvironment) 
     requested = environment.state.requested.get(name)
     if requested is None or not requested.pinned or not published_releases(name):
         return pin.wanted or pin.spec
-    version = public_part(requested.version)
-    release = usable_release(name, version)
-    return _normalized(f"{name}=={release.version if release else version}") or pin.wanted or pin.spec
+    return _normalized(f"{name}=={_usable_version(name, requested.version)}") or pin.wanted or pin.spec
+
+
+def _usable_version(name: str, version: str) -> str:
+    """The version, or the next one where it was yanked or never released. The tables do not have the oldest ones."""
+    version = public_part(version)
+    release = None if is_older_than_table(name, version) else usable_release(name, version)
+    return release.version if release else version
 
 
 def _installed_release(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:
@@ -178,6 +185,14 @@ def _extras(environment: CorrectedEnvironment) -> dict[str, str]:
         if package.origin == "PyPI"
     }
     return {name: "".join(match[1].split()) for name, match in found.items() if match}
+
+
+def _source_only(context: GuideContext, state: EnvironmentState) -> Iterator[str]:
+    """The releases of an environment without a wheel: a solver would go back to one that does not need them."""
+    for install in context.trace.installs:
+        if install.after.name == state.name:
+            built = (install.resolution.packages.get(name) for name in sorted(install.resolution.built))
+            yield from (f"{each.name}=={each.version}" for each in built if each and each.version)
 
 
 def _oldest_day(state: EnvironmentState) -> str:
@@ -214,8 +229,7 @@ def _unresolved_pins(
 def _possible_specifier(name: str, specifier: str) -> str:
     """The versions of a requirement; for a release that does not exist, the nearest one that does."""
     pin = InstallRequirement(name, specifier).pin
-    usable = usable_release(name, public_part(pin)) if pin else None
-    return f"=={usable.version}" if usable else specifier
+    return f"=={_usable_version(name, pin)}" if pin and published_releases(name) else specifier
 
 
 def _image_packages(environment: CorrectedEnvironment) -> dict[str, str]:
@@ -303,9 +317,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):
         return _normalized(f"{name}{package.specifier}") if package.specifier else name, ""
-    release = usable_release(name, version)
-    version = release.version if release else version
-    return _normalized(f"{name}=={version}"), ""
+    return _normalized(f"{name}=={_usable_version(name, version)}"), ""
 
 
 def _normalized(text: str) -> str:

@@ -12,6 +12,7 @@ from envdoctor.knowledge.published import (
     PublishedRelease,
     date_read,
     find_release,
+    is_older_than_table,
     nearest_release,
     published_releases,
     releases_in_range,
@@ -90,14 +91,14 @@ def _missing_release(
     name, version = requirement.name, public_part(requirement.pin)
     newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
     is_newer = bool(version and satisfies(version, f">{newest.version}"))
-    is_older = bool(version and satisfies(version, f"<{releases[-1].version}"))
+    is_older = bool(version) and is_older_than_table(name, version)
     is_outside_table = is_older or (is_newer and context.trace.today > date_read(name))
     nearest = (nearest_release(name, version) if version else None) or newest
-    if is_newer and is_outside_table:
-        return _unlisted_release(context, requirement, line, newest)
+    if is_outside_table:
+        return _unlisted_release(context, requirement, line, releases)
     table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"
     return Problem(
-        "unknown" if is_outside_table else "error",
+        "error",
         f"{requirement.text}: {name} has {'no such release' if version else 'no release in this range'}; "
         f"the newest is {newest.version}, the nearest {nearest.version}",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
@@ -109,17 +110,20 @@ def _missing_release(
 
 
 def _unlisted_release(
-    context: GuideContext, requirement: InstallRequirement, line: int, newest: PublishedRelease
+    context: GuideContext, requirement: InstallRequirement, line: int, releases: tuple[PublishedRelease, ...]
 ) -> Problem:
-    """A version that is newer than the table."""
-    name = requirement.name
-    table = f"newest {newest.version} of {newest.date}"
+    """A version that is newer than the table, or older than the first release that it has."""
+    name, oldest = requirement.name, releases[-1]
+    is_older = is_older_than_table(name, public_part(requirement.pin))
+    newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
+    table = f"oldest {oldest.version} of {oldest.date}" if is_older else f"newest {newest.version} of {newest.date}"
     return Problem(
         "unknown",
-        f"{requirement.text} is newer than the built-in tables ({table}): its wheels were not checked",
+        f"{requirement.text} is {'older' if is_older else 'newer'} than the built-in tables ({table}): its wheels "
+        f"were not checked",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
-        "Newer tables may know it.",
-        guide_command(command_line("envdoctor", "update")),
+        "" if is_older else "Newer tables may know it.",
+        () if is_older else guide_command(command_line("envdoctor", "update")),
         line=line,
     )
 

@@ -104,6 +104,25 @@ def test_a_set_states_the_torch_that_it_brings(sources: Sources) -> None:
     assert solve_set(corrected("vllm==0.10.2", "torch==2.8.0"), sources).implied == ()
 
 
+def test_open_versions_are_of_the_time_of_the_pins(sources: Sources) -> None:
+    own = corrected("torch==2.6.0", "transformers==4.49.0", "accelerate")
+    newest = solve_set(own, sources).corrected.requirements
+    contemporary = solve_set(replace(own, exclude_newer="2025-03-20"), sources).corrected.requirements
+    assert [text for text in contemporary if text.startswith("accelerate")] == ["accelerate==1.5.2"]
+    assert "accelerate==1.5.2" not in newest
+
+
+def test_a_release_without_a_wheel_does_not_lead_to_an_older_one(sources: Sources, tmp_path: Path) -> None:
+    write_wheel(tmp_path, "config", "1.0")
+    write_wheel(tmp_path, "config", "2.0", requires=["parser-runtime==4.9.3"])
+    with_wheels = replace(sources, find_links=(str(tmp_path),))
+    own = corrected("config", "transformers==4.57.6")
+    assert "config==1.0" in solve_set(own, with_wheels).corrected.requirements
+    solved = solve_set(replace(own, source_only=("parser-runtime==4.9.3",)), with_wheels)
+    assert "config==2.0" in solved.corrected.requirements
+    assert solved.built == ("parser-runtime==4.9.3",)
+
+
 def test_releases_from_long_before_the_pins_are_outdated() -> None:
     both = replace(corrected("torch==1.13.1", "transformers"), oldest_day="2022-12-15")
     (limit,) = outdated_limits({"torch": "1.13.1", "transformers": "2.3.0"}, both, {"torch"})

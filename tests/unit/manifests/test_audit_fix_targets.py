@@ -10,7 +10,7 @@ from support.guide_cases import sh
 
 from envdoctor.locking.set_solver import target_of
 from envdoctor.locking.source_releases import releases_to_build
-from envdoctor.manifests import CorrectedSet, audit_paths
+from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.write_back import IsolatedBuild, write_back
@@ -153,3 +153,31 @@ def test_the_installer_is_no_part_of_a_set() -> None:
 def test_an_old_torch_gets_the_build_that_has_code_for_the_gpu() -> None:
     """The wheel of torch 2.0.1 on PyPI is for CUDA 11.7, without code for an H100. That for CUDA 11.8 has it."""
     assert sets_of(sh("pip install torch==2.0.1", title="# H100"))[0].cuda == "11.8"
+
+
+def test_a_pin_that_is_older_than_the_tables_stays() -> None:
+    text = sh("pip install torch==2.8.0 numba==0.48.0")
+    (found,) = sets_of(text)
+    assert "numba==0.48.0" in found.own
+    findings = audit_guide(text, name="guide.md", today=date(2026, 11, 21)).findings
+    (unknown,) = (each for each in findings if each.id == "RUN001")
+    assert unknown.status == "unknown"
+    assert unknown.message.startswith("numba==0.48.0 is older than the built-in tables (oldest 0.53.0")
+
+
+def test_each_environment_of_a_guide_has_a_set() -> None:
+    one, other = "pip install torch==2.2.2 transformers==4.44.2", "pip install torch==2.6.0 vllm==0.8.5"
+    steps = ("conda create -n sim python=3.10", "conda activate sim", one,
+             "conda create -n inpo python=3.10", "conda activate inpo", other)  # fmt: skip
+    found = sets_of(sh(*steps))
+    assert {each.branch for each in found} == {"environment sim", ""}
+    assert {"torch==2.2.2", "torch==2.6.0"} == {text for each in found for text in each.own if "torch==" in text}
+
+
+def test_a_pin_that_a_later_step_replaces_is_one_of_the_guide() -> None:
+    text = sh(
+        "pip install torch==2.5.1 --index-url https://download.pytorch.org/whl/cu121", "pip install vllm==0.10.2"
+    )
+    (found,) = sets_of(text)
+    assert {"torch==2.5.1", "vllm==0.10.2"} <= set(found.own)
+    assert found.cuda == "12.1"
