@@ -31,8 +31,8 @@ from envdoctor.core.remedies import Remedy
 # files of a directory; a container image on a machine.
 Kind = Literal["machine", "environment", "guide", "directory", "image"]
 # Evidence that a guide may not give: its Python; all wheels, if it names further pages of them; the release of a
-# nightly build or of a commit; whether the installer builds in isolation.
-Need = Literal["python", "wheels", "release", "isolation"]
+# nightly build or of a commit; whether the installer builds in isolation; the CUDA toolkit of the machine.
+Need = Literal["python", "wheels", "release", "isolation", "toolkit"]
 SEVERITIES: tuple[Status, ...] = ("error", "warning", "unknown", "info")  # worst first
 # Names and abbreviations in titles, whose spelling a function's name cannot have.
 SPELLINGS = (

@@ -217,6 +217,7 @@ def flash_attn_is_compiled_from_source(context: GuideContext) -> Iterator[Proble
     severity=("error", "warning"),
     cause="cuda-home-missing",
     url="https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",
+    needs=("toolkit",),
 )
 def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]:
     """A package is compiled without nvcc: in a runtime image, or although no step installs a CUDA toolkit."""

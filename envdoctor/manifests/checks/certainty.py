@@ -147,8 +147,15 @@ def _unknown_isolation(context: GuideContext, problem: Problem) -> _Gap | None:
     )
 
 
+def _unknown_toolkit(context: GuideContext, problem: Problem) -> _Gap | None:
+    step = step_of(context, problem.line)
+    reason = "the machine can have a toolkit that the guide does not name"
+    return _Gap(reason, "State the CUDA toolkit.") if step and not step.before.image else None
+
+
 _GAPS: dict[Need, Callable[[GuideContext, Problem], _Gap | None]] = {
     "wheels": _unread_wheels,
     "release": _unknown_release,
     "isolation": _unknown_isolation,
+    "toolkit": _unknown_toolkit,
 }

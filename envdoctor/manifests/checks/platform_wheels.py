@@ -28,6 +28,7 @@ from envdoctor.rules.registry import Problem, rule
     severity=("error", "warning"),
     cause="platform-no-wheel",
     url="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
+    needs=("wheels",),
 )
 def release_has_no_compatible_wheel(context: GuideContext) -> Iterator[Problem]:
     """A release has no wheel for the Python, CPU architecture or glibc of the guide.
