@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checks.rollouts import check_rollout_releases
 from packaging.version import Version
-from rewards.environment import environment_rewards, hide_reward
+from rewards.environment import described_tools, environment_rewards, hide_reward
 from rewards.functions import check_rewards
 from rewards.rollouts import check_rollouts
 from settings import BadInput, Recipe, resolve_settings
@@ -130,6 +130,8 @@ def test_tools_and_a_resumed_run(stack_python: Path, model: Path, tmp_path: Path
     run = write_run(tmp_path / "run", model, tools=[f"{user}:add"], rewards=[f"{user}:called"])
     status, output = finish(start(stack_python, run))
     assert status == 0, output
+    [lengths] = [event["lengths"] for event in read_events(run) if event["event"] == "data"]
+    assert lengths["longest"] > 40  # with the description of the tool; the words of the prompt are 8 tokens
     whole = (run / "generations.csv").read_bytes()
     assert b'"answer"' not in whole
     weights = (run / "model/model.safetensors").read_bytes()
@@ -222,6 +224,16 @@ def test_releases_without_the_arguments_are_refused(name: str, trl: str, transfo
         check_rollout_releases(settings, versions.get)
     assert refusal in caught.value.message
     assert "or newer" in caught.value.expected
+
+
+def test_the_tools_that_a_prompt_describes(tmp_path: Path) -> None:
+    file = tmp_path / "user.py"
+    file.write_text(USER + "class Empty:\n    def __init__(self, size):\n        pass\n")
+    settings = settled(tools=[f"{file}:add"], environment_factory="examples.calculator:Calculator")
+    assert [tool.__qualname__ for tool in described_tools(settings)] == ["add", "Calculator.add"]
+    assert described_tools(settled()) == []
+    with pytest.raises(BadInput, match=r"user.py:Empty\(\) raises TypeError: .*size"):
+        described_tools(settled(environment_factory=f"{file}:Empty"))
 
 
 class Environment:

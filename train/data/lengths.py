@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,13 +125,18 @@ def _prepare(row: Row, form: str, system_prompt: str) -> str | list[dict[str, st
     return [{"role": "system", "content": system_prompt}, *messages]
 
 
-def encode(rows: Sequence[Row], tokenizer: Any, settings: dict[str, Any]) -> list[list[int]]:
-    """Return the token ids of each prompt, as the installed TRL makes them; equal prompts are encoded once."""
+def encode(
+    rows: Sequence[Row], tokenizer: Any, settings: dict[str, Any], tools: Sequence[Callable[..., Any]] = ()
+) -> list[list[int]]:
+    """Return the token ids of each prompt, as the installed TRL makes them; equal prompts are encoded once.
+
+    The chat template describes the tools in each prompt.
+    """
     form = "text" if isinstance(rows[0]["prompt"], str) else "messages"
     special = adds_special_tokens(
         importlib.metadata.version("trl"), sampling_engine(settings), messages=form == "messages"
     )
-    options = settings.get("chat_template_kwargs") or {}
+    options = (settings.get("chat_template_kwargs") or {}) | ({"tools": list(tools)} if tools else {})
     keys = [row["prompt"] if form == "text" else json.dumps(row["prompt"]) for row in rows]
     first_rows = dict(zip(reversed(keys), reversed(rows), strict=True))
     encoded: dict[str, list[int]] = {}
@@ -217,13 +222,17 @@ def choose_bounds(settings: dict[str, Any], context: int) -> tuple[int, int]:
 
 
 def fit(
-    rows: Sequence[Row], tokenizer: Any, settings: dict[str, Any], context: int = 0
+    rows: Sequence[Row],
+    tokenizer: Any,
+    settings: dict[str, Any],
+    context: int = 0,
+    tools: Sequence[Callable[..., Any]] = (),
 ) -> tuple[list[Row], PromptLengths]:
     """Return the usable rows, and their lengths with max_completion_length resolved.
 
     The setting `overlong` decides whether an overlong prompt is refused, filtered out, or truncated to its end.
     """
-    ids = encode(rows, tokenizer, settings)
+    ids = encode(rows, tokenizer, settings, tools)
     lengths = _measure(rows, [len(prompt) for prompt in ids], tokenizer, settings, context)
     usable, counts, changes = list(rows), [len(prompt) for prompt in ids], {"overlong": lengths.overlong}
     if lengths.overlong:

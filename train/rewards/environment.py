@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rewards.user_function import load_function
 from settings import BadInput
 
 NAME = "environment"
@@ -23,6 +24,27 @@ def hide_reward(environment: Any) -> Any:
     if own is not None:
         environment.__class__ = type(kind.__name__, (kind,), {"get_reward": None, HIDDEN: own})
     return environment
+
+
+def described_tools(settings: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """The functions that the chat template describes in a prompt: the tools, and the environment's public methods."""
+    tools = [load_function(name, "tools") for name in settings["tools"]]
+    name = settings["environment_factory"]
+    if not name:
+        return tools
+    try:
+        environment = load_function(name, "environment_factory")()
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"settings: environment_factory: {name}() raises {type(error).__name__}: {error}",
+            expected="a function or a class that returns an environment",
+            hint=f"--set environment_factory={name.partition(':')[0]}:FUNCTION",
+        ) from error
+    methods = inspect.getmembers(type(environment), inspect.isfunction)
+    hidden = ("reset", "get_reward")
+    return tools + [getattr(environment, name) for name, _ in methods if name not in hidden and name[0] != "_"]
 
 
 def environment_rewards(environments: Sequence[Any] | None) -> list[float | None]:

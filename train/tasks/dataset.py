@@ -15,6 +15,7 @@ from data.sources import Source, find_source
 from data.split import RowSplit, split_rows
 from data.tes_prompt import ACTIONS
 from rewards.environment import NAME as ENVIRONMENT
+from rewards.environment import described_tools
 from rewards.functions import Rewards, check_rewards
 from rewards.q_values import q_value_reward, regret
 from rewards.rollouts import check_rollouts
@@ -64,7 +65,7 @@ class DatasetTask:
         form = lengths.choose_form(rows, tokenizer, self.settings)
         prepared = lengths.prepare_prompts(rows, form, self.settings["system_prompt"])
         numbered = [row | {"number": number} for number, row in enumerate(prepared)]
-        usable, measured = lengths.fit(numbered, tokenizer, self.settings, context)
+        usable, measured = lengths.fit(numbered, tokenizer, self.settings, context, described_tools(self.settings))
         count = len(self.train)
         self.train = [row for row in usable if row["number"] < count]
         self.held_out = [row for row in usable if row["number"] >= count]

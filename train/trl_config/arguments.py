@@ -157,7 +157,9 @@ def _colocated(
         "generation_kwargs": {"detokenize": False},  # TRL reads the tokens alone
     }
     length = vllm_max_length(settings, at.longest_prompt, at.completion)
-    if installed.has("vllm_max_model_length"):
+    if settings["environment_factory"] and not settings["vllm_max_model_length"]:
+        notes.append("vllm_max_model_length: that of the model, because `reset` may add text to a prompt")
+    elif installed.has("vllm_max_model_length"):
         arguments["vllm_max_model_length"] = length
     else:
         # Up to 0.25 vLLM's length is max_prompt_length + max_completion_length; no prompt is longer than that.
