@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,8 @@ class AuditRequest(Record, frozen=True, kw_only=True):
 
     Example: envdoctor audit SETUP.md --gpu gh200
 
+    Example: envdoctor audit requirements.txt --python 3.11
+
     Example: pip freeze | envdoctor audit -
     """
 
@@ -76,6 +79,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     ]
     machine: MachineOption = ""
     facts: FactOption = ()
+    python: Annotated[str, Option("--python", "Use this Python where a file names none.", "X.Y")] = ""
     fix: Annotated[str, Option("--fix", "Solve and write corrected files here.", "DIR")] = ""
     force: ReplaceOption = False
     resolve: Annotated[str, Option("--resolve", "Resolve with uv: auto, always or never.", "WHEN")] = "auto"
@@ -87,6 +91,7 @@ def run(request: AuditRequest) -> CommandResult:
     fix = Corrections(Path(request.fix), replace=request.force) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
+    _check_python(request.python)
     solver = _select_solver(request.resolve)
     audits: list[AuditResult] = []
     skipped: list[str] = []
@@ -95,9 +100,10 @@ def run(request: AuditRequest) -> CommandResult:
         try:
             if is_folder(target) and not is_environment(Path(target)):
                 in_folder = solver if request.resolve == "always" else NoSolver()
-                directories.append(audit_directory(target, machine, in_folder, fix))
+                directories.append(audit_directory(target, machine, in_folder, fix, python=request.python))
             else:
-                audits.append(_audit(target, machine, solver, fix, is_single=len(set(request.targets)) == 1))
+                is_single = len(set(request.targets)) == 1
+                audits.append(_audit(target, machine, solver, fix, is_single=is_single, python=request.python))
         except NothingToAudit:
             if not request.skip_empty:
                 raise
@@ -118,6 +124,14 @@ def run(request: AuditRequest) -> CommandResult:
     return CommandResult(audits[0] if is_single else result, code)
 
 
+def _check_python(python: str) -> None:
+    if python and not re.fullmatch(r"3\.\d{1,2}", python):
+        raise BadInput(
+            f"--python {python}", expected="a Python version such as 3.11",
+            hint="envdoctor audit requirements.txt --python 3.11",
+        )  # fmt: skip
+
+
 def _select_solver(when: str) -> StepSolver:
     """The solver for the open versions of files."""
     if when not in _WHEN:
@@ -131,16 +145,23 @@ def _select_solver(when: str) -> StepSolver:
 
 
 def _audit(
-    target: str, machine: Machine | None, solver: StepSolver, fix: Corrections | None, *, is_single: bool
+    target: str,
+    machine: Machine | None,
+    solver: StepSolver,
+    fix: Corrections | None,
+    *,
+    is_single: bool,
+    python: str,
 ) -> AuditResult:
     if target == "-":
         if fix:
             raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
-        return audit_standard_input(machine, solver)
+        return audit_standard_input(machine, solver, python=python)
     if is_folder(target):
         if fix:
             raise reject_fix("an environment", shell_command("envdoctor fix {}", target))
         return audit_environment(target, machine)
     root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
     below = fix.below(root) if fix else None
-    return audit_file(target, machine, solver, below, fix_only_problems=not is_single).result
+    audited = audit_file(target, machine, solver, below, fix_only_problems=not is_single, python=python)
+    return audited.result

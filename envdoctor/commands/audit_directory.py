@@ -45,7 +45,12 @@ class DirectoryAudit(NamedTuple):
 
 
 def audit_directory(
-    target: str, machine: Machine | None, solver: StepSolver | None = None, fix: Corrections | None = None
+    target: str,
+    machine: Machine | None,
+    solver: StepSolver | None = None,
+    fix: Corrections | None = None,
+    *,
+    python: str = "",
 ) -> DirectoryAudit:
     """Audit the manifests below a directory. Raises NothingToAudit if nothing of them can be judged.
 
@@ -60,7 +65,7 @@ def audit_directory(
     unreadable: list[UnreadableFile] = []
     for path in paths:
         try:
-            audits.append(audit_file(path, machine, solver, below, fix_only_problems=True))
+            audits.append(audit_file(path, machine, solver, below, fix_only_problems=True, python=python))
         except NothingToAudit:
             skipped.append(path)
         except BadInput as error:

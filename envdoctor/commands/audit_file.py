@@ -93,47 +93,58 @@ def audit_file(
     fix: Corrections | None = None,
     *,
     fix_only_problems: bool = False,
+    python: str = "",
 ) -> FileAudit:
     """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
 
-    With `fix_only_problems`, a file without errors and warnings is not solved.
+    With `fix_only_problems`, a file without errors and warnings is not solved. `python` is for environments for which
+    the file names none.
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    audited = audit_text(text, target, machine, solver)
+    audited = audit_text(text, target, machine, solver, python=python)
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
     if result.kind == "lock":
         raise reject_fix("a lock of a profile", "envdoctor lock NAME")
-    outcome = _fixed(path, text, audited, machine, solver, fix)
+    outcome = _fixed(path, text, audited, machine, solver, fix, python=python)
     fixed = msgspec.structs.replace(
         result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands
     )
     return audited._replace(result=fixed)
 
 
-def audit_standard_input(machine: Machine | None, solver: StepSolver | None) -> AuditResult:
+def audit_standard_input(machine: Machine | None, solver: StepSolver | None, *, python: str = "") -> AuditResult:
     """Audit what is piped to the command. Its content alone determines the format."""
     text, unread = read_pasted_text("-")
     if unread:
         raise BadInput(f"{STANDARD_INPUT} is too large: {unread}", expected=EXPECTED, hint=HINT)
-    return audit_text(text, STANDARD_INPUT, machine, solver).result
+    return audit_text(text, STANDARD_INPUT, machine, solver, python=python).result
 
 
-def audit_text(text: str, target: str, machine: Machine | None, solver: StepSolver | None) -> FileAudit:
+def audit_text(
+    text: str, target: str, machine: Machine | None, solver: StepSolver | None, *, python: str = ""
+) -> FileAudit:
     """Audit the text of a file."""
     if text.startswith("# profile:"):
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
     document = read_input(text, path.name, Files(project_folder(path), *platforms), platforms[0])
     if document.paths:
-        return _audit_commands(text, target, machine, solver, document)
+        return _audit_commands(text, target, machine, solver, document, python)
     return _audit_sets(text, target, machine, document)
 
 
 def _fixed(  # noqa: PLR0917
-    path: Path, text: str, audited: FileAudit, machine: Machine | None, solver: StepSolver | None, fix: Corrections
+    path: Path,
+    text: str,
+    audited: FileAudit,
+    machine: Machine | None,
+    solver: StepSolver | None,
+    fix: Corrections,
+    *,
+    python: str,
 ) -> Outcome:
     """Correct a file in the directory of `--fix`."""
     document = audited.document
@@ -142,7 +153,7 @@ def _fixed(  # noqa: PLR0917
 
     def audit_again(corrected: str) -> GuideAudit:
         files = Files(project_folder(path), *_platforms(machine))
-        return _audit_document(read_input(corrected, path.name, files), machine, solver)
+        return _audit_document(read_input(corrected, path.name, files), machine, solver, python)
 
     stated = document.paths[0].stated_machine
     return fix_commands(
@@ -200,18 +211,18 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
     return msgspec.structs.replace(finding, line=number)
 
 
-def _audit_commands(
-    text: str, target: str, machine: Machine | None, solver: StepSolver | None, document: Document
+def _audit_commands(  # noqa: PLR0917
+    text: str, target: str, machine: Machine | None, solver: StepSolver | None, document: Document, python: str
 ) -> FileAudit:
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
-    audit = _audit_document(document, machine, solver)
+    audit = _audit_document(document, machine, solver, python)
     if document.kind == "pyproject" and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
         # Not all extras need to fit together: each is an environment of its own.
         files = Files(project_folder(Path(target)), *_platforms(machine))
         parts = read_pyproject(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
-        audit = _audit_document(document, machine, solver)
+        audit = _audit_document(document, machine, solver, python)
     if not coverage.judged and not audit.findings:
         raise _undecided(target, text, coverage)
     result = AuditResult(
@@ -241,8 +252,11 @@ def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ..
     return tuple(requirement for requirement in audit.requirements if requirement not in listed)
 
 
-def _audit_document(document: Document, machine: Machine | None, solver: StepSolver | None) -> GuideAudit:
-    return audit_paths(document.guide or document.paths[0], document.paths, machine, solver=solver)
+def _audit_document(
+    document: Document, machine: Machine | None, solver: StepSolver | None, python: str
+) -> GuideAudit:
+    paths = [path._replace(python=python) for path in document.paths]
+    return audit_paths(document.guide or paths[0], paths, machine, solver=solver)
 
 
 def _undecided(target: str, text: str, coverage: Coverage) -> NothingToAudit:

@@ -14,11 +14,11 @@ from envdoctor.download.sources import Sources
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import is_prerelease
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import wheel_tags
 from envdoctor.package_index.address import index_address
-from envdoctor.package_index.build_needs import missing_build_modules
+from envdoctor.package_index.build_needs import missing_build_modules, needs_rust, source_requires
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 from envdoctor.resolution.index_facts import (
@@ -28,11 +28,11 @@ from envdoctor.resolution.index_facts import (
     ComparedNames,
     IndexedRelease,
     InstalledSet,
+    RustBuild,
 )
 
 TOTAL_SECONDS = 30.0  # of all questions of a command
 SET_SECONDS = 10.0  # of one question
-NAMES_SECONDS = 180.0  # of all comparisons of names: their number limits them, unless the index is slow
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _REPOSITORY = re.compile(r"(?:github|gitlab)\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?:[@/#]|$)")
 
@@ -68,7 +68,6 @@ class IndexReader:
         self._end: float | None = None  # of the present question
         self._readers: dict[tuple[str, str], Wheels] = {}
         self._is_unreachable = False
-        self._names_left = NAMES_SECONDS
         self._names: dict[int, SetNames] = {}
         self._archives: dict[Pin, SourceArchive | None] = {}
 
@@ -109,13 +108,31 @@ class IndexReader:
         is_legacy = "pyproject.toml" not in archive.texts
         return tuple(BuildImport(_indexed(release), module, line, archive.name, is_legacy) for module, line in found)
 
+    @_limited
+    def source_requires(self, name: str, version: str) -> Sequence[str]:
+        """The requirements of a release that has only a source archive, as far as the archive lists them."""
+        archive = self._archive(Pin(name, version)) if self._releases(name) else None
+        return source_requires(archive) if archive else ()
+
+    @_limited
+    def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:
+        """The build of a release that compiles Rust code; None for others."""
+        pin = Pin(name, version)
+        archive = self._archive(pin) if self._releases(name) else None
+        wheels = self._reader()
+        release = wheels.release(pin) if wheels else None
+        if archive is None or release is None or not needs_rust(archive):
+            return None
+        names = [file.name for file in release.files if file.wheel and file.name.endswith(f"_{platform}.whl")]
+        tags = {f"{found[1]}.{found[2]}" for each in names if (found := re.search(r"-cp(3)(\d+)-", each))}
+        return RustBuild(archive.name, sorted(tags, key=dotted_numbers, reverse=True))
+
     def missing_names(self, installed: InstalledSet) -> ComparedNames:
         """The names that packages use of newer releases of others, which no longer have them.
 
         The number of packages limits it, not the time: another run has the same result.
         """
-        start = time.monotonic()
-        self._end = start + self._names_left
+        self._end = time.monotonic() + SET_SECONDS
         try:
             wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
             if wheels is None:
@@ -123,7 +140,6 @@ class IndexReader:
             return self._names.setdefault(id(wheels), SetNames(wheels)).compare(installed)
         finally:
             self._end = None
-            self._names_left -= time.monotonic() - start
 
     @_limited
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

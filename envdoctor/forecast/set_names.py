@@ -30,6 +30,8 @@ from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, Inst
 FOLDER = "compared-names-1"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
+READ_SECONDS = 30.0  # for the files of one release
+MAX_FAILURES = 3  # files that could not be read
 MIN_DAYS = 180  # by which a dependency is newer than the release that uses it
 GRACE_DAYS = 14  # a release is tested with a dependency of the same days
 MAX_SEARCH = 5  # releases of a dependency that are read to find the last one with a name
@@ -74,20 +76,24 @@ class SetNames:
         self._sources: dict[Pin, WheelSources | None] = {}
         self._imports: dict[Pin, ModuleImports | None] = {}
         self._found: dict[_Pair, tuple[_MissingUse, ...] | None] = {}
+        self._is_failing = False
         self._uses: dict[Pin, list[tuple[UseKind, Use]]] = {}
 
     def compare(self, installed: InstalledSet) -> ComparedNames:
         """Compare the uses of each old release with the newer releases of its dependencies."""
+        self._allow_reading(2)
         users, skipped = self._users(installed)
         self.wheels.read_sources(user for user in users if self._has_wheel(user))
         missing: list[MissingName] = []
         files = 0
         for user in users:
+            self._allow_reading()
+            failures = self._failures
             pairs = self._pairs(user, installed)
             imports = self._module_imports(user)
             is_new = any(pair not in self._found and self._cached(pair) is None for pair in pairs)
             files += len(imports.paths) if imports and is_new and user.name in installed.users else 0
-            if (is_new and files > MAX_FILES) or time.monotonic() > self.wheels.client.end:
+            if (is_new and files > MAX_FILES) or self._is_failing or self._failures > failures:
                 skipped.append(user)
                 continue
             self._uses.pop(user, None)
@@ -99,6 +105,15 @@ class SetNames:
                 missing += self._reported(pair, found, installed)
             self._uses.pop(user, None)
         return ComparedNames(missing, [str(pin) for pin in skipped])
+
+    def _allow_reading(self, factor: int = 1) -> None:
+        """Limit the time of the next requests; nothing is requested after several failures."""
+        self._is_failing |= self._failures > MAX_FAILURES
+        self.wheels.client.end = time.monotonic() + (0 if self._is_failing else READ_SECONDS * factor)
+
+    @property
+    def _failures(self) -> int:
+        return sum(each.is_failed for each in self.wheels.unread.values())
 
     def _users(self, installed: InstalledSet) -> tuple[list[Pin], list[Pin]]:
         """The releases that are older than a dependency can be, those of the guide first, then by their day."""
@@ -136,24 +151,24 @@ class SetNames:
         return found
 
     def _missing_uses(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
-        """The first missing use of each kind; None if the time is over or something could not be read."""
+        """The first missing use of each kind; None if a file could not be read."""
         if pair not in self._found:
             found = self._cached(pair)
             if found is None:
-                found = self._compare(pair, pairs)
-                if found is not None:
+                failures = self._failures
+                compared = self._compare(pair, pairs)
+                if self._failures == failures:
+                    found = compared
                     self._keep(pair, found)
             self._found[pair] = found
         return self._found[pair]
 
-    def _compare(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
+    def _compare(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...]:
         found: dict[UseKind, _MissingUse] = {}
         tops = frozenset().union(*(each.tops for each in pairs))
         for kind, use in self._uses_of(pair.user, tops, is_named=pair.is_named):
             if use.top not in pair.tops or kind in found:
                 continue
-            if time.monotonic() > self.wheels.client.end:
-                return None
             if name := self._absent(pair, use):
                 before = self._before(pair)
                 last = self._last_with(before, pair.dependency, use) if before else ""

@@ -175,7 +175,7 @@ class UvStepSolver:
         with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
             folder = Path(name)
             for package, version in sorted({*question.placeholders, *self.built}):
-                write_wheel(folder, package, version, _requires(package, version, question))
+                write_wheel(folder, package, version, self._requires(package, version, question))
             source, limits, output = folder / "step.in", folder / "limits.txt", folder / "solved.txt"
             source.write_text("".join(f"{line}\n" for line in question.requirements))
             limits.write_text("".join(f"{line}\n" for line in question.constraints))
@@ -192,6 +192,17 @@ class UvStepSolver:
                 *(["--exclude-newer", question.day] if question.day else []),
                 *([] if question.with_dependencies else ["--no-deps"]),
             )  # fmt: skip
+
+    def _requires(self, name: str, version: str, question: _Question) -> list[str]:
+        """The requirements of a placeholder that apply on the platform; those of a commit are not known."""
+        if version.endswith(f"+{_COMMIT}"):
+            return []
+        platform = question.platform.partition("-")[0]
+        texts: Iterable[str] = requirements_of_release(name, public_part(version))
+        if not texts and self.index and (name, version) in self.built:
+            texts = self.index.source_requires(name, version)
+        parsed = [(text, parse_requirement(text)) for text in texts]
+        return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
 
     def _call(self, source: Path, output: Path, *options: str | Path) -> _Attempt:
         limit = min(STEP_SECONDS, self.end - time.monotonic())
@@ -343,16 +354,6 @@ def _wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]],
             if source.has_priority:
                 newest.setdefault(name, row.version)
     return wheels, newest
-
-
-def _requires(name: str, version: str, question: _Question) -> list[str]:
-    """The requirements of a release in the tables that apply on the platform; those of a commit are not known."""
-    if version.endswith(f"+{_COMMIT}"):
-        return []
-    platform = question.platform.partition("-")[0]
-    texts = requirements_of_release(name, public_part(version))
-    parsed = [(text, parse_requirement(text)) for text in texts]
-    return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
 
 
 def _name(text: str) -> str:

@@ -30,6 +30,8 @@ def other_python(guide: Guide, assumed: str) -> str:
 
 def usual_pythons(guide: Guide) -> list[str]:
     """The usual Pythons, those first for which the wheels of the guide and its pinned releases are."""
+    if guide.python:
+        return [guide.python]
     missing = _missing_wheels(guide)
     usual = sorted(_USUAL_PYTHONS, key=lambda python: missing[python])
     return list(dict.fromkeys(filter(None, [guide.stated_machine.python, *usual])))[:_MAX_PYTHONS]

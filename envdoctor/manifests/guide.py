@@ -34,6 +34,7 @@ class Guide(NamedTuple):
     blocks: tuple[Block, ...] = ()
     unread: tuple[str, ...] = ()  # blocks that could not be read, with the reason
     absent_files: tuple[MissingFile, ...] = ()  # of a manifest: what it includes and does not exist
+    python: str = ""  # for environments for which the guide names none, as the user states it
 
 
 def parse_guide(text: str, name: str) -> Guide:

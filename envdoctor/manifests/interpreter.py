@@ -85,7 +85,7 @@ class GuideInterpreter:
         self.platform = {"arm64": "aarch64"}.get(architecture or "", architecture or stated.architecture)
         self.driver = (machine.driver.version.value if machine else "") or stated.driver
         glibc = (machine.system.glibc.value if machine else "") or ""
-        self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc)}
+        self.states: dict[str, EnvironmentState] = {"": EnvironmentState(glibc=glibc, python=guide.python)}
         self.current = ""  # key of the active environment
         self.outside_image = ""  # key of the environment to return to at the end of a Dockerfile or of a container
         self.stages: dict[str, str] = {}  # name of a stage of a Dockerfile -> key of its environment
@@ -193,7 +193,7 @@ class GuideInterpreter:
             self.states[key] = EnvironmentState(
                 name=action.name,
                 tool=action.tool,
-                python=action.python or ("" if action.tool == "conda" else base.python),
+                python=action.python or (self.guide.python if action.tool == "conda" else base.python),
                 python_line=action.line,
                 seeded=action.seeded,
                 image=base.image,
@@ -230,7 +230,8 @@ class GuideInterpreter:
         prefix = f"image:{action.name}:{action.tag}:"
         same_image = (key for key in self.states if key.startswith(prefix) and not action.in_dockerfile)
         self.current = next(same_image, f"{prefix}{action.line}")
-        self.states.setdefault(self.current, image_state(action))
+        state = image_state(action)
+        self.states.setdefault(self.current, state._replace(python=state.python or self.guide.python))
         self.stages |= {action.stage: self.current} if action.stage else {}
 
     def _install(self, action: Install) -> None:

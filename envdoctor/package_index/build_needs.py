@@ -12,7 +12,7 @@ from typing import Any
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.python_modules import Function, parse_source
-from envdoctor.package_index.source_archive import SourceArchive
+from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
 
 # PEP 517: what a build without [build-system] has. https://packaging.python.org/specifications/pyproject-toml/
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
@@ -21,6 +21,7 @@ _WITHOUT_PKG_RESOURCES, _PYTHON_OF_SETUPTOOLS_82 = "82.0.0", "3.9"
 _MODULES = {"setuptools": ("setuptools", "distutils", "_distutils_hack"), "cython": ("Cython",),
             "scikit-build": ("skbuild",), "setuptools-scm": ("setuptools_scm",), "pybind11": ("pybind11",),
             "oldest-supported-numpy": ("numpy",), "pyyaml": ("yaml",)}  # fmt: skip
+_RUST = {"maturin", "setuptools-rust"}  # build backends that call cargo
 _MAX_DEPTH = 2  # of calls of functions of setup.py
 
 
@@ -39,6 +40,26 @@ def missing_build_modules(archive: SourceArchive, python: str) -> tuple[tuple[st
         if top and top not in provided:
             missing.setdefault(top, line)
     return tuple(missing.items())
+
+
+def source_requires(archive: SourceArchive) -> tuple[str, ...]:
+    """The requirements without extras that setuptools has written into an archive; empty if it has written none."""
+    text = next((text for path, text in archive.texts.items() if path.endswith(REQUIRES)), "")
+    found: list[str] = []
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and (not section or section.startswith(":")):
+            found.append(f"{line}; {section[1:]}" if section else line)
+    return tuple(found)
+
+
+def needs_rust(archive: SourceArchive) -> bool:
+    """Whether the build of an archive compiles Rust code."""
+    requires, _ = build_system(archive.texts.get("pyproject.toml", ""))
+    names = {normalize_name(found.name) for text in requires if (found := parse_requirement(text))}
+    return bool(names & _RUST)
 
 
 def build_system(text: str) -> tuple[tuple[str, ...], str]:

@@ -23,8 +23,9 @@ ARCHIVE_BYTES = 8 << 20
 MEMBER_BYTES = 4 << 20
 SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 MAX_MEMBERS = 20_000
-FOLDER = "source-archives-1"  # increase the number when SourceArchive changes
+FOLDER = "source-archives-2"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
+REQUIRES = ".egg-info/requires.txt"
 _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError, EOFError,
     RuntimeError,
@@ -79,12 +80,16 @@ def python_files(name: str, data: bytes) -> Iterator[tuple[str, str]]:
 def _parse(name: str, data: bytes) -> SourceArchive:
     paths: list[str] = []
     texts: dict[str, str] = {}
-    for path, content in _members(name, data, BUILD_FILES.__contains__):
+    for path, content in _members(name, data, _is_build_file):
         if path.endswith(".py"):
             paths.append(path)
         if content is not None:
             texts[path] = content.decode("utf-8", "replace")
     return SourceArchive(name, tuple(paths), texts)
+
+
+def _is_build_file(path: str) -> bool:
+    return path in BUILD_FILES or path.endswith(REQUIRES)
 
 
 def _members(name: str, data: bytes, is_read: Callable[[str], bool]) -> Iterator[tuple[str, bytes | None]]:

@@ -86,6 +86,13 @@ class BuildImport(NamedTuple):
     is_legacy: bool = True  # the archive has no pyproject.toml
 
 
+class RustBuild(NamedTuple):
+    """A release whose source archive compiles Rust code, and the Pythons for which it has a wheel, newest first."""
+
+    archive: str
+    pythons: Sequence[str]
+
+
 class IndexFacts(Protocol):
     """Reads releases from the package index. What cannot be read is unknown: None, or empty."""
 
@@ -111,4 +118,12 @@ class IndexFacts(Protocol):
 
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
+        ...
+
+    def source_requires(self, name: str, version: str) -> Sequence[str]:
+        """The requirements of a release that has only a source archive, as far as the archive lists them."""
+        ...
+
+    def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:
+        """The build of a release that compiles Rust code; None for others."""
         ...

@@ -9,6 +9,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     builds,
     code_imports,
     companion_builds,
+    compiled_releases,
     driver,
     flags,
     index_facts,

@@ -25,8 +25,8 @@ def line_of(context: GuideContext, start: int, text: str) -> int:
 
 
 def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:
-    """A text of the guide as evidence."""
-    return Evidence(fact, value, f"{context.guide.name}, line {line}")
+    """A text of the guide as evidence; the Python without a line is the one of the user."""
+    return Evidence(fact, value, f"{context.guide.name}, line {line}" if line or fact != "Python" else "--python")
 
 
 def table_evidence(fact: str, value: str, source: str, date: str = "") -> Evidence:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+import pytest
 from support.cases import each_case
 from support.guide_cases import py, sh
 
+from envdoctor.commands.audit import AuditRequest
+from envdoctor.commands.audit import run as run_audit
+from envdoctor.commands.audit_file import AuditResult, audit_text
+from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
@@ -19,6 +24,7 @@ from envdoctor.resolution.index_facts import (
     IndexedRelease,
     InstalledSet,
     MissingName,
+    RustBuild,
     UseKind,
 )
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -61,6 +67,13 @@ class FixedIndex:
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
+
+    def source_requires(self, name: str, version: str) -> Sequence[str]:  # noqa: ARG002
+        return ()
+
+    def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
+        release = self.release(name, version)
+        return RustBuild(f"{name}-{version}.tar.gz", ("3.11", "3.10")) if release else None
 
 
 class FixedSolver:
@@ -246,3 +259,41 @@ def test_a_command_runs_a_module_that_the_installed_release_lacks() -> None:
     text = sh("pip install chain", "python -m chain.old --x", "python -c 'import os; from chain import old'")
     assert [each.line for each in findings(text, solver, "RUN078")] == [4, 5]
     assert findings(sh("pip install chain -e .", "python -m chain.old"), solver, "RUN078")
+
+
+TOKENS = IndexedRelease("tokens", "0.13.3", "2023-04-05", has_wheel=False)
+RUST_STEPS = {
+    "a Python": (("uv venv --python 3.12", "uv pip install tokens==0.13.3"), "error"),
+    "Rust before": (("uv venv --python 3.12", "apt-get install -y rustc cargo", "uv pip install tokens==0.13.3"), ""),
+    "wheels only": (("uv venv --python 3.12", "uv pip install tokens==0.13.3 --only-binary :all:"), ""),
+    "an image": (("docker run -it python:3.12 bash", "pip install tokens==0.13.3"), "warning"),
+}
+
+
+@each_case("name", [*RUST_STEPS])
+def test_a_build_needs_rust(name: str) -> None:
+    steps, status = RUST_STEPS[name]
+    found = findings(sh(*steps), FixedSolver(FixedIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"]), "RUN079")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all("no wheel for Python 3.12, and its build needs Rust" in each.message for each in found)
+    assert all("Use Python 3.11" in each.fix for each in found)
+
+
+def test_the_python_of_the_user_is_used_where_a_file_names_none() -> None:
+    solver = FixedSolver(FixedIndex(TOKENS), {"tokens": "0.13.3", "torch": "2.6.0"}, ["tokens"])
+
+    def audit(text: str, name: str, python: str) -> AuditResult:
+        return audit_text(text, name, None, solver, python=python).result
+
+    requirements = "torch==2.6.0\ntokens==0.13.3\n"
+    for python in ("3.9", "3.12"):
+        result = audit(requirements, "requirements.txt", python)
+        assert result.resolution.endswith(f"Python {python}")
+        (found,) = [each for each in result.findings if each.id == "RUN079"]
+        assert (found.status, f"for Python {python}" in found.message) == ("error", True)
+    (guessed,) = [each for each in audit(requirements, "requirements.txt", "").findings if each.id == "RUN079"]
+    assert guessed.status in ("error", "unknown")
+    guide = sh("conda create -n x python=3.10", "conda activate x", "pip install torch==2.6.0", title="")
+    assert audit(guide, "SETUP.md", "3.12").resolution.endswith("Python 3.10")
+    with pytest.raises(BadInput, match=r"--python 3"):
+        run_audit(AuditRequest(targets=("requirements.txt",), python="3"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 
-from envdoctor.package_index.build_needs import build_system, missing_build_modules
+from envdoctor.package_index.build_needs import missing_build_modules, needs_rust, source_requires
 from envdoctor.package_index.source_archive import SourceArchive
 
 BACKEND = '\nbuild-backend = "setuptools.build_meta"\n'
@@ -40,3 +40,20 @@ def test_modules_that_an_isolated_build_lacks(name: str) -> None:
 
 def test_a_damaged_pyproject_counts_as_none() -> None:
     assert build_system("[build-system") == build_system("") == build_system("[build-system]\nrequires = 3")
+
+
+def test_the_requirements_that_an_archive_lists() -> None:
+    listed = "one>=1\ntwo\n\n[:python_version < '3.9']\nthree\n\n[extra]\nfour\n"
+    archive = SourceArchive("a-1.tar.gz", (), {"a.egg-info/requires.txt": listed})
+    assert source_requires(archive) == ("one>=1", "two", "three; python_version < '3.9'")
+    assert source_requires(SourceArchive("a-1.tar.gz", (), {})) == ()
+
+
+def test_a_build_that_compiles_rust() -> None:
+    for requires, expected in (
+        ('["setuptools", "setuptools-rust"]', True),
+        ('["maturin>=1,<2"]', True),
+        ("[]", False),
+    ):
+        text = f"[build-system]\nrequires = {requires}\n"
+        assert needs_rust(SourceArchive("a-1.tar.gz", (), {"pyproject.toml": text})) is expected
