@@ -143,8 +143,9 @@ class SetNames:
             day = self.wheels.day(dependency)
             if not day or _days(self.wheels.day(user), day) <= MIN_DAYS:
                 continue
-            before = self._release_before(user, dependency)
-            if before is None or before.version != dependency.version:
+            before, release = self._release_before(user, dependency), self.wheels.release(dependency)
+            # A later fix of an older series, such as pydantic 1.10, is no newer dependency.
+            if release and (before is None or before.key < release.key):
                 version = before.version if before else ""
                 is_named = user.name in installed.users
                 found.append(_Pair(user, dependency, version, frozenset(tops[name]), is_named))
@@ -227,9 +228,9 @@ class SetNames:
         """The first use that matters: one at the import, else one in a package that the guide names or limits."""
         user, dependency = pair.user, pair.dependency
         for use in found:
+            is_optional = use.kind == "call" or dependency.name not in installed.named
             is_used = use.kind == "import" or (
-                user.name in installed.users
-                and (dependency.name in installed.named or self._is_declared(user, dependency))
+                user.name in installed.users and (self._is_declared(user, dependency) or not is_optional)
             )
             if is_used:
                 yield MissingName(

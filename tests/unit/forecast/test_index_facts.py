@@ -117,6 +117,24 @@ def test_the_comparison_of_a_set_is_limited_by_its_number_and_kept(monkeypatch: 
         assert IndexReader(reader.sources).missing_names(installed) == found
 
 
+def test_a_later_fix_of_an_older_series_is_no_newer_dependency() -> None:
+    series = (release("base", "2.0", "2023-09-01", HAS), release("base", "1.9", NEW, LACKS))
+    user = package("user", "1.0", OLD, ("user/__init__.py", "from base import old"))
+    with reading(*series, user) as reader:
+        found = reader.missing_names(InstalledSet({"user": "1.0", "base": "1.9"}, ["user"], "3.12", "x86_64"))
+    assert list(found.missing) == []
+
+
+@each_case("code, kinds", [("from base import old", ["module"]), ("import base\ndef f():\n    base.old", [])])
+def test_a_package_that_is_not_required(code: str, kinds: list[str]) -> None:
+    user = package("user", "1.0", OLD, ("user/__init__.py", ""), ("user/part.py", code))
+    versions = {"user": "1.0", "base": "2.0"}
+    with reading(*BASE, user) as reader:
+        for named, expected in ((frozenset({"base"}), kinds), (frozenset[str](), [])):
+            found = reader.missing_names(InstalledSet(versions, ["user"], "3.12", "x86_64", "", named))
+            assert [each.kind for each in found.missing] == expected
+
+
 def test_the_uses_of_a_source_archive() -> None:
     files = (("setup.py", SETUP), ("src/user/__init__.py", "from base import old"))
     with reading(*BASE, Release("user", "1.0", OLD, is_source=True, files=files)) as reader:

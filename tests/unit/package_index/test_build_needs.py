@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 
-from envdoctor.package_index.build_needs import missing_build_modules, needs_rust, source_requires
+from envdoctor.package_index.build_needs import build_system, missing_build_modules, needs_rust, source_requires
 from envdoctor.package_index.source_archive import SourceArchive
 
 BACKEND = '\nbuild-backend = "setuptools.build_meta"\n'
