@@ -156,11 +156,15 @@ def untrained(module, *rest, **named):  # correct forward pass, no gradient of t
     kept = types.SimpleNamespace(
         sinks=module.sinks.detach(), num_key_value_groups=module.num_key_value_groups, training=True)
     return right(kept, *rest, **named)
-for name in ('exact', 'drops_sinks', 'untrained'):
+def no_short(module, q, *rest, **named):  # as flex_attention of torch 2.11, which has no tile for few tokens
+    if q.shape[2] < 128:
+        raise RuntimeError('No choices to select.')
+    return exact(module, q, *rest, **named)
+for name in ('exact', 'drops_sinks', 'untrained', 'no_short'):
     AttentionInterface.register(name, globals()[name])
     AttentionMaskInterface.register(name, eager_mask)
 {setup}
-names = ('sdpa', 'exact', 'drops_sinks', 'untrained')
+names = ('sdpa', 'exact', 'drops_sinks', 'untrained', 'no_short')
 result.lists['summary'] = [gptoss_sinks.classify_implementations(result, 'cpu', torch.bfloat16, names)]
 """
 
@@ -171,8 +175,12 @@ def test_attention_that_drops_sinks_or_fails_is_classified(stack_python: Path, t
     assert lists["safe"] == ["exact", "eager"]
     assert lists["differs"] == ["drops_sinks", "untrained"]
     assert lists["drops_sinks"] == ["drops_sinks"]
+    assert lists["long_only"] == ["no_short"]
     assert lists["refused"] == ["sdpa"]
-    assert "different from eager: drops_sinks, untrained; refused: sdpa (ValueError" in lists["summary"][0]
+    assert lists["summary"][0].startswith(
+        "safe: exact, eager; not for fewer than 128 tokens: no_short (RuntimeError: No choices to select.); "
+        "different from eager: drops_sinks, untrained; refused: sdpa (ValueError"
+    )
 
 
 def test_default_attention_must_keep_the_sinks(stack_python: Path, tmp_path: Path) -> None:
