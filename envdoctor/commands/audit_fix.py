@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
@@ -19,6 +20,7 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
+from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import Check, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.write_back import MANIFESTS, IsolatedBuild, write_back
@@ -137,15 +139,15 @@ class Corrections:
 
 def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     """Solve the set of each environment of a guide: without problems, what its steps install today."""
-    sources = read_sources()
+    sources, end = read_sources(), time.monotonic() + TOTAL_SECONDS
     sets = [corrected for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
-        return tuple(solve_set(corrected, sources, check) for corrected in sets)
+        return tuple(solve_set(corrected, sources, check, end) for corrected in sets)
     complete = [msgspec.structs.replace(
         each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day="", exclude_newer="",
         is_python_assumed=False,
     ) for each in sets if not each.is_partial]  # fmt: skip
-    solved = (solve_set(corrected, sources, check) for corrected in complete)
+    solved = (solve_set(corrected, sources, check, end) for corrected in complete)
     return tuple(each for each in solved if each.state == "solved")
 
 

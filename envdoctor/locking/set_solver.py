@@ -27,7 +27,7 @@ from envdoctor.manifests import CorrectedSet
 from envdoctor.resolution.torch_sources import may_provide
 
 SOLVE_SECONDS = 60.0  # limit of one run of uv
-TOTAL_SECONDS = 90.0  # of all runs for one set
+TOTAL_SECONDS = 90.0  # of all runs for the sets of a file
 DEFAULT_PYTHON = "3.12"
 _MAX_ATTEMPTS = 6
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")

@@ -18,6 +18,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, likely_pythons, target_of
 from envdoctor.locking.step_solver import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
@@ -63,17 +64,20 @@ def accept(solved: SolvedSet) -> SetProblems:  # noqa: ARG001
     return SetProblems()
 
 
-def solve_set(corrected: CorrectedSet, sources: Sources, check: Check = accept) -> SolvedSet:
+def solve_set(
+    corrected: CorrectedSet, sources: Sources, check: Check = accept, end: float | None = None
+) -> SolvedSet:
     """Solve a set: the requirements of the guide as far as no rule changes them, near to the proposed pins.
 
-    `check` audits a solution. Where the guide names no Python, further ones are tried.
+    `check` audits a solution. Where the guide names no Python, further ones are tried. `end` is the time at which the
+    search stops.
     """
     if not corrected.requirements:
         return _result(corrected, "not-verified", note="there is nothing to solve")
     if corrected.unfit and "torch" not in corrected.contained:
         return _result(corrected, "conflict", note=corrected.unfit)
     searches = []
-    end = time.monotonic() + TOTAL_SECONDS
+    end = end or time.monotonic() + TOTAL_SECONDS
     for python in likely_pythons(corrected):
         for_python = replace(corrected, python=python)
         search = _Search(for_python, SetSolver(for_python, sources, end), check)
@@ -86,7 +90,7 @@ def solve_set(corrected: CorrectedSet, sources: Sources, check: Check = accept) 
     search, found = searches[0]
     found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
     found = found or _without_image(search, sources, check) or search.conflicting()
-    if found.state == "conflict" and corrected.is_python_assumed and _depends_on_python(found.note):
+    if found.state != "solved" and corrected.is_python_assumed and _depends_on_python(found.note):
         note = f"could not be solved here, state the Python of the environment: {found.note}"
         return replace(found, state="not-verified", note=note)
     return found
@@ -112,8 +116,11 @@ class _Search:
         return describe_conflict(self.output) if self.output else self.solver.broken
 
     def conflicting(self) -> SolvedSet:
-        """The result without a solution."""
-        return _result(self.corrected, "conflict", self.backend, self.conflict)
+        """The result without a solution: uv's reason, or what is reported about each one that uv finds."""
+        if self.output:
+            return _result(self.corrected, "conflict", self.backend, self.conflict)
+        note = f"each solution of uv has an error: {self.solver.broken}"
+        return _result(self.corrected, "not-verified", self.backend, note)
 
     def as_stated(self) -> SolvedSet | None:
         """The guide's own pins and ranges, then those that the tables change; None if neither has a solution.
@@ -133,7 +140,7 @@ class _Search:
             if isinstance(found, SolvedSet):
                 return found
             if self.solver.timed_out:
-                note = f"no solution within {TOTAL_SECONDS:.0f} s"
+                note = f"no solution within {TOTAL_SECONDS:.0f} s, the limit for all sets of a file"
                 return _result(corrected, "not-verified", backend, note)
             if is_unreachable(found):
                 return _result(corrected, "not-verified", backend, f"not solved: {describe_unreachable(found)}")
@@ -154,7 +161,8 @@ class _Search:
         for _ in range(_MAX_REPAIRS):
             attempt, note = solver.run((*requirements, *limits), self.backend, preferences=preferences)
             if not attempt.versions:
-                return attempt.output
+                is_reason = not limits or is_unreachable(attempt.output)  # a limit is no requirement of the guide
+                return attempt.output if is_reason else ""
             violations = broken_rules(attempt.versions, self.corrected)
             more = limits_without(violations, attempt.versions, self.corrected, fixed)
             limited = {Requirement(limit).name for limit in limits}
@@ -166,7 +174,10 @@ class _Search:
                 problems = self.check(solved)
                 if not problems.errors:
                     return solved
-                more = [pin for pin in problems.pins if pin.partition("==")[0] not in fixed]
+                more = [
+                    limit for pin in problems.pins
+                    if pin.partition("==")[0] not in fixed and (limit := _limit(pin, attempt.versions))
+                ]  # fmt: skip
                 solver.broken = "; ".join(problems.errors)
             elif violations:
                 solver.broken = "; ".join(violation.problem.message for violation in violations)
@@ -224,6 +235,8 @@ class _Search:
         pins = _pinned(requirements, versions)
         torch = versions.get("torch", "").partition("+")[0] if "torch" not in corrected.contained else ""
         implied = (f"torch=={torch}",) if torch and f"torch=={torch}" not in pins else ()
+        if self.solver.day:  # today the same requirements bring another torch
+            pins, implied = (*pins, *implied), ()
         if torch and corrected.cuda and not self.backend:
             corrected = replace(corrected, cuda=cuda_on_pypi(torch, corrected.architecture))
         own = [pin for pin in built if pin in pins and pin.partition("==")[0] not in attempt.required]
@@ -234,6 +247,16 @@ class _Search:
         dependencies = tuple(pin for pin in built if pin not in own)
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)
+
+
+def _limit(pin: str, versions: Mapping[str, str]) -> str:
+    """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved."""
+    name, _, version = pin.partition("==")
+    solved = versions.get(name, "").partition("+")[0]
+    if not solved:
+        return pin
+    is_lower = satisfies(version, f"<{solved}")
+    return "" if version == solved else f"{name}{'<=' if is_lower else '>='}{version}"
 
 
 def _way_to_build(pin: str, corrected: CorrectedSet) -> str:

@@ -75,7 +75,7 @@ def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
     assert (solved.state, len(seen)) == ("solved", 2)
     assert "numpy==1.26.4" in solved.corrected.requirements
     pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
-    assert (pinned.state, pinned.note) == ("conflict", "numpy is too new")
+    assert (pinned.state, pinned.note) == ("not-verified", "each solution of uv has an error: numpy is too new")
 
 
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
@@ -93,9 +93,25 @@ def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) 
     unsolved = solve_set(numpy, sources, lambda _: SetProblems(("it has no wheel for Python 3.12",)))
     assert unsolved.state == "not-verified"
     assert unsolved.note == (
-        "could not be solved here, state the Python of the environment: it has no wheel for Python 3.12"
+        "could not be solved here, state the Python of the environment: each solution of uv has an error: it has no "
+        "wheel for Python 3.12"
     )
-    assert solve_set(numpy, sources, lambda _: SetProblems(("it is too new",))).state == "conflict"
+    new = solve_set(numpy, sources, lambda _: SetProblems(("it is too new",)))
+    assert (new.state, new.note) == ("not-verified", "each solution of uv has an error: it is too new")
+
+
+def test_a_bound_that_an_audit_adds_is_no_reason_of_a_conflict(sources: Sources) -> None:
+    def check(solved: SolvedSet) -> SetProblems:
+        versions = dict(text.split("==") for text in solved.corrected.requirements)
+        is_old = versions.get("numpy", "9") < "2.3"
+        return SetProblems() if is_old else SetProblems(("numpy is too new",), ("numpy==2.2.0",))
+
+    solved = solve_set(corrected("transformers==4.57.6", "numba==0.61.2", "numpy"), sources, check)
+    assert (solved.state, solved.corrected.dropped) == ("solved", ())
+    never = solve_set(
+        corrected("transformers==4.57.6", "numpy"), sources, lambda _: SetProblems(("it is bad",), ("numpy==0.1",))
+    )
+    assert (never.state, never.note) == ("not-verified", "each solution of uv has an error: it is bad")
 
 
 def test_a_set_states_the_torch_that_it_brings(sources: Sources) -> None:
@@ -110,6 +126,8 @@ def test_open_versions_are_of_the_time_of_the_pins(sources: Sources) -> None:
     contemporary = solve_set(replace(own, exclude_newer="2025-03-20"), sources).corrected.requirements
     assert [text for text in contemporary if text.startswith("accelerate")] == ["accelerate==1.5.2"]
     assert "accelerate==1.5.2" not in newest
+    peft = replace(corrected("transformers==4.49.0", "peft"), exclude_newer="2025-03-20")
+    assert "torch==2.6.0" in solve_set(peft, sources).corrected.requirements
 
 
 def test_a_release_without_a_wheel_does_not_lead_to_an_older_one(sources: Sources, tmp_path: Path) -> None:
