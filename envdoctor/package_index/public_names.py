@@ -11,6 +11,8 @@ from typing import NamedTuple
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 MAX_SOURCE_BYTES = 4 << 20  # of one file; generated modules of more have no interface
 SUFFIX = re.compile(r"\.pyi?$")
+# Names of decorators. Others have texts of another meaning, such as PublicAPI(stability="beta").
+RENAMES_ARGUMENTS = re.compile(r"arg|param|keyword|renam|alias|legacy", re.IGNORECASE)
 TEST_FOLDERS = re.compile(r"(?:^|/)(?:tests?|testing|benchmarks?|examples?|docs?)/")
 
 
@@ -139,13 +141,18 @@ def defined_names(
 def arguments_of_function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """The names of the arguments, without self and cls."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-    renamed = [
+    return [name for name in (*names, *renamed_arguments(function)) if name not in ("self", "cls")]
+
+
+def renamed_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The old names that decorators for renamed arguments still accept: deprecate_kwarg("tokenizer", ...)."""
+    return [
         each.value
         for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call) and RENAMES_ARGUMENTS.search(ast.unparse(decorator.func))
         for each in ast.walk(decorator)
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier()
-    ]  # deprecate_kwarg("tokenizer", ...) still accepts the old name
-    return [name for name in (*names, *renamed) if name not in ("self", "cls")]
+    ]
 
 
 def _arguments_of(node: ast.AST) -> frozenset[str] | None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from envdoctor.package_index.public_names import renamed_arguments
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Calls and names with which a module provides names that its source does not define.
 DYNAMIC = frozenset({"__getattr__", "globals", "exec", "setattr", "_LazyModule", "attach", "attach_stub", "vars"})
@@ -158,15 +160,9 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
-    """The arguments that can be passed by name, with those that a decorator names: deprecate_kwarg("tokenizer")."""
+    """The arguments that can be passed by name, with those that a decorator renames."""
     named = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
-    renamed = [
-        each.value
-        for decorator in node.decorator_list
-        for each in ast.walk(decorator)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.isidentifier()
-    ]
-    return tuple(dict.fromkeys(name for name in (*named, *renamed) if name not in ("self", "cls")))
+    return tuple(dict.fromkeys(name for name in (*named, *renamed_arguments(node)) if name not in ("self", "cls")))
 
 
 def _class(node: ast.ClassDef) -> Definition:

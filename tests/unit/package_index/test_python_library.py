@@ -23,6 +23,8 @@ FILES = {
         "def _set():\n    global CACHE\n    CACHE = 1\n"
         "try:\n    import json as codec\nexcept ImportError:\n    codec = None\n"
         "if True:\n    def branch(): pass\n"
+        "@deprecate_kwarg('old', new_name='new')\ndef renamed(new): pass\n"
+        "@PublicAPI(stability='beta')\ndef stable(a): pass\n"
         "@dataclass\nclass Config:\n    name: str\n    rate: float = 0.1\n"
     ),
     "lib/stars.py": "from .deep.leaf import *\nstarred = 1\n",
@@ -68,6 +70,7 @@ def test_find(module: str, name: str, state: str) -> None:
         ("build", "size", "present"), ("build", "width", "absent"), ("core.Root", "b", "present"),
         ("core.Root", "c", "absent"), ("Base", "a", "unknown"), ("core.Open", "x", "unknown"),
         ("core.Config", "rate", "present"), ("core.Config", "speed", "absent"), ("gone", "x", "unknown"),
+        ("core.renamed", "old", "present"), ("core.renamed", "other", "absent"), ("core.stable", "beta", "absent"),
     ],
 )  # fmt: skip
 def test_accepts(name: str, argument: str, state: str) -> None:
