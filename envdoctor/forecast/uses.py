@@ -7,10 +7,12 @@ version or on the presence of a package.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import msgspec
@@ -29,6 +31,13 @@ _CONDITION = re.compile(
     r"version|TYPE_CHECKING|__name__|hasattr|_greater|_less|>=|<=|has_|compat|deprecat|signature", re.IGNORECASE
 )
 _AVAILABLE = re.compile(r"available|installed|find_spec|_import|support|is_", re.IGNORECASE)
+_FLAT_FIELDS = {
+    "asname", "attr", "conversion", "ctx", "id", "kind", "level", "module", "op", "ops", "simple", "type_comment",
+}  # fmt: skip
+_NODES = [each for each in vars(ast).values() if isinstance(each, type) and issubclass(each, ast.AST)]
+_INNER_FIELDS = {node: tuple(each for each in node._fields if each not in _FLAT_FIELDS) for node in _NODES} | {
+    ast.Constant: ()
+}
 MIN_ATTRIBUTE = 6  # letters; shorter names occur everywhere
 
 
@@ -78,18 +87,25 @@ class Uses(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return found
 
 
+FileUses = tuple[list[Use], dict[str, int]]  # and the attributes of objects with their first line
+FileKey = tuple[str, bytes, frozenset[str]]  # the path, the digest of the text, and the imported packages
+
+
 def read_uses(
     paths: Iterable[str],
     read: Callable[[str], str],
     *,
     is_user_code: bool = False,
     wanted: frozenset[str] | None = None,
+    known: dict[FileKey, FileUses] | None = None,
 ) -> Uses:
     """Read the uses of a set of files; those that import only themselves and the standard library are not parsed.
 
     Tests and examples of a package are left out, those of the user are not. With `wanted`, only uses of these
-    top-level modules are read.
+    top-level modules are read. `known` has the files of other releases, most of which a release does not change, and
+    takes those of this one.
     """
+    known = {} if known is None else known
     paths = [path for path in paths if is_user_code or not _OTHER.search(path)]
     own = {path.partition("/")[0].removesuffix(".py") for path in paths}
     uses: list[Use] = []
@@ -101,36 +117,38 @@ def read_uses(
         tops = tops if wanted is None else tops & wanted
         if not tops:
             continue
-        tree = parse_source(text)
-        if tree is None:
-            unparsed.append(path)
-            continue
-        found, names = uses_of_module(tree, path, tops)
+        key = path, hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), tops
+        if key not in known:
+            tree = parse_source(text)
+            if tree is None:
+                unparsed.append(path)
+                continue
+            known[key] = uses_of_module(tree, path, tops)
+        found, names = known[key]
         uses += found
         attributes += [FileAttributes(path, tuple(sorted(tops)), names)] if names else []
     return Uses(tuple(uses), tuple(attributes), tuple(unparsed))
 
 
-def imported_tops(text: str) -> set[str]:
+def imported_tops(text: str) -> frozenset[str]:
     """The top-level modules that a file imports, also in functions."""
-    return {one or other for one, other in _IMPORT.findall(text)}
+    return frozenset(one or other for one, other in _IMPORT.findall(text))
 
 
-def uses_of_module(tree: ast.Module, path: str, tops: set[str]) -> tuple[list[Use], dict[str, int]]:
-    """The uses in one file, and the attributes of objects with their first line."""
-    lazy = dict(_lazy_modules(tree, tops))
-    visitor = _Visitor(path, tops, set(_rebound_names(tree)) - lazy.keys())
+def uses_of_module(tree: ast.Module, path: str, tops: frozenset[str]) -> FileUses:
+    """The uses in one file."""
+    bound = _bound_names(tree)
+    lazy = dict(_lazy_modules(tree, tops, bound))
+    visitor = _Visitor(path, tops, bound.keys() - lazy.keys())
     visitor.aliases |= lazy
     visitor.visit_body(tree.body)
     return list(dict.fromkeys(visitor.uses)), visitor.attributes
 
 
-def _lazy_modules(tree: ast.Module, tops: set[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _lazy_modules(
+    tree: ast.Module, tops: frozenset[str], bound: Mapping[str, int]
+) -> Iterator[tuple[str, tuple[str, str]]]:
     """Names at the top level that a call binds to a module, once: `np = util.get_module("numpy")`."""
-    bound = Counter(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
-    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     for node in tree.body:
         match node:
             case ast.Assign(
@@ -138,25 +156,65 @@ def _lazy_modules(tree: ast.Module, tops: set[str]) -> Iterator[tuple[str, tuple
                 value=ast.Call(
                     func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(module)), *_]
                 ),
-            ) if re.fullmatch(_LAZY_CALLS, called) and module in tops and bound[name] == 1 and name not in arguments:
+            ) if re.fullmatch(_LAZY_CALLS, called) and module in tops and bound[name] == 1:
                 yield name, (module, "")
 
 
-def _rebound_names(tree: ast.Module) -> Iterator[str]:
-    """Names that the file also assigns or has as an argument: they may not be those of an import."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+def _bound_names(tree: ast.Module) -> Counter[str]:
+    """Names that the file assigns, defines or has as an argument, and how often: they may not be those of an import."""
+    found: Counter[str] = Counter()
+    for node in _walk(tree):
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                found[node.id] += 1
         elif isinstance(node, ast.arg):
-            yield node.arg
+            found[node.arg] += 1
         elif isinstance(node, Function | ast.ClassDef):
-            yield node.name
+            found[node.name] += 1
+    return found
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in another, without operators. A wheel has millions: ast.iter_child_nodes is slower."""
+    found: list[ast.AST] = []
+    for field in _INNER_FIELDS[node.__class__]:
+        value = getattr(node, field)
+        if value.__class__ is list:
+            found += [each for each in value if each.__class__ in _INNER_FIELDS]
+        elif value.__class__ in _INNER_FIELDS:
+            found.append(value)
+    return found
+
+
+def _walk(node: ast.AST) -> list[ast.AST]:
+    """A node and all nodes in it."""
+    nodes = [node]
+    for each in nodes:
+        nodes += _children(each)
+    return nodes
+
+
+def _words(test: ast.expr) -> str:
+    """The names, texts and order comparisons of an expression: all that a guard has. ast.unparse is slower."""
+    found: list[str] = []
+    for node in _walk(test):
+        if isinstance(node, ast.Name):
+            found.append(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.append(node.attr)
+        elif isinstance(node, ast.Constant):
+            found.append(str(node.value))
+        elif isinstance(node, ast.keyword | ast.arg):
+            found.append(node.arg or "")
+        elif isinstance(node, ast.Compare):
+            found += [">=" for each in node.ops if isinstance(each, ast.GtE | ast.LtE)]
+    return " ".join(found)
 
 
 class _Visitor(ast.NodeVisitor):
     """Walks a file in order, with the guards around each statement."""
 
-    def __init__(self, path: str, tops: set[str], rebound: set[str]) -> None:
+    def __init__(self, path: str, tops: frozenset[str], rebound: AbstractSet[str]) -> None:
         self.path, self.tops, self.rebound = path, tops, rebound
         self.uses: list[Use] = []
         self.attributes: dict[str, int] = {}
@@ -164,6 +222,12 @@ class _Visitor(ast.NodeVisitor):
         self._guards = 0
         self._functions = 0
         self._conditions = 0
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Visit the children that are no names and no constants."""
+        for child in _children(node):
+            if _INNER_FIELDS[child.__class__]:
+                self.visit(child)
 
     def visit_body(self, body: Iterable[ast.AST], *, is_guarded: bool = False) -> None:
         self._guards += is_guarded
@@ -182,7 +246,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         """A condition on a version, an attribute or another package guards both branches."""
         self.visit(node.test)
-        is_guarded = self._is_guard(ast.unparse(node.test))
+        is_guarded = self._is_guard(node.test)
         # `if np:` holds where the package is installed, as in an environment that is compared.
         is_condition = not (isinstance(node.test, ast.Name) and node.test.id in self.aliases)
         self._conditions += is_condition
@@ -193,24 +257,25 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """As a statement with `if`."""
-        is_guarded = self._is_guard(ast.unparse(node.test))
+        is_guarded = self._is_guard(node.test)
         self.visit_body((node.test, node.body, node.orelse), is_guarded=is_guarded)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         """`hasattr(x, "y") and x.y`."""
-        is_guarded = self._is_guard(ast.unparse(node.values[0]))
+        is_guarded = self._is_guard(node.values[0])
         self.visit_body(node.values, is_guarded=is_guarded)
 
     def visit_With(self, node: ast.With) -> None:
         """`with suppress(ImportError)` and `with pytest.raises(...)`."""
-        is_guarded = any(re.search(r"suppress|raises", ast.unparse(item.context_expr)) for item in node.items)
+        is_guarded = any(re.search(r"suppress|raises", _words(item.context_expr)) for item in node.items)
         self.visit_body((*node.items, *node.body), is_guarded=is_guarded)
 
-    def _is_guard(self, test: str) -> bool:
-        if _CONDITION.search(test):
+    def _is_guard(self, test: ast.expr) -> bool:
+        words = _words(test)
+        if _CONDITION.search(words):
             return True
         # `if is_vllm_available():` does not guard a use of vLLM, which the environment has.
-        return bool(_AVAILABLE.search(test)) and not any(top in test for top in self.tops)
+        return bool(_AVAILABLE.search(words)) and not any(top in words for top in self.tops)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """What a function does happens when it is called; its decorators, defaults and annotations at import."""

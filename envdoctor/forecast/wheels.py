@@ -18,7 +18,7 @@ from envdoctor.core.files import LISTING_BYTES, read_file, write_whole
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.records import Unread
-from envdoctor.forecast.uses import Uses, read_uses
+from envdoctor.forecast.uses import FileKey, FileUses, Uses, read_uses
 from envdoctor.package_index.python_library import Library
 from envdoctor.package_index.releases import Release, find_release, read_releases, releases_after
 from envdoctor.package_index.simple_index import File
@@ -54,6 +54,7 @@ class Wheels:
         self._sources: dict[Pin, WheelSources | None] = {}
         self._libraries: dict[Pin, Library | None] = {}
         self._uses: dict[Pin, Uses] = {}
+        self._files: dict[FileKey, FileUses] = {}
         self.unread: dict[str, Unread] = {}
 
     def read_releases(self, names: Iterable[str]) -> None:
@@ -172,7 +173,7 @@ class Wheels:
         path = cache_directory() / USES_FOLDER / f"{file.name}-{address}.msgpack"
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.msgpack.decode(read_file(path, LISTING_BYTES), type=Uses)
-        found = read_uses(sources.paths, sources.read)
+        found = read_uses(sources.paths, sources.read, known=self._files)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, msgspec.msgpack.encode(found), replace=True)

@@ -2,10 +2,11 @@
 
     python tests/campaigns/forecast_replay.py DIRECTORY [--locks N] [--stacks hf,vllm,diffusers] [--permitted-only]
 
-DIRECTORY keeps the locks, which uv resolves for the first day of each month from metadata only. For each lock and
-each later month the newest release of every package of the tables is judged by the wheels alone. Then the rules judge
-the same set: an error that the lock does not have is a known break. It is found if the forecast names a break between
-the same packages.
+DIRECTORY keeps the locks, which uv resolves for the first day of each month from metadata only, and the verdicts on
+each lock: a run continues an interrupted one. The order of the locks is spread over the months: `--locks 4` judges
+every third one. For each lock and each later month the newest release of every package of the tables is judged by the
+wheels alone. Then the rules judge the same set: an error that the lock does not have is a known break. It is found if
+the forecast names a break between the same packages.
 
 A forecast without a known break is confirmed or refuted by another judge: a conflict of requirements by the library
 packaging, and a missing name by the tables of names in envdoctor/knowledge/names, by the Python sources of the
@@ -21,9 +22,9 @@ few wheels.
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -239,46 +241,61 @@ def packages_in(text: str, versions: Mapping[str, str]) -> set[str]:
 
 
 def replay(folder: Path, stacks: list[str], locks: int, *, permitted_only: bool) -> dict[Case, Verdict]:
-    """Every case."""
-    sources = read_sources()
-    client = new_http_client(sources, end=time.monotonic() + RUN_SECONDS)
-    index = client.store_credentials(index_address(sources))
-    machine = parse_report("").machine
-    target = Target("x86_64", "2.35", (PYTHON,))
-    shared: Wheels | None = None
-    names: MemoNames | None = None
-    verdicts: dict[Case, Verdict] = {}
+    """Every case. The verdicts of one lock are read from the folder if they are there, else written to it."""
     days = months()
+    spread = sorted(range(len(days) - 1), key=lambda number: (number % 3 > 0, number % 3, number))
+    judged = "permitted" if permitted_only else "all"
+    verdicts: dict[Case, Verdict] = {}
     for stack in stacks:
-        for lock in days[: min(locks, len(days) - 1)]:
-            versions = read_lock(folder, stack, lock)
-            forecast = Forecast(Locked(versions=versions, target=target, python=PYTHON), client, index, until=lock)
-            shared = shared or forecast.wheels
-            names = names or MemoNames(shared)
-            names.installed = forecast.names.installed
-            forecast.use(shared, names)
-            if not permitted_only:
-                forecast.read(lambda _: None)
-            rules = RuleJudge(shared, machine, PYTHON, "")
-            decided: dict[Pin, Verdict] = {}
-            for month in (day for day in days if day > lock):
-                shared.until = month
-                for upgrade in forecast.candidates():
-                    pin = Pin(upgrade.package, upgrade.release)
-                    if upgrade.is_patch or not published_releases(pin.name):
-                        continue
-                    if permitted_only and pin.name not in BREAK_PACKAGES:
-                        continue
-                    if pin not in decided:
-                        decided[pin] = decide(forecast, names, rules, pin, permitted_only=permitted_only)
-                    verdicts[Case(stack, lock, month, pin)] = decided[pin]
-            print(f"\n# {stack}, locks up to {lock}: {len(decided)} upgrades, {client.bytes >> 20} MiB")
-            if not permitted_only:
-                print_table(verdicts)
-            print_names_table(verdicts)
-            print_details(verdicts)
-            sys.stdout.flush()
+        judge = StackJudge(permitted_only=permitted_only)
+        for lock in (days[number] for number in spread[:locks]):
+            path = folder / f"{stack}-{lock}-{judged}.json"
+            if not path.exists():
+                start = time.process_time()
+                found = judge.judge_lock(stack, lock, read_lock(folder, stack, lock), days)
+                path.write_bytes(msgspec.json.encode(list(found.items())))
+                seconds, size = time.process_time() - start, judge.client.bytes >> 20
+                print(f"# {stack} {lock}: {len(found)} upgrades, {seconds:.0f} s of CPU, {size} MiB", flush=True)
+            verdicts |= dict(msgspec.json.decode(path.read_bytes(), type=list[tuple[Case, Verdict]]))
     return verdicts
+
+
+class StackJudge:
+    """Judges locks of one stack, which have many releases in common."""
+
+    def __init__(self, *, permitted_only: bool) -> None:
+        self.permitted_only = permitted_only
+        sources = read_sources()
+        self.client = new_http_client(sources, end=time.monotonic() + RUN_SECONDS)
+        self.index = self.client.store_credentials(index_address(sources))
+        self.machine = parse_report("").machine
+        self._shared: tuple[Wheels, MemoNames] | None = None
+
+    def judge_lock(self, stack: str, lock: str, versions: dict[str, str], days: list[str]) -> dict[Case, Verdict]:
+        """The verdicts on every upgrade of each later month."""
+        locked = Locked(versions=versions, target=Target("x86_64", "2.35", (PYTHON,)), python=PYTHON)
+        forecast = Forecast(locked, self.client, self.index, until=lock)
+        self._shared = wheels, names = self._shared or (forecast.wheels, MemoNames(forecast.wheels))
+        wheels.until = lock
+        names.installed = forecast.names.installed
+        forecast.use(wheels, names)
+        if not self.permitted_only:
+            forecast.read(lambda _: None)
+        rules = RuleJudge(wheels, self.machine, PYTHON, "")
+        decided: dict[Pin, Verdict] = {}
+        verdicts = {}
+        for month in (day for day in days if day > lock):
+            wheels.until = month
+            for upgrade in forecast.candidates():
+                pin = Pin(upgrade.package, upgrade.release)
+                if upgrade.is_patch or not published_releases(pin.name):
+                    continue
+                if self.permitted_only and pin.name not in BREAK_PACKAGES:
+                    continue
+                if pin not in decided:
+                    decided[pin] = decide(forecast, names, rules, pin, permitted_only=self.permitted_only)
+                verdicts[Case(stack, lock, month, pin)] = decided[pin]
+        return verdicts
 
 
 def print_table(verdicts: Mapping[Case, Verdict]) -> None:
@@ -348,7 +365,14 @@ def main() -> None:
     parser.add_argument("--permitted-only", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    replay(options.folder, options.stacks.split(","), options.locks, permitted_only=options.permitted_only)
+    subprocess.run([find_uv(), "python", "find", PYTHON], check=True)  # imports releases
+    gc.disable()  # as the command does
+    stacks = options.stacks.split(",")
+    verdicts = replay(options.folder, stacks, options.locks, permitted_only=options.permitted_only)
+    if not options.permitted_only:
+        print_table(verdicts)
+    print_names_table(verdicts)
+    print_details(verdicts)
 
 
 if __name__ == "__main__":

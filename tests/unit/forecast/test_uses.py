@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 
-from envdoctor.forecast.uses import read_uses
+from envdoctor.forecast.uses import FileKey, FileUses, read_uses
 
 
 def uses_of(source: str, path: str = "own/a.py") -> set[str]:
@@ -59,3 +59,15 @@ def test_tests_of_packages_are_left_out_and_files_that_do_not_parse_are_named() 
     assert {use.file for use in read_uses(files, files.__getitem__, is_user_code=True).uses} == {
         "own/a.py", "own/tests/t.py",
     }  # fmt: skip
+
+
+def test_a_file_that_a_release_does_not_change_is_parsed_once() -> None:
+    old = {"own/a.py": "import lib\nlib.first", "own/b.py": "import lib\nlib.second"}
+    new = {**old, "own/b.py": "import lib\nlib.third"}
+    known: dict[FileKey, FileUses] = {}
+    read_uses(old, old.__getitem__, known=known)
+    files = list(known)
+    found = read_uses(new, new.__getitem__, known=known)
+    assert [use.name for use in found.uses] == ["", "first", "", "third"]
+    assert found == read_uses(new, new.__getitem__)
+    assert [path for path, *_ in list(known)[len(files) :]] == ["own/b.py"]
