@@ -8,11 +8,9 @@ every third one. For each lock and each later month the newest release of every 
 wheels alone. Then the rules judge the same set: an error that the lock does not have is a known break. It is found if
 the forecast names a break between the same packages.
 
-A forecast without a known break is confirmed or refuted by another judge: a conflict of requirements by the library
-packaging, and a missing name by the tables of names in envdoctor/knowledge/names, by the Python sources of the
-release if the word occurs in none of them, or by Python, which imports the release and reads a signature. What none
-of them can decide is counted as undecided, and as wrong. Where requirements conflict already, only the packages of a
-known break are judged by their names as well.
+A forecast without a known break is confirmed or refuted by forecast_judges.py. What it cannot decide is counted as
+undecided, and as wrong. Where requirements conflict already, only the packages of a known break are judged by their
+names as well.
 
 The second table has the known breaks of knowledge/breaks.toml, which the metadata of both packages permits, and how
 many of them the names alone show. `--permitted-only` judges only upgrades with such a break, for this table: it reads
@@ -29,13 +27,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from forecast_judges import NAME_KINDS, PYTHON, judge_forecast
 
 from envdoctor.download.http_client import new_http_client
 from envdoctor.download.sources import read_sources
@@ -44,7 +40,6 @@ from envdoctor.forecast.name_breaks import NameJudge
 from envdoctor.forecast.records import Break
 from envdoctor.forecast.rule_breaks import RuleJudge
 from envdoctor.forecast.wheels import Pin, Wheels
-from envdoctor.knowledge.names import find_name
 from envdoctor.knowledge.published import published_releases
 from envdoctor.locking.lock import Target
 from envdoctor.locking.uv import find_uv
@@ -57,24 +52,10 @@ STACKS = {
     "vllm": ("vllm", "trl", "peft"),
     "diffusers": ("diffusers", "transformers", "peft", "accelerate", "sentence-transformers"),
 }
-PYTHON, PLATFORM = "3.12", "x86_64-manylinux_2_35"
-MARKERS = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "platform_machine": "x86_64",
-           "platform_system": "Linux", "sys_platform": "linux", "extra": ""}  # fmt: skip
+PLATFORM = "x86_64-manylinux_2_35"
 RUN_SECONDS = 4 * 3600.0
 PERMITTED = {row.id for row in known_breaks()}
 BREAK_PACKAGES = {condition.partition(" ")[0] for row in known_breaks() for condition in row.when}
-READ_SIGNATURE = """
-import importlib, inspect, sys
-path, argument = sys.argv[1:]
-parts = path.split(".")
-value = importlib.import_module(parts[0])
-for part in parts[1:]:
-    value = getattr(value, part)
-parameters = inspect.signature(value).parameters.values()
-accepts = any(each.name == argument or each.kind is each.VAR_KEYWORD for each in parameters)
-print("present" if accepts else "missing")
-"""
-NAME_KINDS = ("module", "name", "argument", "attribute", "result")
 
 
 class Case(NamedTuple):
@@ -144,69 +125,6 @@ def read_lock(folder: Path, stack: str, day: str) -> dict[str, str]:
     return {name: version.partition(";")[0].strip() for name, _, version in pins}
 
 
-def judge_requirement(found: Break, versions: Mapping[str, str], pin: Pin, wheels: Wheels) -> str:
-    """A conflict of two packages, by the library packaging."""
-    is_own = found.user == pin.name
-    owner = pin if is_own else Pin(found.user, versions[found.user])
-    installed = versions if is_own else {pin.name: pin.version}
-    metadata = wheels.metadata(owner)
-    for line in metadata.requires if metadata else ():
-        requirement = Requirement(line)
-        name = canonicalize_name(requirement.name)
-        applies = requirement.marker is None or requirement.marker.evaluate(MARKERS)
-        if name in installed and applies and not requirement.specifier.contains(installed[name], prereleases=True):
-            return "confirmed"
-    return "refuted"
-
-
-def judge_name(found: Break, pin: Pin, wheels: Wheels, names: MemoNames) -> str:
-    """A missing name, by the table of names, else by the words of the release."""
-    own = found.user == pin.name
-    owner, version = pin.name, pin.version
-    if own:  # the new release uses what another package does not have
-        owner, _, version = found.message.partition("which ")[2].partition(" does not")[0].partition(" ")
-    name = found.evidence[0].value.rpartition(" ")[2].partition("(")[0].strip(".")
-    last = name.rpartition(".")[2]
-    if found.kind == "name" and (spans := find_name(owner, last)):
-        present = any(span.can_be_in(version) for span in spans)
-        # A name can also have moved to another module, which the table does not know.
-        if not present:
-            return "confirmed"
-    library = wheels.library(Pin(owner, version))
-    if library is None:
-        return "undecided"
-    argument = found.evidence[0].value.partition("(")[2].partition("=")[0] if found.kind == "argument" else ""
-    if (argument or last) not in library.words:
-        return "confirmed"
-    return judge_by_import(Pin(owner, version), names.function_of(found), argument) if argument else "undecided"
-
-
-@cache
-def judge_by_import(pin: Pin, function: str, argument: str) -> str:
-    """Whether a function of a release accepts an argument, by its signature in an environment of its own."""
-    command = [
-        find_uv(), "run", "-q", "--isolated", "--no-project", "--no-config", "--python", PYTHON, "--with",
-        f"{pin.name}=={pin.version}", "python", "-c", READ_SIGNATURE, function, argument,
-    ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return {"missing": "confirmed", "present": "refuted"}.get(result.stdout.strip(), "undecided")
-
-
-def judge_forecast(
-    breaks: tuple[Break, ...], versions: Mapping[str, str], pin: Pin, wheels: Wheels, names: MemoNames
-) -> str:
-    """The best state of the breaks of one upgrade: one that is confirmed suffices."""
-    states = []
-    for found in breaks:
-        if found.kind in NAME_KINDS:
-            states.append(judge_name(found, pin, wheels, names))
-        elif found.kind == "requirement":
-            states.append(judge_requirement(found, versions, pin, wheels))
-        else:
-            states.append("undecided")
-    return next((state for state in ("confirmed", "undecided", "refuted") if state in states), "")
-
-
 def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin, *, permitted_only: bool) -> Verdict:
     """Judge one upgrade by the wheels, by the rules, and the forecast by another judge."""
     versions = forecast.versions
@@ -225,7 +143,7 @@ def decide(forecast: Forecast, names: MemoNames, rules: RuleJudge, pin: Pin, *, 
     permitted = [text for text in known if text.partition(":")[0] in PERMITTED]
     subjects = packages_in(" ".join(permitted), versions) - {pin.name}
     by_names = involved_packages((each for each in breaks if each.kind in NAME_KINDS), versions, pin)
-    state = judge_forecast(breaks, versions, pin, forecast.wheels, names) if breaks else ""
+    state = judge_forecast(breaks, versions, pin, forecast.wheels, names.function_of) if breaks else ""
     return Verdict(breaks, known, found, bool(permitted), bool(subjects & by_names), "known" if found else state)
 
 
