@@ -161,7 +161,7 @@ def _lazy_modules(
 
 
 def _bound_names(tree: ast.Module) -> Counter[str]:
-    """Names that the file assigns, defines or has as an argument, and how often: they may not be those of an import."""
+    """Names that the file assigns, defines or has as arguments, and how often: they may not be those of an import."""
     found: Counter[str] = Counter()
     for node in _walk(tree):
         if isinstance(node, ast.Name):

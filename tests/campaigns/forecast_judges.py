@@ -1,8 +1,9 @@
 """Judges whether a forecast of the replay is right, by other means than the forecast itself.
 
 A conflict of requirements: by the library packaging. A missing name: by the tables of names in
-envdoctor/knowledge/names, by the Python sources of the release if the word occurs in none of them, by the only definition
-of a function in its module, or by Python, which imports the release and reads a signature, if it has no gigabytes.
+envdoctor/knowledge/names, by the Python sources of the release if the word occurs in none of them, by the only
+definition of a function in its module, or by Python, which imports the release and reads a signature. Releases that
+need gigabytes are not installed.
 """
 
 from __future__ import annotations

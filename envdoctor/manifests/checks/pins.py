@@ -92,7 +92,8 @@ def _missing_release(
     newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
     is_newer = bool(version and satisfies(version, f">{newest.version}"))
     is_older = bool(version) and is_older_than_table(name, version)
-    is_outside_table = is_older or (is_newer and context.trace.today > date_read(name))
+    # A release can also be uploaded later on the day of the table.
+    is_outside_table = is_older or (is_newer and context.trace.today >= date_read(name))
     nearest = (nearest_release(name, version) if version else None) or newest
     if is_outside_table:
         return _unlisted_release(context, requirement, line, releases)

@@ -88,7 +88,7 @@ def test_open_range_is_corrected_to_a_contemporary_release() -> None:
     text = '```bash\nuv pip install "transformers>=4.57.1" trl==0.23.1 vllm==0.10.2 peft accelerate\n```\n'
     audit = audit_guide(text, name="trap.md", today=TODAY)
     assert audit.environment.distributions.value is not None
-    assert audit.environment.distributions.value["transformers"].version == "5.23.0"
+    assert audit.environment.distributions.value["transformers"].version == "5.24.0"
     assert {"transformers==4.57.1", "peft==0.17.1", "accelerate==1.11.0"} <= set(audit.requirements)
 
 
@@ -229,7 +229,7 @@ def test_an_environment_is_judged_before_a_later_step_replaces_its_packages() ->
     text = (
         "```bash\npip install vllm==0.10.2\nvllm serve x\n```\n\n## Data\n\n```bash\npip install vllm==0.33.0\n```\n"
     )
-    broken = "vLLM 0.10.2 does not work with transformers 5.23.0"
+    broken = "vLLM 0.10.2 does not work with transformers 5.24.0"
     found = audit_guide(text, name="g.md", today=TODAY).findings
     assert [(f.line, f.id) for f in found if broken in f.message] == [(2, "RUN003")]
     unused = audit_guide(text.replace("vllm serve x\n", ""), name="g.md", today=TODAY).findings
