@@ -91,9 +91,10 @@ TOOLS = {
             "Find conflicts that package metadata does not state in requirements files, pyproject.toml, "
             "environment.yml, Dockerfiles, lock files, setup guides in Markdown, or installed environments. Use it "
             "before you install pins or follow a guide. Pass a machine to check that the wheels suit its GPU and "
-            "driver.",
-            ("targets", "machine", "facts"),
+            "driver. resolve 'never' queries no package index, which is faster.",
+            ("targets", "machine", "facts", "resolve"),
             details=("steps", "audits.steps"),
+            uses_network=True,
         ),
         Tool(
             "plan",

@@ -137,7 +137,7 @@ def test_each_tool_returns_a_valid_structured_result(session: Session) -> None:
         "remedies": DOWNGRADED,
         "fix": {"venv": "venv", "machine": "cpu-2core"},
         "explain": {"text": "ImportError: libcudart.so.12: cannot open shared object file"},
-        "audit": {"targets": ["SETUP.md"]},
+        "audit": {"targets": ["SETUP.md"], "resolve": "never"},
         "plan": {"recipe": "sort", "machine": "h200"},
         "resolve": {"all_profiles": True, "machine": "all"},
     }
