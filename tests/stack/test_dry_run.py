@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.command import envdoctor, envelope
+from support.stacks import isolated_forking
 from support.trainer_runs import finish, start, write_run
 
 pytestmark = pytest.mark.stack
@@ -16,7 +17,7 @@ ROWS = [{"question": f"What is {n} + {n}?", "answer": f"#### {2 * n}"} for n in 
 
 def train(python: Path, home: Path, recipe: str, *options: str) -> tuple[int, dict[str, Any]]:
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    words = ["train", recipe, "--python", str(python), "--unverified", "--format", "json", *options]
+    words = ["train", recipe, "--python", str(isolated_forking(python)), "--unverified", "--format", "json", *options]
     done = envdoctor(*words, home=home, cwd=home, CUDA_VISIBLE_DEVICES="")
     return done.returncode, envelope(done)
 

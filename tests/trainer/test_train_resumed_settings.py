@@ -11,7 +11,7 @@ import pytest
 from run.resumed_settings import FILE, check_changes
 from settings import BadInput, setting_definitions
 from support.command import envdoctor
-from support.stacks import defaults
+from support.stacks import defaults, isolated_forking
 from support.trainer_runs import finish, read_events, read_rows, start, write_run
 from test_train_resume import steady
 from trl_fields import CONFIGS, fields
@@ -67,7 +67,8 @@ def test_a_run_with_more_steps_equals_one_that_was_started_with_them(stack_pytho
     assert finish(start(stack_python, whole))[0] == 0
     grown = write_run(tmp_path / "grown", "sort", max_steps=4, **length)
     assert finish(start(stack_python, grown))[0] == 0
-    words = ["train", "sort", "--run", grown, "--python", stack_python, "--unverified", "--resume", "latest"]
+    python = isolated_forking(stack_python)
+    words = ["train", "sort", "--run", grown, "--python", python, "--unverified", "--resume", "latest"]
     done = envdoctor(*words, "--set", "max_steps=6", "--set", "save_steps=3", home=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert steady(grown) == steady(whole)
