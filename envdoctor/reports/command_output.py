@@ -156,6 +156,13 @@ DF_ROW = re.compile(
 TABLE_HEADING = re.compile(r"Filesystem\s+(?:Size|1K-blocks)|total\s+used\s+free|Swap: ")
 
 
+# Of top: `MiB Mem : 128686.2 total, 571.3 free, ...`, `MiB Swap: 0.0 total, 0.0 free, 0.0 used. 524.7 avail Mem`.
+TOP_MEMORY = re.compile(
+    r"([KMGT])iB Mem ?: *([\d.]{1,12}) total, *([\d.]{1,12}) free(?:.{0,80}?([\d.]{1,12}) avail)?"
+)
+TOP_SWAP = re.compile(r"([KMGT])iB Swap: .{0,80}?([\d.]{1,12}) avail Mem")
+
+
 def parse_disk_and_memory(lines: list[Line]) -> Section | None:
     """Parse `df -h` and `free -h`, and `free -g` if the command line is in the text.
 
@@ -184,6 +191,11 @@ def parse_disk_and_memory(lines: list[Line]) -> Section | None:
             if unit or not words[1].isdecimal():
                 section.set_fact("memory.total", parse_size(words[1], unit))
                 section.set_fact("memory.available", parse_size(words[6], unit))
+        elif match := TOP_MEMORY.match(text):
+            section.set_fact("memory.total", parse_size(match[2], match[1]))
+            section.set_fact("memory.available", parse_size(match[4], match[1]) if match[4] else None)
+        elif (match := TOP_SWAP.match(text)) and "memory.total" in section.facts:
+            section.set_fact("memory.available", parse_size(match[2], match[1]))
         elif not TABLE_HEADING.match(text):
             continue
         section.consumed.add(line.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envdoctor.core.records import Distribution
 from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM
 from envdoctor.knowledge.versions import major_minor
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
@@ -93,8 +94,12 @@ OPTIONS_WITH_VALUE = frozenset({
     "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",
 })  # fmt: skip
 REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.]{0,2}$")
+# An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`.
+INDEX_FOR_ONE_TORCH = re.compile(r"https?://[^\s\"']{3,60}/whl/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})")
+COMPANIONS = ("torchvision", "torchaudio", "torchtext")  # installed in the same command as torch
 TORCH_INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu(\d{3})|cpu)\b")
 # pip takes a source archive if no wheel fits the platform and the Python.
+WHEEL_BUILD = re.compile(r"Building wheels? for ([A-Za-z][\w.-]{1,40}) \((?:setup\.py|pyproject\.toml)\)")
 SOURCE_ARCHIVE = re.compile(
     r"(?:Using cached|Downloading|Collecting|Building wheels? for collected packages:) (?:\S*/)?"
     r"([A-Za-z][\w.]*?(?:-[A-Za-z][\w.]*?)*)-(\d[\w.+]*?)\.(?:tar\.gz|zip)\b"
@@ -104,7 +109,7 @@ SOURCE_ARCHIVE = re.compile(
 # A sentence about a package that is to be installed: `flash-attn: not installed, I want 2.8.3`.
 WISH = re.compile(
     r"(?i)\u60f3\u88c5|\b(?:want|wants|trying|try|tried|plan|attempt\w*) to (?:install|build|compile)"
-    r"|not (?:yet )?installed,? \w"
+    r"|not (?:yet )?installed,? \w|\b(?:build|building|compile|compiling) [\w-]{3,24} from source"
 )
 WANTED = re.compile(r"(?i)(?<![\w/.-])([a-z][\w-]{2,24})(?:[ =]+v?(\d+\.\d+[\w.]*))?")
 WANTED_VERSION = re.compile(r"(?i)(?:\u88c5|install|want|build|compile)\D{0,12}(\d+\.\d+\.\d+[\w.]*)")
@@ -133,6 +138,8 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
         pairs = []
         for command in COMMAND.finditer(line.text):
             pairs += (named := list(_requirements(command[1])))
+            _record_pinned_companions(section, dict(named))
+            _record_index(section, command[1], named)
             build = TORCH_INDEX.search(command[1])
             if build and any(name == "torch" for name, _ in named):
                 builds.add(build[1])
@@ -140,6 +147,7 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
             pairs += _wanted_packages(line.text)
         if match := SOURCE_ARCHIVE.search(line.text):
             pairs.append((distribution_name(match[1]), match[2]))
+        pairs += [(distribution_name(match[1]), "") for match in WHEEL_BUILD.finditer(line.text)]
         for name, version in pairs:
             if name in KNOWN_PACKAGES:
                 several |= {name} if version and requested.get(name, version) not in ("", version) else set()
@@ -152,6 +160,20 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
     _record_wheels(section, lines)
     _record_torch_build(section, builds, requested.get("torch", ""))
     return section if section.facts or section.distributions else None
+
+
+def _record_pinned_companions(section: Section, pins: dict[str, str]) -> None:
+    """The releases that one command installs with a release of torch, for which each of them is compiled."""
+    for name in COMPANIONS if pins.get("torch") else ():
+        section.add_distribution(name, pins.get(name, ""), "install command")
+
+
+def _record_index(section: Section, arguments: str, named: list[tuple[str, str]]) -> None:
+    """The torch that the index of a command has the builds for, as the source of the packages."""
+    index = INDEX_FOR_ONE_TORCH.search(arguments)
+    for name, version in named if index else ():
+        if index and name in KNOWN_PACKAGES and name not in ("torch", *COMPANIONS):
+            section.distributions.setdefault(name, Distribution(name=name, version=version, source=index[1]))
 
 
 WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")

@@ -48,12 +48,13 @@ PAIR = re.compile(
 # followed by a number are too common in prose.
 KNOWN_PACKAGES = frozenset({
     "accelerate", "bitsandbytes", "causal-conv1d", "cuda-python", "cupy-cuda12x", "datasets", "deepspeed",
-    "flash-attn", "flash-attn-3", "flashinfer", "flashinfer-python", "huggingface-hub", "kernels", "liger-kernel",
-    "llamafactory", "lmdeploy", "mamba-ssm", "mkl", "numpy", "nvidia-cudnn-cu12", "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13", "openrlhf", "outlines", "peft", "pytorch-triton", "ray", "safetensors", "sgl-kernel",
-    "sglang", "tensordict", "tensorrt-llm", "tokenizers", "torch", "torchao", "torchaudio", "torchdata",
-    "torchtext", "torchvision", "transformer-engine", "transformers", "triton", "triton-kernels", "trl", "unsloth",
-    "unsloth-zoo", "verl", "vllm", "vllm-flash-attn", "xformers", "xgrammar",
+    "flash-attn", "flash-attn-3", "flashinfer", "flashinfer-python", "huggingface-hub", "kernels",
+    "liger-kernel", "llamafactory", "lmdeploy", "mamba-ssm", "mkl", "natten", "numpy", "nvidia-cudnn-cu12",
+    "nvidia-nccl-cu12", "nvidia-nccl-cu13", "openrlhf", "outlines", "peft", "pytorch-triton", "ray",
+    "safetensors", "sgl-kernel", "sglang", "tensordict", "tensorrt-llm", "tokenizers", "torch", "torch-cluster",
+    "torch-scatter", "torch-sparse", "torch-spline-conv", "torchao", "torchaudio", "torchdata", "torchtext",
+    "torchvision", "transformer-engine", "transformers", "triton", "triton-kernels", "triton-windows", "trl",
+    "unsloth", "unsloth-zoo", "verl", "vllm", "vllm-flash-attn", "xformers", "xgrammar",
 })  # fmt: skip
 QUANTITY = re.compile(r"\d{1,3}(?:px|gb|mb|gib|x|b|k)$", re.IGNORECASE)
 

@@ -104,8 +104,8 @@ class Section:
 
 
 def without_cut_build(version: str) -> str:
-    """The version without a CUDA build that is not complete: `2.7.1+cu12` is the start of `2.7.1+cu128`."""
-    return CUT_BUILD.sub("", version)
+    """The version without a part that is not complete: `2.7.1+cu12` is the start of `2.7.1+cu128`, 3.3 of `3.3.x`."""
+    return CUT_BUILD.sub("", version.removesuffix(".x"))
 
 
 def distribution_name(text: str) -> str:

@@ -34,7 +34,9 @@ IGNORED_LINE = re.compile(
     r"""(?x)(?:File\ "|Traceback|Container\ image) | \w+(?:Error|Exception|Warning)\b | \bWARNING\b | \bERROR\b
     | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ """
 )
-CLAUSE = re.compile(r"(?<=[.;!?])\s+|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b")
+CLAUSE = re.compile(
+    r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
+)
 END = r"(?![\w.]*\d)"  # no more digits follow
 RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}})?(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+[\w.]+)?){END}"
 GPU = re.compile(
@@ -55,7 +57,9 @@ BARE_GPU = re.compile(
     (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d))(?![\w.]*\d)"""
 )
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
-PACKAGE = re.compile(rf"(?i)(?<![\w./-])([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:)\s?|\s+v?|@){RELEASE}")
+PACKAGE = re.compile(
+    rf"(?i)(?<![\w./-])([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a)\s?|\s+v?|@){RELEASE}"
+)
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
 INSTALL_RESULT = re.compile(
     r"\bpip\d? install (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
@@ -94,6 +98,20 @@ SYSTEM = re.compile(
     | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
       |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?)(?![\w.]*\d)"""
 )
+
+
+# One item of a list in a line, a component and its version alone, and what makes the list one of another time.
+ITEM = re.compile(r"\s*([^,;:|()]{3,60}?)\s*(?:[,;]\s|:\s|\||$)")
+FACT = re.compile(
+    rf"(?i)(?:nvidia )?drivers?(?: version)?[ :=]+v?\d{{3}}(?:\.\d{{2,3}}){{0,2}}"
+    rf"|c?python ?v?3\.\d{{1,2}}(?:\.\d{{1,2}})?|py3\.\d{{1,2}}|cuda(?: version)? {MINOR}"
+    r"|glibc 2\.\d\d|x86_64|aarch64"
+)
+OTHER_TIME = re.compile(
+    r"(?i)\b(?:worked|works|was|were|before|previous(?:ly)?|earlier|used to|old|instead|requires?|needs?|should"
+    r"|would|supports?)\b"
+)
+MIN_ITEMS = 2
 
 
 # A sentence or a title about a library that fails: `vllm does not start on my two P100s`.
@@ -158,9 +176,35 @@ def _clauses(lines: list[Line], consumed: set[int]) -> Iterator[str]:
     for line in lines:
         if line.number in consumed or len(line.text) > MAX_LINE or IGNORED_LINE.search(line.text):
             continue
-        for clause in CLAUSE.split(IGNORED.sub(" ", line.text)):
+        text = IGNORED.sub(" ", line.text)
+        items, rest = _leading_facts(text)
+        yield from items
+        for clause in CLAUSE.split(rest):
             if clause and not NOT_CURRENT.search(clause):
                 yield clause
+
+
+def _leading_facts(text: str) -> tuple[list[str], str]:
+    """The facts that a line starts with, and its rest: `torch 2.2.2, numpy 2.1.0, RTX 4090: Numpy is not available`.
+
+    They are current although the rest is about what does not work, unless that rest is about another time.
+    """
+    items: list[str] = []
+    rest = text
+    while rest and (match := ITEM.match(rest)) and _is_a_fact(match[1]):
+        items.append(match[1])
+        rest = rest[match.end() :]
+    if len(items) < MIN_ITEMS or OTHER_TIME.search(rest):
+        return [], text
+    return items, rest
+
+
+def _is_a_fact(item: str) -> bool:
+    """Whether a text is the name and the version of a component, or a GPU, and nothing else."""
+    package = PACKAGE.fullmatch(item)
+    if package and distribution_name(package[1]) in KNOWN_PACKAGES:
+        return True
+    return bool(FACT.fullmatch(item) or GPU.fullmatch(item) or SYSTEM.fullmatch(item))
 
 
 def _agreed(values: set[str]) -> str:
