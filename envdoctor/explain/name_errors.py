@@ -136,6 +136,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         fix=fix,
         remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
         check=shell_command("uv pip show {}", project_of(package)),
+        outranks=() if verdict.is_newer else ("dependency-pin-violated",),  # a range is not the newest that is needed
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
         find_out=(question,) if undecided else (),

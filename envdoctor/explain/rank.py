@@ -38,6 +38,8 @@ CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
 REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
 FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added score of a finding for its cause
 MAX_SCORE = 0.99
+# They have the same messages; the facts of the GPU and of torch distinguish them.
+ARCHITECTURE_CAUSES = frozenset({"gpu-arch-not-in-build", "gpu-arch-dropped"})
 
 
 class Cause(Record, frozen=True, kw_only=True):
@@ -192,7 +194,11 @@ def _cause(
         fix, remedies = finding.fix, finding.remedies
     else:
         fix = fill_placeholders(best.fix if best else text.fix, known)
-    outranked = any(slug in symptom.outranks for symptom in symptoms)
+    outranked = any(slug in symptom.outranks for symptom in symptoms) or (
+        slug in ARCHITECTURE_CAUSES
+        and not agreeing
+        and any(finding.cause in ARCHITECTURE_CAUSES and finding.status == "error" for finding in findings)
+    )
     shown = sorted({hit.line: hit for hit in hits}.values(), key=lambda hit: hit.line)[:LINES_SHOWN]
     return Cause(
         cause=slug,

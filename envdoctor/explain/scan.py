@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
+from envdoctor.explain.translations import in_english
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 from envdoctor.redact.output import without_secrets
 
@@ -248,7 +249,7 @@ def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str) -
 
     Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise.
     """
-    joined = _Joined([PREFIX.sub("", line, count=1).strip() for line in plain_text(text).split("\n")])
+    joined = _Joined([PREFIX.sub("", line, count=1).strip() for line in in_english(plain_text(text)).split("\n")])
     for search in (*symptoms, *context):
         joined.search(search)
     if any(search.hits for search in symptoms):

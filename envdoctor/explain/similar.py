@@ -24,6 +24,7 @@ LEAST_OF_MESSAGE = 0.65  # for the message of an exception, whose wording is exa
 LEAST_SHARE = 0.5  # of the words of the text, by weight, that are in the known message
 MOST_CAUSES = 3
 EXCEPTION = re.compile(r"\w(?:Error|Exception): ")
+QUOTED = re.compile(r"'([\w.]+)'")
 WORD = re.compile(r"[a-z]{2,}|\d{3,}")
 WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 
@@ -59,13 +60,17 @@ def similar_symptoms(text: str) -> dict[Symptom, Hit]:
     messages, weights = known_messages()
     unknown = math.log(2 * len(messages)) ** 2
     words = words_of(text)
-    least = LEAST_OF_MESSAGE if EXCEPTION.search(text) else LEAST_SIMILARITY
+    is_exception = EXCEPTION.search(text) is not None
+    least = LEAST_OF_MESSAGE if is_exception else LEAST_SIMILARITY
+    exact = QUOTED.findall(text) if is_exception else []  # names that a message is about
     length = sum(weights.get(word, unknown) for word in words)
     found: dict[str, tuple[float, Symptom]] = {}
     for known, symptom in messages:
         shared = words & known
         common = sum(weights[word] for word in shared)
         if not shared or len(shared) < min(2, len(words)) or common < LEAST_SHARE * length:
+            continue
+        if any(f"'{name}'" not in symptom.sample for name in exact):
             continue
         similarity = math.sqrt(common / length * common / sum(weights[word] for word in known))
         if similarity >= max(least, found.get(symptom.cause, (0.0,))[0]):

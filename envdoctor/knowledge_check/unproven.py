@@ -146,7 +146,9 @@ UNPROVEN = {
 DERIVABLE = frozenset({"guides pypi_torch", "pythons python", "torch_builds release", "guides argument",
                        "torch_libraries release", "companions bitsandbytes"})  # fmt: skip
 # Tables and lists of envdoctor's own texts and measurements of itself, which state nothing about a library.
-TEXTS = frozenset({"calibration", "causes", "fleet", "phrases", "health rule", "notebook_services table"})
+TEXTS = frozenset(
+    {"calibration", "causes", "fleet", "phrases", "health rule", "notebook_services table", "translations"}
+)
 
 
 def is_text(table: str, rows: str) -> bool:
