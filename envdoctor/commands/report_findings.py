@@ -36,6 +36,10 @@ SIGN_OF_FAILURE = lazy_pattern(
     r"|(?i:\bwrong (?:result|output))"
 )
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
+# A remark that the environment is in use.
+WORKS = re.compile(r"(?i)\b(?:works?|runs?|serves?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b")
+# Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
+COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
 COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
 SIGN_OF_BUILD = lazy_pattern(
@@ -57,6 +61,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
     findings = [_without_blame(each, reports, report.errors) for each in findings]
+    findings = [_of_unused_engine(each, reports, report.errors) for each in findings]
     if not SIGN_OF_BUILD.search(report.errors) and not any(compiles_cuda_code(each.stack) for each in reports):
         findings = [
             _as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
@@ -112,9 +117,10 @@ def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> 
     """A finding on an exact requirement with a newer version of the package, as `info` if nothing failed.
 
     Projects require the release that they were tested with, and their own images have newer ones. Such a requirement
-    is a fact; it explains a failure if the text reports one of the two packages.
+    is a fact; it explains a failure if the text reports one of the two packages. The same applies to a later patch
+    release of torch than the one that vLLM was compiled for, if the text shows that CUDA works.
     """
-    if finding.id != DECLARED_RANGES or finding.status != "warning" or not finding.evidence:
+    if finding.id not in (DECLARED_RANGES, *COMPILED_FOR) or finding.status != "warning" or not finding.evidence:
         return finding
     package = finding.evidence[0].fact
     violations = [
@@ -123,12 +129,25 @@ def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> 
         for each in requirements_of(report.stack).violations
         if each.name == package and str(each) in finding.message
     ]
-    if not violations or not all(each.is_newer_than_tested for each in violations):
+    if finding.id in COMPILED_FOR:
+        works = WORKS.search(errors) or all(report.stack.cuda_available.value for report in reports)
+        is_harmless = works and all(each.is_later_patch and each.requirer == "vllm" for each in violations)
+    else:
+        is_harmless = all(each.is_newer_than_tested for each in violations)
+    if not violations or not is_harmless:
         return finding
     names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
     if SIGN_OF_FAILURE.search(errors) and re.search(_any_name(names), errors):
         return finding
     return _as_note(finding, "it fails")
+
+
+def _of_unused_engine(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
+    """A finding on vLLM's torch as `info` where SGLang serves, which imports a few of vLLM's kernels if they load."""
+    uses_sglang = all("sglang" in (each.stack.distributions.value or {}) for each in reports)
+    if finding.id != "VLLM001" or not uses_sglang or re.search(r"(?i)\bvllm\b", errors):
+        return finding
+    return _as_note(finding, "vLLM itself is used")
 
 
 def _as_note(finding: Finding, unless: str) -> Finding:

@@ -132,6 +132,12 @@ def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
     return tuple(f"torch{row.torch}" for row in rows if row.package == package and satisfies(version, row.versions))
 
 
+def undeclared_versions(package: str, torch: str) -> str:
+    """The releases of a package for a torch that their metadata does not name: `==3.2.*`; empty if there are none."""
+    rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
+    return next((row.versions for row in rows if row.package == package and satisfies(torch, row.torch)), "")
+
+
 def optional_specifier(package: str, version: str, dependency: str) -> str:
     """The versions that the extras of a release require: ">=0.22.0,<=0.31.0"; empty if they do not name it.
 

@@ -24,6 +24,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     variables,
     vllm,
     vllm_builds,
+    wheel_builds,
 )
 from envdoctor.rules.registry import RULES, evaluate
 

@@ -14,7 +14,6 @@ from envdoctor.knowledge.versions import (
     is_local_build,
     is_prerelease,
     local_part,
-    minor_of,
     public_part,
     satisfies,
     version_key,
@@ -27,7 +26,6 @@ from envdoctor.rules.torch_install import (
     companion_release,
     is_windows,
     loads_cuda,
-    rebuild,
     reinstall,
     show_files,
 )
@@ -133,59 +131,6 @@ def _may_be_linux_x86(machine: Machine) -> bool:
     return system.architecture.value in (None, "x86_64") and not re.match(
         r"Windows|Microsoft|mac|Darwin", system.os.value or ""
     )
-
-
-@rule("FA001", kind="environment", severity="error", cause="torch-abi-mismatch")
-def flash_attn_wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
-    """The flash-attn wheel was built for another torch, CUDA or C++ ABI than the installed torch.
-
-    The names of its release wheels contain the versions: `+cu12torch2.8cxx11abiTRUE`. With any other torch the import
-    fails with `undefined symbol: _ZN3c10...`. Upgrading torch after flash-attn has the same effect.
-
-    Fix: install the wheel for the installed torch, or rebuild without the cached wheel.
-
-    References:
-    https://github.com/Dao-AILab/flash-attention/releases
-    https://github.com/Dao-AILab/flash-attention/issues/1832
-    """
-    versions = versions_of(stack)
-    torch = versions.get("torch", "")
-    for name in ("flash-attn", "flash-attn-3"):
-        package = (stack.distributions.value or {}).get(name)
-        if not package or not torch:
-            continue
-        label = next((text for text in (local_part(package.version), package.source.lower()) if "torch" in text), "")
-        difference = _wheel_differs(label, torch, torch_cuda(stack), _abi(stack))
-        release = public_part(package.version)
-        if difference:
-            yield Problem(
-                "error",
-                f"{name} {release} was built for {difference}; torch {torch} is installed",
-                (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
-                f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it."
-                if name == "flash-attn"
-                else f"Remove it, and install a {name} wheel built for torch {minor_of(torch)} if you need it.",
-                steps(rebuild(name, release) or shell_command("uv pip uninstall {}", name)),
-            )
-
-
-def _abi(stack: Stack) -> bool | None:
-    build = stack.torch.value
-    return build.cxx11_abi.value if build else None
-
-
-def _wheel_differs(label: str, torch: str, cuda: str, abi: bool | None) -> str:
-    """The part of `cu12torch2.8cxx11abitrue` that differs from the installed torch; empty if none does."""
-    minor = re.search(r"torch(\d+\.\d+)", label)
-    major = re.search(r"cu(\d{2})", label)
-    new_abi = re.search(r"cxx11abi(true|false)", label)
-    if minor and minor[1] != minor_of(torch):
-        return f"torch {minor[1]}"
-    if major and cuda and major[1] != cuda.partition(".")[0]:
-        return f"CUDA {major[1]}, torch for CUDA {cuda}"
-    if new_abi and abi is not None and (new_abi[1] == "true") != abi:
-        return f"the {'new' if new_abi[1] == 'true' else 'old'} C++ ABI, torch with the other one"
-    return ""
 
 
 @rule("FA002", kind="environment", severity="info", cause="flash-attn-no-wheel")

@@ -166,6 +166,8 @@ def _from_names(machine: Machine, stack: Stack, driver_cuda: str) -> tuple[str, 
     cuda, line = torch_cuda(stack), parse_major_minor(torch_version(stack))
     if any(extension.code for extension in stack.extensions.value or ()) or not first_in_use(stack, "vllm"):
         return None
+    if first_in_use(stack, "sglang"):  # it uses a few kernels of vLLM, not its attention
+        return None
     if (
         not cuda
         or not line

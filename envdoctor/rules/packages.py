@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.releases import optional_specifier, releases_that_accept
+from envdoctor.knowledge.releases import optional_specifier, releases_that_accept, undeclared_versions
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.registry import Problem, rule
@@ -58,6 +58,8 @@ def _cause_of_torch(violation: Violation, versions: dict[str, str]) -> str:
         return "torch-companion-mismatch"
     if violation.requirer in COMPILED:
         return "torch-abi-mismatch"
+    if violation.requirer == "triton-windows":
+        return "dependency-pin-violated"
     if "vllm" in versions:
         return "vllm-torch-mismatch"
     return "library-too-old" if violation.too_old else "dependency-pin-violated"
@@ -131,7 +133,7 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
     accepting = _release_that_accepts(violations)
     commands = [shell_command("uv pip install '{}{}'", name, bounded(wanted))] if agree else []
     if accepting:  # a smaller change than another torch
-        commands.insert(0, shell_command("uv pip install {}", accepting))
+        commands[: 1 if "triton-windows" in accepting else 0] = [shell_command("uv pip install {}", accepting)]
     return Problem(
         status,
         message,
@@ -148,6 +150,9 @@ def version_conflict(stack: Stack, name: str, violations: list[Violation]) -> Pr
 def _release_that_accepts(violations: list[Violation]) -> str:
     """The nearest release of the only requirer, a package compiled for torch, for the installed version."""
     violation = violations[0]
+    if violation.requirer == "triton-windows":  # PyPI's torch for Windows has no CUDA
+        versions = undeclared_versions("triton-windows", public_part(violation.installed))
+        return f"triton-windows{versions}" if versions else ""
     if len(violations) != 1 or violation.requirer not in COMPANIONS | COMPILED:
         return ""
     releases = releases_that_accept(violation.requirer, violation.name, public_part(violation.installed))

@@ -292,7 +292,8 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
     )
     nvidia_build = bool(re.search(r"\.nv\d|nv2\d", torch_version(stack)))
     named_only = "tegra" not in (machine.system.kernel.value or "")  # a sentence names the device
-    harms = old or bool(library) or not (nvidia_build or named_only)
+    works = nvidia_build or named_only or stack.cuda_available.value is True
+    harms = old or bool(library) or not works
     yield Problem(
         "warning" if harms else "info",
         "this is a Jetson" + (" with JetPack 5 (CUDA 11.4)" if old else "")

@@ -28,7 +28,7 @@ CORE = COMPANIONS | COMPILED | frozenset({
     "unsloth-zoo", "compressed-tensors", "xgrammar", "outlines", "outlines-core", "llguidance", "lm-format-enforcer",
     "numba", "flashinfer-python", "mistral-common", "safetensors", "optimum", "lmdeploy", "llmcompressor", "openrlhf",
     "ms-swift", "llamafactory", "axolotl", "autoawq", "depyf", "gguf", "megatron-core", "sentence-transformers",
-    "diffusers",
+    "diffusers", "triton-windows",
 })  # fmt: skip
 # transformers checks these when it is imported and raises ImportError (transformers/dependency_versions_check.py).
 CHECKED_AT_IMPORT = frozenset({
@@ -60,9 +60,22 @@ class Violation(Record, frozen=True):
         """
         if self.requirer == "torch" or (self.requirer in LINKED and self.name in LINKED):
             return False
-        exact = re.fullmatch(r"===?([^*,]+)", self.specifier)
-        required, installed = version_key(exact[1]) if exact else None, version_key(self.installed)
+        required, installed = version_key(self._exact_release), version_key(self.installed)
         return bool(required and installed and installed > required and installed[0][0] == required[0][0])
+
+    @property
+    def is_later_patch(self) -> bool:
+        """Whether an exact release is required, and a later patch release of it is installed."""
+        required, installed = version_key(self._exact_release), version_key(public_part(self.installed))
+        return bool(
+            required and installed and installed > required and same_minor(self._exact_release, self.installed)
+        )
+
+    @property
+    def _exact_release(self) -> str:
+        """The only release that is accepted; empty for a range."""
+        exact = re.fullmatch(r"===?([^*,]+)", self.specifier)
+        return exact[1] if exact else ""
 
 
 class Missing(Record, frozen=True):

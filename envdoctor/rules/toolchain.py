@@ -30,6 +30,9 @@ GCC_TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/"  # of RHEL and its rebuilds
 # flashinfer/compilation_context.py: 0.6.6 has no limit, 0.6.7 to 0.6.14 raise "SM 12.x requires CUDA >= 12.9".
 FLASHINFER_WITH_LIMIT, FLASHINFER_ON_SM_12 = "0.6.7", (12, 9)
 FROM_SOURCE = ("flash-attn", "causal-conv1d", "mamba-ssm", "apex", "transformer-engine", "grouped-gemm")
+BUILT_FROM_SOURCE = (*FROM_SOURCE, "vllm", "xformers", "sgl-kernel")
+GIB = 1 << 30
+LEAST_AVAILABLE = 0.02  # of the memory, while compilers run
 
 
 @rule("CUDA001", kind="environment", severity=("warning", "info"), cause="nvcc-torch-mismatch")
@@ -202,6 +205,31 @@ def ptxas_of_triton_is_replaced_by_an_older_one(machine: Machine) -> Iterator[Pr
                 steps("unset TRITON_PTXAS_PATH"),
             )
             return
+
+
+@rule("HOST012", kind="environment", severity="warning", cause="host-oom-build")
+def host_memory_is_exhausted_during_a_build(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """Nearly no host memory is left, and the report is about a package that is compiled from source.
+
+    ninja starts one compiler per processor, and nvcc needs about 5 GiB for each file of flash-attn. The kernel then
+    ends a compiler, or the machine no longer responds.
+
+    Fix: set MAX_JOBS according to the memory, or install a wheel.
+
+    References:
+    https://github.com/Dao-AILab/flash-attention#installation-and-features
+    """
+    total, available = machine.memory.total.value, machine.memory.available.value
+    built = next((name for name in stack.requested.value or {} if name in BUILT_FROM_SOURCE), "")
+    if built and total and available is not None and available < min(GIB, total * LEAST_AVAILABLE):
+        jobs = max(1, total // (5 * GIB) // 2)
+        yield Problem(
+            "warning",
+            f"{available / GIB:.1f} of {total / GIB:.0f} GiB of host memory are available while {built} is built",
+            (evidence("memory.available", machine.memory.available), evidence("memory.total", machine.memory.total)),
+            "Limit the number of compilers, or install a wheel.",
+            steps(shell_command("export MAX_JOBS={}", jobs), "export NVCC_THREADS=1"),
+        )
 
 
 def compiles_cuda_code(stack: Stack) -> bool:

@@ -145,6 +145,7 @@ PROBLEMS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
             GPUS: "Could not collect",
             DRIVER: "Could not collect",
             "PyTorch version": "2.3.0",
+            "Is CUDA available": "False",
             "CUDA used to build PyTorch": "12.2",
         },
         {"torch": "2.3.0", "torchvision": "", "torchaudio": "", "triton": ""},

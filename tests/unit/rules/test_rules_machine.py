@@ -87,6 +87,9 @@ def machines_with_problems() -> Iterator[tuple[str, str, Machine, Stack]]:
         with_memory(msgspec.structs.replace(two_gpus(H100), cuda=toolkit), 512 * GIB, 12 * GIB),
         PLAIN,
     )
+    used_up = Memory(known(128 * GIB, "free"), known(GIB // 2, "free"), absent("memory.max"))
+    building = make_stack("2.8.0+cu128", cuda="12.8", requested={"flash-attn": ""})
+    yield "HOST012", "warning", msgspec.structs.replace(two_gpus(H100), memory=used_up), building
     big = two_gpus(H100, memory_total=known(80 * GIB, "test"))
     yield "HOST010", "info", with_memory(big, 64 * GIB), VLLM
     yield "ENV006", "warning", with_variables(two_gpus(H100), CUDA_VISIBLE_DEVICES="MIG-74d68ce8-f74a"), VLLM

@@ -29,7 +29,8 @@ from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.requirements import requirements_of
 
 H100 = "NVIDIA H100 80GB HBM3"
-MODULES = ("packages", "vllm", "vllm_builds", "training", "companions", "shared_libraries", "known_breaks")
+MODULES = ("packages", "vllm", "vllm_builds", "training", "companions", "shared_libraries", "known_breaks",
+           "wheel_builds")  # fmt: skip
 
 
 def packages(text: str) -> dict[str, str]:
@@ -183,6 +184,9 @@ BROKEN = [
     ("flash-attn-3 0.0.0", "FA003", "error"),
     ("torch 2.3.0+cu121, flash-attn 2.5.7", "FA002", "info"),
     ("torch 2.7.1+cu126, flash-attn 2.8.3+cu12torch2.8cxx11abitrue", "FA001", "error"),
+    ("torch 2.7.1+cu126, torch-scatter 2.1.2+pt25cu124", "FA001", "error"),
+    ("torch 2.10.0+cu128, natten 0.21.0+torch290cu128", "FA001", "error"),
+    ("torch 2.6.0+cu124, triton-windows 3.3.1.post19", "PKG001", "warning"),
     ("torch 2.8.0+cu128, transformers 4.57.1, kernels 0.13.0", "HF020", "error"),
     ("torch 2.8.0+cu128, transformers 4.57.1, kernels 0.15.0", "HF020", "warning"),
     ("torch 2.13.0+cu130, transformers 5.23.0, kernels 0.17.2", "HF020", "warning"),
