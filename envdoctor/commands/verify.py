@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +19,10 @@ from envdoctor.environment.select import select_stack
 from envdoctor.explain.log_causes import likely_cause
 from envdoctor.install.environment_use import environment_in_use
 from envdoctor.install.known_environments import resolve_interpreter
+from envdoctor.knowledge.notebook_services import current_service
 from envdoctor.machine.gpu_sampler import smallest_free_gpu_memory
 from envdoctor.machine.select import select_machine
-from envdoctor.profiles import read_profile
+from envdoctor.profiles import choose, read_candidates, read_profile
 from envdoctor.verify.probe_scripts import bundled_probes, choose_probes
 from envdoctor.verify.runner import verify_interpreter
 from envdoctor.verify.status import read_driver_and_gpus
@@ -46,8 +48,7 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     """Run the probes and store the result inside the environment; failed probes get their likely cause."""
     interpreter = resolve_interpreter(request.venv, request.python)
     installed = read_install_record(interpreter.parent.parent)
-    # Without an install record, the probes that any training needs are required.
-    required = installed.required if installed else read_profile("cpu").verify.required
+    required = installed.required if installed else _required_without_record()
     names = choose_probes(
         bundled_probes(), only=request.only, skip=request.skip, quick=request.quick, required=required
     )
@@ -69,6 +70,14 @@ def run(request: VerifyRequest, reporter: Reporter) -> CommandResult:
     if not (request.only or request.skip):
         write_record(verification_path(interpreter), verification)
     return CommandResult(verification, EXIT_OK if verification.passed else EXIT_NO)
+
+
+def _required_without_record() -> tuple[str, ...]:
+    """The probes that the profile for this notebook requires; elsewhere those that any training needs."""
+    fitting = None
+    if current_service(os.environ):
+        fitting = choose(select_machine("", ()), [each for each in read_candidates() if each.notebook]).profile
+    return read_profile(fitting or "cpu").verify.required
 
 
 def _with_likely_causes(verification: Verification, interpreter: Path) -> Verification:

@@ -16,9 +16,12 @@ import msgspec
 import pytest
 from support.paths import DATA
 
+from envdoctor.commands import verify
 from envdoctor.core import processes as process
 from envdoctor.core.errors import BadInput, EnvdoctorError
-from envdoctor.core.records import Outcome, ProbeResult, Verification
+from envdoctor.core.records import Outcome, ProbeResult, Verification, known
+from envdoctor.machine.recorded import override, read_recorded
+from envdoctor.profiles import read_profile
 from envdoctor.verify import probe_process, process_memory
 from envdoctor.verify.probe_scripts import choose_probes, read_probes
 from envdoctor.verify.runner import usable_attention, verify_interpreter
@@ -343,3 +346,22 @@ def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvdoctorError, match="cannot write"):
         write_record(tmp_path / "file" / "verification.json", run("right"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "profile"),
+    [({"COLAB_RELEASE_TAG": "x"}, "colab"), ({}, "cpu"), ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, "cpu")],
+)
+def test_required_probes_in_a_notebook(
+    variables: dict[str, str], profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Colab has a T4, and Kaggle a P100, which its profile does not support."""
+    gpu = "7.5" if "COLAB_RELEASE_TAG" in variables else "6.0"
+    machine = override(read_recorded("t4"), [f"gpus.0.compute_capability={gpu}"])
+    machine = msgspec.structs.replace(machine, environment=known(variables, "environment"))
+    monkeypatch.setattr(verify, "select_machine", lambda *_: machine)
+    for name in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert verify._required_without_record() == read_profile(profile).verify.required
