@@ -1,14 +1,15 @@
 """Judges whether a forecast of the replay is right, by other means than the forecast itself.
 
-A conflict of requirements: by the library packaging. A missing name: by the tables of names in
-envdoctor/knowledge/names, by the Python sources of the release if the word occurs in none of them, by the only
-definition of a function in its module, or by Python, which imports the release and reads a signature. Releases that
-need gigabytes are not installed.
+A conflict of requirements: by the library packaging. A missing wheel: by uv. A missing name: by the tables of names
+in envdoctor/knowledge/names, by the Python sources of the release if the word occurs in none of them or not in that
+of the module, by the only definition of a function in its module, or by Python, which imports the release and reads a
+signature. Releases that need gigabytes are not installed.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -23,7 +24,7 @@ from envdoctor.locking.uv import find_uv
 from envdoctor.package_index.public_names import FUNCTION
 from envdoctor.package_index.python_library import Library
 
-PYTHON = "3.12"
+PYTHON, PLATFORM = "3.12", "x86_64-manylinux_2_35"
 MARKERS = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "platform_machine": "x86_64",
            "platform_system": "Linux", "sys_platform": "linux", "extra": ""}  # fmt: skip
 READ_SIGNATURE = """
@@ -76,7 +77,7 @@ def judge_name(found: Break, pin: Pin, wheels: Wheels, function_of: FunctionOf) 
     if library is None:
         return "undecided"
     argument = found.evidence[0].value.partition("(")[2].partition("=")[0] if found.kind == "argument" else ""
-    if (argument or last) not in library.words:
+    if (argument or last) not in library.words or lacks_import(library, found.evidence[0].value):
         return "confirmed"
     if not argument:
         return "undecided"
@@ -84,6 +85,35 @@ def judge_name(found: Break, pin: Pin, wheels: Wheels, function_of: FunctionOf) 
     if state == "undecided" and owner not in LARGE:
         state = judge_by_import(Pin(owner, version), function_of(found), argument)
     return state
+
+
+def lacks_import(library: Library, statement: str) -> bool:
+    """Whether the wheel has no file for the module of `from X import Y`, or one that cannot provide the name."""
+    words = statement.split()
+    if words[0] not in ("from", "import"):
+        return False
+    stem, name = words[1].replace(".", "/"), words[-1].partition(".")[0]
+    files = (*library.sources.paths, *library.sources.compiled)
+    path = next((each for each in (f"{stem}.py", f"{stem}/__init__.py") if each in library.sources.paths), "")
+    if not path:
+        return not any(each.startswith((f"{stem}/", f"{stem}.")) for each in files)
+    others = r"import \*|__getattr__|_LazyModule|globals\(\)"
+    is_module = any(each.startswith((f"{stem}/{name}/", f"{stem}/{name}.")) for each in files)
+    return not is_module and not re.search(rf"\b{name}\b|{others}", library.sources.read(path))
+
+
+@cache
+def judge_wheel(pin: Pin) -> str:
+    """Whether uv finds no wheel of a release for the Python and the platform."""
+    command = [
+        find_uv(), "pip", "compile", "-", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", PYTHON,
+        "--python-platform", PLATFORM,
+    ]  # fmt: skip
+    text = f"{pin.name}=={pin.version}"
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return "refuted"
+    return "confirmed" if "no wheels with a matching" in result.stderr else "undecided"
 
 
 def judge_by_definition(library: Library, function: str, argument: str) -> str:
@@ -122,5 +152,5 @@ def judge_forecast(
         elif found.kind == "requirement":
             states.append(judge_requirement(found, versions, pin, wheels))
         else:
-            states.append("undecided")
+            states.append(judge_wheel(pin) if found.kind == "wheel" else "undecided")
     return next((state for state in ("confirmed", "undecided", "refuted") if state in states), "")

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from forecast_judges import NAME_KINDS, PYTHON, judge_forecast
+from forecast_judges import NAME_KINDS, PLATFORM, PYTHON, judge_forecast
 
 from envdoctor.download.http_client import new_http_client
 from envdoctor.download.sources import read_sources
@@ -42,6 +42,7 @@ from envdoctor.forecast.rule_breaks import RuleJudge
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.published import published_releases
 from envdoctor.locking.lock import Target
+from envdoctor.locking.resolve import wheel_tags
 from envdoctor.locking.uv import find_uv
 from envdoctor.package_index.address import index_address
 from envdoctor.reports import parse_report
@@ -52,8 +53,8 @@ STACKS = {
     "vllm": ("vllm", "trl", "peft"),
     "diffusers": ("diffusers", "transformers", "peft", "accelerate", "sentence-transformers"),
 }
-PLATFORM = "x86_64-manylinux_2_35"
 RUN_SECONDS = 4 * 3600.0
+TARGET = Target("x86_64", "2.35", (PYTHON,))
 PERMITTED = {row.id for row in known_breaks()}
 BREAK_PACKAGES = {condition.partition(" ")[0] for row in known_breaks() for condition in row.when}
 
@@ -174,7 +175,8 @@ def replay(folder: Path, stacks: list[str], locks: int, *, permitted_only: bool)
                 path.write_bytes(msgspec.json.encode(list(found.items())))
                 seconds, size = time.process_time() - start, judge.client.bytes >> 20
                 print(f"# {stack} {lock}: {len(found)} upgrades, {seconds:.0f} s of CPU, {size} MiB", flush=True)
-            verdicts |= dict(msgspec.json.decode(path.read_bytes(), type=list[tuple[Case, Verdict]]))
+            for case, verdict in msgspec.json.decode(path.read_bytes(), type=list[tuple[Case, Verdict]]):
+                verdicts[case] = judge.judge_again(verdict, case) if verdict.state == "undecided" else verdict
     return verdicts
 
 
@@ -189,9 +191,18 @@ class StackJudge:
         self.machine = parse_report("").machine
         self._shared: tuple[Wheels, MemoNames] | None = None
 
+    def judge_again(self, verdict: Verdict, case: Case) -> Verdict:
+        """Judge what was undecided when the verdicts were written: a judge may have been added."""
+        if any(each.kind == "argument" for each in verdict.breaks):  # its function is not kept
+            return verdict
+        tags = wheel_tags(TARGET.platform, PYTHON)
+        wheels = self._shared[0] if self._shared else Wheels(self.client, self.index, tags)
+        state = judge_forecast(verdict.breaks, {}, case.pin, wheels, lambda _: "")
+        return verdict._replace(state=state)
+
     def judge_lock(self, stack: str, lock: str, versions: dict[str, str], days: list[str]) -> dict[Case, Verdict]:
         """The verdicts on every upgrade of each later month."""
-        locked = Locked(versions=versions, target=Target("x86_64", "2.35", (PYTHON,)), python=PYTHON)
+        locked = Locked(versions=versions, target=TARGET, python=PYTHON)
         forecast = Forecast(locked, self.client, self.index, until=lock)
         self._shared = wheels, names = self._shared or (forecast.wheels, MemoNames(forecast.wheels))
         wheels.until = lock
