@@ -21,7 +21,7 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import python_files
 from envdoctor.package_index.wheel_sources import read_wheel_sources
 
-FOLDER = "library-members-1"  # increase the number when Members or what it is read from changes
+FOLDER = "library-members-2"  # increase the number when Members or what it is read from changes
 ARCHIVE_BYTES = 64 << 20
 
 
