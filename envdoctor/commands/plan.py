@@ -14,7 +14,7 @@ import msgspec
 
 from envdoctor.core.decoding import convert
 from envdoctor.core.directories import bundled_directory
-from envdoctor.core.errors import BadInput, EnvdoctorError, exit_code
+from envdoctor.core.errors import BadInput, exit_code
 from envdoctor.core.options import (
     Argument,
     FactOption,
@@ -177,17 +177,7 @@ def _run_planner(request: PlanRequest, machine: dict[str, Any]) -> MemoryPlan:
         stdin=json.dumps(arguments).encode(),
         cwd=Path.cwd(),
     )
-    try:
-        reply = json.loads(done.output)
-    except ValueError as error:
-        raise EnvdoctorError(
-            f"the memory plan {done.ending} without a result: {done.output.strip()[-300:]}",
-            expected="one JSON object",
-            hint="this is a bug in envdoctor: please report it",
-        ) from error
-    if not reply["ok"]:
-        problem = reply["error"]
-        raise BadInput(problem["message"], expected=problem["expected"], hint=problem["hint"])
+    reply = recipes.read_reply(done, "the memory plan")
     return convert(reply["plan"], MemoryPlan, source="train/plan.py", expected="a plan", hint=HINT)
 
 

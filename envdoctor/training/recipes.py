@@ -13,7 +13,7 @@ from envdoctor.core.decoding import convert, decode_toml
 from envdoctor.core.directories import bundled_directory
 from envdoctor.core.errors import BadInput, EnvdoctorError, unknown_name
 from envdoctor.core.paths import exists, expand_home
-from envdoctor.core.processes import run
+from envdoctor.core.processes import CompletedProcess, run
 from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.training.launchers.records import LaunchOptions
@@ -204,24 +204,30 @@ def resolve_recipe(
 def _check(recipe: str, engine: Engine, request: Mapping[str, Any]) -> ResolvedRecipe:
     command: tuple[str | Path, ...] = (CHECK_INTERPRETER, "-B", trainer_program(engine), "--check")
     process = run(command, timeout=CHECK_SECONDS, stdin=json.dumps(request).encode(), cwd=Path.cwd())
-    try:
-        reply = json.loads(process.output)
-    except ValueError as error:
-        if process.timed_out:
-            raise EnvdoctorError(
-                f"settings and data of {recipe} were not checked: the check {process.ending}",
-                expected=f"data that can be read within {CHECK_SECONDS:.0f} s",
-                hint="--set data=PATH with fewer rows, or on a local disk",
-            ) from error
+    if process.timed_out:
         raise EnvdoctorError(
-            f"the trainer's check {process.ending} without a result: {process.output.strip()[-300:]}",
+            f"settings and data of {recipe} were not checked: the check {process.ending}",
+            expected=f"data that can be read within {CHECK_SECONDS:.0f} s",
+            hint="--set data=PATH with fewer rows, or on a local disk",
+        )
+    reply = read_reply(process, "the trainer's check")
+    return ResolvedRecipe(reply["recipe"], reply["settings"], reply["summary"], reply.get("sources", {}))
+
+
+def read_reply(process: CompletedProcess, name: str) -> dict[str, Any]:
+    """The JSON object that a program of the trainer printed; its error is raised as BadInput."""
+    try:
+        reply: dict[str, Any] = json.loads(process.output)
+    except ValueError as error:
+        raise EnvdoctorError(
+            f"{name} {process.ending} without a result: {process.output.strip()[-300:]}",
             expected="one JSON object",
             hint="this is a bug in envdoctor: please report it",
         ) from error
     if not reply["ok"]:
         problem = reply["error"]
         raise BadInput(problem["message"], expected=problem.get("expected", ""), hint=problem.get("hint", ""))
-    return ResolvedRecipe(reply["recipe"], reply["settings"], reply["summary"], reply.get("sources", {}))
+    return reply
 
 
 def launch_size_assignments(options: LaunchOptions, engine: Engine, assignments: Sequence[str]) -> tuple[str, ...]:
