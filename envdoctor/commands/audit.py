@@ -60,7 +60,8 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     setup guides, environments, and directories of these.
 
     Each step is resolved with uv, as an installer would do it today. uv queries the configured package sources for
-    the names of the packages; it installs nothing. In a directory this needs --resolve always.
+    the names of the packages; it installs nothing. The files of a directory are resolved only
+    with --resolve always.
 
     Example: envdoctor audit requirements.txt Dockerfile
 
@@ -80,10 +81,10 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     machine: MachineOption = ""
     facts: FactOption = ()
     python: Annotated[str, Option("--python", "Use this Python where a file names none.", "X.Y")] = ""
-    fix: Annotated[str, Option("--fix", "Solve and write corrected files here.", "DIR")] = ""
+    fix: Annotated[str, Option("--fix", "Write corrected files, solved with uv, to this directory.", "DIR")] = ""
     force: ReplaceOption = False
     resolve: Annotated[str, Option("--resolve", "Resolve with uv: auto, always or never.", "WHEN")] = "auto"
-    skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, as a hook needs.")] = False
+    skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, for a Git hook.")] = False
 
 
 def run(request: AuditRequest) -> CommandResult:

@@ -61,18 +61,19 @@ class BisectRequest(Record, frozen=True, kw_only=True):
     """
 
     source: Annotated[
-        str, Option("--venv", "What fails now: an environment, a lock or requirements.", "PATH", argument="PATH")
+        str,
+        Option("--venv", "The failing packages: an environment, a lock or requirements.", "PATH", argument="PATH"),
     ] = ""
     words: Annotated[
         tuple[str, ...],
-        Option("--run", "A word of the command that fails now; COMMAND after -- is the same.", "WORD", rest=True),
+        Option("--run", "A word of the failing command; usually given after --.", "WORD", rest=True),
     ] = ()
     probe: Annotated[str, Option("--probe", "Run this probe of `verify` instead of a command.", "NAME")] = ""
     since: Annotated[str, Option("--since", "It worked with the releases before this day (UTC).", "DATE")] = ""
-    good_lock: Annotated[str, Option("--good-lock", "It worked with these packages: a lock.", "FILE")] = ""
+    good_lock: Annotated[str, Option("--good-lock", "A lock with which the command worked.", "FILE")] = ""
     python: Annotated[str, Option("--python", "The interpreter of the trials, if PATH is a file.", "X.Y|PATH")] = ""
     timeout: Annotated[int, Option("--timeout", "Seconds until a run counts as hung.", "SECONDS", minimum=1)] = 600
-    hang: Annotated[Hang, Option("--hang", "What a state is whose run hangs: bad, or skip.", "WHAT")] = Hang.BAD
+    hang: Annotated[Hang, Option("--hang", "How to judge a run that hangs: bad or skip.", "WHAT")] = Hang.BAD
     repeat: Annotated[
         int,
         Option("--repeat", "Runs of each trial, for a command that fails sometimes.", "N", minimum=1, maximum=1000),

@@ -81,7 +81,7 @@ class CheckRequest(Record, frozen=True, kw_only=True):
         tuple[str, ...], Option("--select", "Show only rules with this id or prefix, such as DRV or GPU001.", "ID")
     ] = ()
     ignore: Annotated[tuple[str, ...], Option("--ignore", "Hide rules with this id or prefix.", "ID")] = ()
-    image: Annotated[str, Option("--image", "Check whether a container image runs there.", "REF|FILE|-")] = ""
+    image: Annotated[str, Option("--image", "Judge whether an image runs on the machine.", "REF|FILE|-")] = ""
     driver: Annotated[str, Option("--driver", "The driver's version, such as 550.54.", "VERSION")] = ""
     save: Annotated[str, Option("--save", "Record this machine's facts to a file for --machine.", "FILE")] = ""
     force: ReplaceOption = False
