@@ -55,12 +55,12 @@ def install_in_notebook(
         )  # fmt: skip
 
     try:
-        result = add((), lock.text) if lock else add(_live_requirements(profile))
+        result = add((), lock.text) if lock else add(_live_requirements(profile, stack))
     except Refused as error:
         if lock is None:
             raise
         origin = f"solved now: the lock does not fit the other packages of this image ({error.message})"
-        result = add(_live_requirements(profile))
+        result = add(_open_requirements(profile))
     return CommandResult(msgspec.structs.replace(result, origin=origin), EXIT_NO if result.findings else EXIT_OK)
 
 
@@ -107,7 +107,16 @@ def _usable_lock(name: str, profile: Profile, machine: Machine, stack: Stack) ->
     return lock, f"lock {lock.digest} for the image of {date}"
 
 
-def _live_requirements(profile: Profile) -> tuple[str, ...]:
+def _live_requirements(profile: Profile, stack: Stack) -> tuple[str, ...]:
+    """The requirements and constraints of the profile, if the notebook has the torch that they are for."""
+    preinstalled, installed = image_versions(profile.notebook), stack.distributions.value or {}
+    if installed["torch"].version != preinstalled["torch"]:
+        return _open_requirements(profile)
+    pins = (*profile.requirements, *(pin for pin in profile.constraints if not _keeps_version(pin, preinstalled)))
+    return tuple(pin.spec for pin in pins)
+
+
+def _open_requirements(profile: Profile) -> tuple[str, ...]:
     """The requirements for another image: its own version of a package that it has, if the others permit it."""
     preinstalled = image_versions(profile.notebook)
     names = ((pin.spec, requirement_name(pin)) for pin in profile.requirements)

@@ -65,6 +65,16 @@ def test_a_wheel_with_another_hash_changes_nothing(notebook: Notebook) -> None:
     assert notebook.versions() == before
 
 
+def test_the_versions_of_the_profile_are_solved_for_another_python(notebook: Notebook) -> None:
+    profile = write_notebook_profile(notebook, *IMAGE)
+    for lock in (notebook.home / "mine.locks").iterdir():
+        lock.unlink()
+    write_wheel(notebook.wheels, "trainer", "1.16.0", requires=["torch>=2.6"])
+    done = data_of(notebook.run("install", profile, "--force", "--dry-run", "--format", "json", **COLAB))
+    assert done["origin"].startswith("solved now: mine, for the image of 2026-08-19, has no lock for Python 3")
+    assert [(each["name"], each["after"]) for each in done["changes"]] == [("trainer", "1.15.0")]
+
+
 def test_another_image_is_solved_now(notebook: Notebook) -> None:
     before = notebook.versions()
     profile = write_notebook_profile(notebook, "torch==2.10.0+cu128", *IMAGE[1:])
