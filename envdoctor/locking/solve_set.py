@@ -195,13 +195,14 @@ class _Search:
         requirements, dropped = list(self.corrected.own or self.corrected.wanted), list[DroppedPackage]()
         output = self.output
         for _ in range(_MAX_RELAXED):
-            conflict = describe_conflict(output) if output else ""
+            conflict = describe_conflict(output) if output else self.solver.broken
             text = _least_important(conflict, requirements)
             if not text:
                 return None
             requirements[requirements.index(text)] = Requirement(text).name
             dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
-            preferences = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
+            near = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
+            preferences = [each for each in near if output or each != text]  # not the version that is reported
             found = self.within_rules(requirements, preferences, dropped)
             if isinstance(found, SolvedSet):
                 return found
@@ -270,10 +271,11 @@ def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
 
 def _least_important(conflict: str, requirements: Sequence[str]) -> str:
     """The requirement with a version to give way, of those that a conflict names; empty without one."""
-    named = {normalize_name(name) for name in _NAMES.findall(conflict)}
+    named = list(dict.fromkeys(normalize_name(name) for name in _NAMES.findall(conflict)))
     versioned = [text for text in requirements if Requirement(text).specifier]
     found = [text for text in versioned if normalize_name(Requirement(text).name) in named]
-    least = max(reversed(found), key=_expendability, default="")
+    first_named = sorted(found, key=lambda text: named.index(normalize_name(Requirement(text).name)))
+    least = max(first_named, key=_expendability, default="")
     is_needed = _expendability(least)[0] < _OTHER if least else True
     return "" if is_needed and len(found) < _OF_TWO else least
 

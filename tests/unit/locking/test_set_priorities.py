@@ -75,7 +75,7 @@ def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
     assert (solved.state, len(seen)) == ("solved", 2)
     assert "numpy==1.26.4" in solved.corrected.requirements
     pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
-    assert (pinned.state, pinned.note) == ("not-verified", "each solution of uv has an error: numpy is too new")
+    assert (pinned.state, [each.name for each in pinned.corrected.dropped]) == ("solved", ["numpy==2.2.6"])
 
 
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
@@ -98,6 +98,16 @@ def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) 
     )
     new = solve_set(numpy, sources, lambda _: SetProblems(("it is too new",)))
     assert (new.state, new.note) == ("not-verified", "each solution of uv has an error: it is too new")
+
+
+def test_a_pin_that_an_audit_reports_gives_way_to_torch(sources: Sources) -> None:
+    def check(solved: SolvedSet) -> SetProblems:
+        is_new = "numpy==2.2.6" in solved.corrected.requirements
+        return SetProblems(("numpy 2.2.6 would be installed with torch 2.8.0",) if is_new else ())
+
+    solved = solve_set(corrected("torch==2.8.0", "numpy==2.2.6"), sources, check)
+    assert (solved.state, [each.name for each in solved.corrected.dropped]) == ("solved", ["numpy==2.2.6"])
+    assert "another version, because numpy 2.2.6 would be installed" in solved.corrected.dropped[0].reason
 
 
 def test_a_bound_that_an_audit_adds_is_no_reason_of_a_conflict(sources: Sources) -> None:
