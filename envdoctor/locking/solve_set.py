@@ -91,7 +91,7 @@ def solve_set(
     found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
     found = found or _without_image(search, sources, check) or search.conflicting()
     if found.state != "solved" and corrected.is_python_assumed and _depends_on_python(found.note):
-        note = f"could not be solved here, state the Python of the environment: {found.note}"
+        note = f"could not be solved here, state the Python with --python: {found.note}"
         return replace(found, state="not-verified", note=note)
     return found
 

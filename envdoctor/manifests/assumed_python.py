@@ -19,10 +19,10 @@ def other_python(guide: Guide, assumed: str) -> str:
 
     An older one than guides of today name is none, unless the pins of the guide are for it.
     """
-    if guide.stated_machine.python:
+    if guide.python or guide.stated_machine.python:
         return ""
     missing = _missing_wheels(guide)
-    likely = [python for python, count in missing.items() if count == missing[assumed] and python != assumed]
+    likely = [python for python, count in missing.items() if count == missing.get(assumed) and python != assumed]
     if assumed not in _OLDER_PYTHONS:
         likely = [python for python in likely if python not in _OLDER_PYTHONS]
     return likely[-1] if likely else ""

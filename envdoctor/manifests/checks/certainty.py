@@ -75,7 +75,7 @@ def confirmed(
             each,
             status="unknown",
             message=f"{each.message} (not certain: {reason})",
-            fix=f"State the Python of the environment. {each.fix}".strip(),
+            fix=f"State the Python with --python. {each.fix}".strip(),
         )
         if each in differing and (each.line, each.id, each.cause) not in also
         else each

@@ -93,7 +93,7 @@ def test_a_conflict_that_depends_on_an_assumed_python_is_none(sources: Sources) 
     unsolved = solve_set(numpy, sources, lambda _: SetProblems(("it has no wheel for Python 3.12",)))
     assert unsolved.state == "not-verified"
     assert unsolved.note == (
-        "could not be solved here, state the Python of the environment: each solution of uv has an error: it has no "
+        "could not be solved here, state the Python with --python: each solution of uv has an error: it has no "
         "wheel for Python 3.12"
     )
     new = solve_set(numpy, sources, lambda _: SetProblems(("it is too new",)))

@@ -91,7 +91,7 @@ def test_a_finding_for_an_assumed_python_is_compared_with_another_one(name: str)
     assert ("3.10" in solver.pythons) == (not before)
     if status == "unknown":
         assert "not certain: the guide names no Python, and with Python 3.10 this does not occur" in found[0].message
-        assert found[0].fix.startswith("State the Python of the environment.")
+        assert found[0].fix.startswith("State the Python with --python.")
 
 
 def test_without_findings_no_other_python_is_solved() -> None:
