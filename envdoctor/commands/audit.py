@@ -119,7 +119,9 @@ def run(request: AuditRequest) -> CommandResult:
         omitted=tuple(reason for each in directories for reason in each.omitted),
     )
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
-    undecided = any(audit.kind == "environment" and audit.coverage.unread for audit in audits)
+    # As check: a file of which nothing could be judged is not free of problems.
+    unread = any(audit.kind == "environment" and audit.coverage.unread for audit in audits)
+    undecided = unread or {finding.status for finding in result.findings} == {"unknown"}
     is_single = len(audits) == 1 and not skipped and not directories
     code = EXIT_BAD_INPUT if result.unreadable and not failed else exit_code(failed=failed, undecided=undecided)
     return CommandResult(audits[0] if is_single else result, code)

@@ -129,6 +129,13 @@ def test_a_file_that_installs_nothing_is_skipped_only_on_request(tmp_path: Path)
     assert envdoctor("audit", home=tmp_path).returncode == 2
 
 
+def test_unknown_findings_alone_decide_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "requirements.txt"
+    target.write_text("torch==2.99.0\n")
+    result = run(AuditRequest(targets=(str(target),), resolve="never"))
+    assert ({each.status for each in result.data.findings}, result.exit_code) == ({"unknown"}, 3)
+
+
 @each_case("path", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_bundled_locks_have_no_finding(path: Path) -> None:
     result = run(AuditRequest(targets=(str(path),)))
