@@ -13,6 +13,7 @@ from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
+from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.requirements import requirements_of
 from envdoctor.rules.toolchain import compiles_cuda_code
 from envdoctor.rules.torch_build import has_code_for_every_gpu
@@ -40,6 +41,10 @@ DECLARED_RANGES = "PKG001"  # a package outside a range that another one declare
 WORKS = re.compile(r"(?i)\b(?:works?|runs?|serves?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b")
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
+# Libraries that a training program imports only if its settings select them.
+OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", "apex", "unsloth", "ray"})
+PTX_NEEDED = "TORCH005"
+SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 # These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
 COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
 SIGN_OF_BUILD = lazy_pattern(
@@ -61,7 +66,7 @@ def diagnose_report(report: Report) -> list[Finding]:
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
     findings = [_without_blame(each, reports, report.errors) for each in findings]
-    findings = [_of_unused_engine(each, reports, report.errors) for each in findings]
+    findings = [_without_use(each, reports, report.errors) for each in findings]
     if not SIGN_OF_BUILD.search(report.errors) and not any(compiles_cuda_code(each.stack) for each in reports):
         findings = [
             _as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
@@ -142,12 +147,24 @@ def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> 
     return _as_note(finding, "it fails")
 
 
-def _of_unused_engine(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
-    """A finding on vLLM's torch as `info` where SGLang serves, which imports a few of vLLM's kernels if they load."""
-    uses_sglang = all("sglang" in (each.stack.distributions.value or {}) for each in reports)
-    if finding.id != "VLLM001" or not uses_sglang or re.search(r"(?i)\bvllm\b", errors):
+def _without_use(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
+    """A finding on code that the text does not use, as `info`: an installed package need not be imported.
+
+    SGLang imports a few of vLLM's kernels if they load, so that vLLM's torch does not matter next to it. A program
+    imports DeepSpeed or vLLM only if its settings select them, and a few kernels of vLLM need PTX: both matter if
+    something failed. A report without a sentence does not show whether something failed.
+    """
+    if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
+        return finding if re.search(r"(?i)\bvllm\b", errors) else _as_note(finding, "vLLM itself is used")
+    if not SENTENCE.search(errors) or SIGN_OF_FAILURE.search(errors):
         return finding
-    return _as_note(finding, "vLLM itself is used")
+    if finding.id == PTX_NEEDED:
+        return _as_note(finding, "a kernel fails")
+    row = next((row for row in known_breaks() if row.id == finding.id), None)
+    used = {condition.partition(" ")[0] for condition in row.when} & OPTIONAL_PACKAGES if row else set()
+    if not used or re.search(_any_name(used), errors):
+        return finding
+    return _as_note(finding, f"{min(used)} is used")
 
 
 def _as_note(finding: Finding, unless: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.other_tools import NO_PCI_GPU
 from envdoctor.reports.section import Section, dotted_version, first_group
 
+GRACE = re.compile(r"\bG(?:H200|B10|B200|B300)\b")  # superchips: GPUs next to a Grace processor, which is Arm
 NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
 
 
@@ -67,20 +69,29 @@ def _most_exact(versions: list[Fact[Any]]) -> Fact[Any]:
 def build_machine(sections: list[Section], origin: str) -> Machine:
     """The machine of a report. Facts that the report does not contain are unreadable."""
     facts = MergedFacts(sections)
+    gpus = build_gpus(facts)
     return Machine(
         origin=origin,
-        system=System(**facts.record("system", System.__struct_fields__)),
+        system=_with_arm_of_grace(System(**facts.record("system", System.__struct_fields__)), gpus.value or ()),
         memory=Memory(**facts.record("memory", Memory.__struct_fields__)),
         storage=Storage(**facts.record("storage", Storage.__struct_fields__)),
         limits=Limits(**facts.record("limits", Limits.__struct_fields__)),
         pythons=NOT_IN_REPORT,
         driver=Driver(**facts.record("driver", Driver.__struct_fields__)),
-        gpus=build_gpus(facts),
+        gpus=gpus,
         cuda=CudaToolkit(**facts.record("cuda", CudaToolkit.__struct_fields__)),
         environment=_merge_environment(sections),
         interfaces=NOT_IN_REPORT,
         slurm=facts.fact("slurm"),
     )
+
+
+def _with_arm_of_grace(system: System, gpus: Sequence[Gpu]) -> System:
+    """The system with the architecture of the Grace processor, which is on one module with the GPU."""
+    if system.architecture.value or not gpus or not all(GRACE.search(gpu.name.value or "") for gpu in gpus):
+        return system
+    note = f"the processor of {gpus[0].name.value} is a Grace"
+    return replace(system, architecture=known("aarch64", gpus[0].name.source, note))
 
 
 def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> Stack:

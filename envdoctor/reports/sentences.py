@@ -90,7 +90,7 @@ PATTERNS = tuple(
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
-        ("system.architecture", r"\b(x86_64|aarch64|arm64)\b"),
+        ("system.architecture", r"\b(x86_64|aarch64|arm64|ARM(?= (?:cpu|CPU|processor|server)))\b"),
     )
 )
 SYSTEM = re.compile(
@@ -250,6 +250,8 @@ def _record(section: Section, path: str, value: str) -> None:
         section.set_fact(path, value == "true", note)
     elif path == "stack.torch.cuda" and value == "none":
         section.set_absent(path, "a build without CUDA (torch.version.cuda is None)")
+    elif path == "system.architecture":
+        section.set_fact(path, "aarch64" if value == "arm" else value, note)
     elif path == "system.os":
         section.set_fact(path, re.sub(r"(?i)macos", "macOS", value.title()), note)
         if value.startswith(("windows", "macos")):
