@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cases import each_case
 from support.command import envdoctor, environment, interpreter
+from support.release_index import serve
 from support.sample_environments import add_torch, make_venv
 
 from envdoctor.core.decoding import write_file
@@ -27,8 +29,17 @@ COMMANDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """`audit --fix` solves with the index of the built-in tables."""
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index.variables("pypi") | {"PIP_CONFIG_FILE": "/dev/null"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_file_is_replaced_only_with_force_and_never_through_a_link(name: str, tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_with_force_and_never_through_a_link(
+    name: str, tmp_path: Path, variables: dict[str, str]
+) -> None:
     add_torch(make_venv(tmp_path / "venv"))
     (tmp_path / "SETUP.md").write_text(GUIDE)
     target, victim = tmp_path / name, tmp_path / "victim"
@@ -39,13 +50,13 @@ def test_a_file_is_replaced_only_with_force_and_never_through_a_link(name: str, 
         lambda: target.symlink_to("x"),
     ):
         make()
-        done = envdoctor(*COMMANDS[name], home=tmp_path)
+        done = envdoctor(*COMMANDS[name], home=tmp_path, **variables)
         assert done.returncode == 2, done.stdout
         assert "--force to replace" in done.stderr
         assert (target.is_symlink(), victim.read_text()) == (target.is_symlink(), "precious")
         assert target.is_symlink() or target.read_text() == "mine"
         assert not list(tmp_path.glob("*.requirements.txt"))
-        done = envdoctor(*COMMANDS[name], "--force", home=tmp_path)
+        done = envdoctor(*COMMANDS[name], "--force", home=tmp_path, **variables)
         assert done.returncode in (0, 1), done.stderr
         assert not target.is_symlink()
         assert len(target.read_text()) > 20
