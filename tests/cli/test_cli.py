@@ -402,5 +402,5 @@ def test_sigterm_stops_a_verification_like_ctrl_c(home: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("words", [("--venv=~/made",), ("--venv", "~/made")])
 def test_tilde_after_an_equals_sign_is_expanded(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = envdoctor("install", "--profile", "cpu", "--dry-run", *words, home=tmp_path)
-    assert f"# cpu into {tmp_path}/made" in done.stdout, done.stderr
+    done = envdoctor("uninstall", *words, home=tmp_path)
+    assert done.stderr.splitlines()[0] == f"error: there is no environment at {tmp_path}/made"

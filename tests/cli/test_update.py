@@ -134,7 +134,7 @@ def test_a_package_from_the_index_is_built_by_the_release_job(home: Home) -> Non
     done = subprocess.run(command, capture_output=True, text=True, env=environment(home.folder), check=False)
     assert done.returncode == 0, done.stderr
     assert {path.suffix for path in home.packages.iterdir()} == {".zip", ".whl"}
-    variables = {"UV_FIND_LINKS": str(home.packages), "UV_NO_INDEX": "1"}
+    variables = {"PIP_FIND_LINKS": str(home.packages), "PIP_NO_INDEX": "1"}
     done = home.run("update", "--accept-test-key", **variables)
     assert done.returncode == 0, done.stderr
     assert home.version() == DATE
