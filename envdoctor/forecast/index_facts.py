@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -34,6 +34,7 @@ from envdoctor.resolution.index_facts import (
 TOTAL_SECONDS = 30.0  # of all questions of a command
 SET_SECONDS = 10.0  # of one question
 _GLIBC = "2.35"  # of Ubuntu 22.04
+_PAGES = re.compile(r"https?://([\w-]+)\.github\.io/([\w.-]+)")
 _REPOSITORY = re.compile(r"(?:github|gitlab)\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?:[@/#]|$)")
 
 
@@ -74,9 +75,11 @@ class IndexReader:
     @_limited
     def newest_release(self, name: str) -> IndexedRelease | None:
         """The newest release that is not withdrawn; None if it is unknown."""
-        releases = self._releases(name)
-        usable = [each for each in releases if not each.is_yanked and not is_prerelease(each.version)]
+        usable = self._usable(name)
         return _indexed(usable[-1]) if usable else None
+
+    def _usable(self, name: str) -> list[Release]:
+        return [each for each in self._releases(name) if not each.is_yanked and not is_prerelease(each.version)]
 
     @_limited
     def release(self, name: str, version: str) -> IndexedRelease | None:
@@ -87,14 +90,16 @@ class IndexReader:
 
     @_limited
     def is_published_from(self, name: str, url: str) -> bool:
-        """Whether the newest release of a package names this repository as its own."""
-        newest, repository = self.newest_release(name), _REPOSITORY.search(url)
-        wheels = self._reader()
-        metadata = wheels.metadata(Pin(name, newest.version)) if wheels and newest and newest.has_wheel else None
-        own = {
-            found[1].lower() for each in (metadata.urls if metadata else ()) if (found := _REPOSITORY.search(each))
-        }
-        return repository is not None and repository[1].lower() in own
+        """Whether the newest release of a package, or its first one, names this repository: projects move."""
+        repository, wheels = _REPOSITORY.search(url), self._reader()
+        with_wheel = [each for each in self._usable(name) if any(file.wheel for file in each.files)]
+        if repository is None or wheels is None or not with_wheel:
+            return False
+        for release in dict.fromkeys((with_wheel[-1].version, with_wheel[0].version)):
+            metadata = wheels.metadata(Pin(name, release))
+            if repository[1].lower() in _repositories(metadata.urls if metadata else ()):
+                return True
+        return False
 
     @_limited
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
@@ -109,9 +114,14 @@ class IndexReader:
         return tuple(BuildImport(_indexed(release), module, line, archive.name, is_legacy) for module, line in found)
 
     @_limited
-    def source_requires(self, name: str, version: str) -> Sequence[str]:
-        """The requirements of a release that has only a source archive, as far as the archive lists them."""
-        archive = self._archive(Pin(name, version)) if self._releases(name) else None
+    def requires(self, name: str, version: str) -> Sequence[str]:
+        """The requirements of a release, with markers: of its wheel, else as its source archive lists them."""
+        pin, wheels = Pin(name, version), self._reader()
+        release = wheels.release(pin) if wheels and self._releases(name) else None
+        if wheels and release and any(file.wheel for file in release.files):
+            metadata = wheels.metadata(pin)
+            return metadata.requires if metadata else ()
+        archive = self._archive(pin) if release else None
         return source_requires(archive) if archive else ()
 
     @_limited
@@ -202,6 +212,13 @@ class IndexReader:
             except RequestFailed:
                 self._archives[pin] = None
         return self._archives[pin]
+
+
+def _repositories(urls: Iterable[str]) -> set[str]:
+    """The repositories of addresses such as github.com/OWNER/NAME and OWNER.github.io/NAME."""
+    found = {match[1] for url in urls if (match := _REPOSITORY.search(url))}
+    found |= {f"{match[1]}/{match[2]}" for url in urls if (match := _PAGES.match(url))}
+    return {each.lower() for each in found}
 
 
 def _indexed(release: Release) -> IndexedRelease:

@@ -200,7 +200,7 @@ class UvStepSolver:
         platform = question.platform.partition("-")[0]
         texts: Iterable[str] = requirements_of_release(name, public_part(version))
         if not texts and self.index and (name, version) in self.built:
-            texts = self.index.source_requires(name, version)
+            texts = self.index.requires(name, version)
         parsed = [(text, parse_requirement(text)) for text in texts]
         return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
 

@@ -30,9 +30,10 @@ from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
 from envdoctor.resolution.requirement import parse_install_requirement
 
-_SHELL = frozenset(
-    {"bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal", "sh-session", "ksh"}
-)
+_SHELL = frozenset({
+    "bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal", "sh-session", "ksh",
+    "commandline", "command-line", "cmdline", "cli", "shellscript", "shell-script",
+})  # fmt: skip
 _SESSION = frozenset({"console", "shell-session", "shellsession", "sh-session", "pycon"})
 _PYTHON = frozenset({"python", "py", "python3", "ipython", "pycon"})
 _PLAIN_TEXT = frozenset(
@@ -44,6 +45,14 @@ _FILE_NAME = re.compile(
 )
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
+
+
+def is_shell_block(block: Block) -> bool:
+    """Whether a block is shell code, by its language or by its commands."""
+    if block.language not in _SHELL and (block.language not in _PLAIN_TEXT or _file_name(block)):
+        return False
+    is_image = is_dockerfile(block) or is_apptainer(block)
+    return not is_image and (block.language in _SHELL or _is_shell(block))
 
 
 class BlockReader:
@@ -104,7 +113,7 @@ class BlockReader:
             yield from self._file(block)
         elif block.language in _PLAIN_TEXT | _VARIABLE_FILES and _is_assignments(block):
             yield from self._script(block.lines)
-        elif block.language in _SHELL or (block.language in _PLAIN_TEXT and _is_shell(block)):
+        elif is_shell_block(block):
             yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
 
     def _with_python_variables(self, command: str) -> str:

@@ -120,8 +120,8 @@ class IndexFacts(Protocol):
         """The modules that an isolated build of a release lacks."""
         ...
 
-    def source_requires(self, name: str, version: str) -> Sequence[str]:
-        """The requirements of a release that has only a source archive, as far as the archive lists them."""
+    def requires(self, name: str, version: str) -> Sequence[str]:
+        """The requirements of a release, with markers: of its wheel, else as its source archive lists them."""
         ...
 
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.core.records import Status
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -20,7 +21,7 @@ _RUST_TOOLS = re.compile(r"\b(?:rustup|rustc|cargo|rust)\b")
 @rule(
     "RUN079",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "unknown"),
     cause="python-unsupported",
     url=RUST,
     needs=("wheels", "python"),
@@ -29,7 +30,7 @@ def build_needs_rust(context: GuideContext) -> Iterator[Problem]:
     """A release has no wheel for the Python, its build compiles Rust code, and no step installs Rust.
 
     Old releases such as tokenizers 0.13.3 have wheels for the Pythons of their time. PyO3, with which they are built,
-    rejects newer Pythons as well. A warning in an image, which can contain Rust.
+    rejects newer Pythons as well. A warning in an image, which can contain Rust; unknown if no Python is named.
     """
     if context.index_facts is None or any(_RUST_TOOLS.search(each.text) for each in context.guide.commands):
         return
@@ -50,8 +51,9 @@ def build_needs_rust(context: GuideContext) -> Iterator[Problem]:
 def _without_rust(context: GuideContext, install: InstallStep, package: ResolvedPackage, found: RustBuild) -> Problem:
     python = install.before.python or context.trace.python
     line = line_of(context, package.line or install.action.line, package.reason)
+    status: Status = "warning" if install.before.image else "error"
     return Problem(
-        "warning" if install.before.image else "error",
+        status if install.before.python else "unknown",
         f"{package.name} {package.version} has no wheel for Python {python}, and its build needs Rust, which no step "
         "installs",
         (
@@ -61,6 +63,7 @@ def _without_rust(context: GuideContext, install: InstallStep, package: Resolved
                 f"wheels of {package.name} {package.version}", ", ".join(found.pythons), "the package index"
             ),
         ),
-        f"Use Python {found.pythons[0]}, for which it has a wheel, or a newer release of what requires it.",
+        ("" if install.before.python else "State the Python with --python. ")
+        + f"Use Python {found.pythons[0]}, for which it has a wheel, or a newer release of what requires it.",
         line=line,
     )

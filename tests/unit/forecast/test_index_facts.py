@@ -156,8 +156,10 @@ def test_facts_of_releases() -> None:
     home = "https://github.com/example/user"
     releases = (
         Release("user", "1.0", OLD, files=(("user.py", ""),)),
-        Release("user", "2.0", NEW, files=(("user.py", ""),), python=">=3.11", home_page=home),
+        Release("user", "2.0", NEW, files=(("user.py", ""),), python=">=3.11", home_page=home, requires=("base>=1",)),
         Release("user", "3.0", NEW, yanked=True),
+        Release("moved", "1.0", OLD, files=(("moved.py", ""),), home_page="https://github.com/old/moved"),
+        Release("moved", "2.0", NEW, files=(("moved.py", ""),), home_page="https://new.github.io/moved/"),
         Release("built", "1.0", OLD, is_source=True, files=(("setup.py", SETUP),)),
     )
     with reading(*releases) as reader:
@@ -169,6 +171,10 @@ def test_facts_of_releases() -> None:
         assert reader.newest_release("absent") is None
         assert reader.is_published_from("user", "git+https://github.com/Example/user.git@main")
         assert not reader.is_published_from("user", "git+https://github.com/fork/user.git")
+        assert reader.is_published_from("moved", "https://github.com/old/moved")
+        assert reader.is_published_from("moved", "https://github.com/new/moved.git")
+        assert list(reader.requires("user", "2.0")) == ["base>=1"]
+        assert list(reader.requires("absent", "2.0")) == []
         (build,) = reader.build_imports("built", "1.0", "3.12")
         assert (build.module, build.line, build.archive) == ("pkg_resources", 1, "built-1.0.tar.gz")
         assert list(reader.build_imports("user", "1.0", "3.12")) == []

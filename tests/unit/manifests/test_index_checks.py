@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 
@@ -15,6 +16,7 @@ from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_paths
+from envdoctor.manifests.checks.source_at_main import are_disjoint
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
     AbsentImport,
@@ -40,6 +42,7 @@ class FixedIndex:
         self.releases, self.missing = releases, missing
         self.sets: list[InstalledSet] = []
         self.skipped: Sequence[str] = ()
+        self.requirements: dict[str, Sequence[str]] = {}
 
     def newest_release(self, name: str) -> IndexedRelease | None:
         return next((each for each in reversed(self.releases) if each.name == name), None)
@@ -68,8 +71,8 @@ class FixedIndex:
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
 
-    def source_requires(self, name: str, version: str) -> Sequence[str]:  # noqa: ARG002
-        return ()
+    def requires(self, name: str, version: str) -> Sequence[str]:
+        return self.requirements.get(f"{name} {version}", ())
 
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
         release = self.release(name, version)
@@ -277,6 +280,91 @@ def test_a_build_needs_rust(name: str) -> None:
     assert [each.status for each in found] == ([status] if status else [])
     assert all("no wheel for Python 3.12, and its build needs Rust" in each.message for each in found)
     assert all("Use Python 3.11" in each.fix for each in found)
+
+
+CLONE = "git clone https://github.com/huggingface/engine"
+TORCH_27 = "pip install torch==2.7.1"
+MAINS: dict[str, tuple[tuple[str, ...], str]] = {
+    "a pinned torch before": ((TORCH_27, CLONE, "cd engine", "pip install -e ."), "needs torch==2.14.0"),
+    "its requirements file": ((TORCH_27, CLONE, "cd engine", "pip install -r requirements/cuda.txt"), "needs torch"),
+    "its setup.py": ((TORCH_27, CLONE, "cd engine", "python setup.py bdist_wheel"), "torch 2.7.1 is installed"),
+    "the directory of the clone": ((TORCH_27, CLONE, "pip install -e ./engine"), "needs torch==2.14.0"),
+    "another project's ranges": (
+        ("pip install plugin==1.0", CLONE, "cd engine", "pip install ."),
+        "needs tokens<2,>=1.5, and plugin 1.0 requires tokens<1",
+    ),
+    "a project that requires another release": (
+        ("pip install plugin==2.0", "pip install git+https://github.com/huggingface/engine"),
+        "is not what plugin 2.0 requires, engine<0.20",
+    ),
+    "an older Python": (
+        ("uv venv --python 3.8", "uv pip install torch==2.14.0", CLONE, "cd engine", "uv pip install ."),
+        "needs Python >=3.10",
+    ),
+    "a tag": ((TORCH_27, f"{CLONE} -b v0.1", "cd engine", "pip install -e ."), ""),
+    "a commit": ((TORCH_27, CLONE, "cd engine", "git checkout 3f1c0de", "pip install -e ."), ""),
+    "no build of it": ((TORCH_27, CLONE, "cd engine", "python run.py"), ""),
+    "another directory": ((TORCH_27, CLONE, "cd other", "pip install -e ."), ""),
+    "a fork": ((TORCH_27, "git clone https://github.com/fork/engine", "cd engine", "pip install -e ."), ""),
+    "the torch that it needs": (("pip install torch==2.14.0", CLONE, "cd engine", "pip install -e ."), ""),
+}
+
+
+@each_case("name", [*MAINS])
+def test_the_main_branch_of_a_project_does_not_fit(name: str) -> None:
+    commands, text = MAINS[name]
+    index = FixedIndex(IndexedRelease("engine", "0.33.0", "2026-11-01", ">=3.10"))
+    index.requirements = {
+        "engine 0.33.0": ("torch==2.14.0", "tokens<2,>=1.5", "numpy"),
+        "plugin 1.0": ("tokens<1",),
+        "plugin 2.0": ("engine<0.20",),
+    }
+    pins = {found[1]: found[2] for each in commands for found in re.finditer(r"(torch|plugin)==([\d.]+)", each)}
+    found = findings(sh(*commands), FixedSolver(index, pins), "RUN080")
+    assert [each.status for each in found] == (["warning"] if text else [])
+    assert all(text in each.message and "newest release 0.33.0" in each.message for each in found)
+
+
+def test_ranges_without_a_common_version() -> None:
+    for first, second, expected in (
+        ("<5.11,>=5.5", ">=5.16", True), (">=1", "<1", True), (">=1", "<=1", False), (">1", "<1.2", False),
+        ("==2.0", ">=1", False), ("!=1.5", ">=1", False),
+    ):  # fmt: skip
+        assert are_disjoint(first, second) is expected, (first, second)
+
+
+SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
+    "a comment in a command": (("pip install a \\", "  # old", "  torch==2.6.0"), "RUN081", [4]),
+    "a comment before an option": (("pip install a \\", "# old", "--upgrade"), "RUN081", [4]),
+    "a comment before a command": (("pip install a \\", "# next", "pip install b"), "RUN081", []),
+    "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
+    "one ampersand after cd": (("cd ckpts & wget https://example.org/a",), "RUN082", [3]),
+    "one ampersand after an installation": (("pip install a & pip install b",), "RUN082", [3]),
+    "two ampersands": (("cd ckpts && wget https://example.org/a",), "RUN082", []),
+    "a server in the background": (("python serve.py & python run.py",), "RUN082", []),
+    "a redirection": (("pip install a > log 2>&1",), "RUN082", []),
+    "another case": (("git clone https://github.com/a/BigModel.git", "cd bigmodel"), "RUN083", [4]),
+    "the same case": (("git clone https://github.com/a/BigModel.git", "cd BigModel"), "RUN083", []),
+    "another name for the clone": (
+        ("git clone https://github.com/a/BigModel.git bigmodel", "cd bigmodel"), "RUN083", [],
+    ),
+    "a folder that a step makes": (
+        ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*SHELL])
+def test_a_mistake_in_shell_code(name: str) -> None:
+    commands, rule, lines = SHELL[name]
+    found = findings(sh(*commands), FixedSolver(FixedIndex(), {}), rule)
+    assert [each.line for each in found] == lines
+
+
+def test_a_comment_in_a_dockerfile_is_removed() -> None:
+    text = "FROM ubuntu:22.04\nRUN pip install a \\\n# old\n  torch==2.6.0\n"
+    audited = audit_text(text, "Dockerfile", None, FixedSolver(FixedIndex(), {"torch": "2.6.0"}))
+    assert [each for each in audited.result.findings if each.id == "RUN081"] == []
 
 
 def test_the_python_of_the_user_is_used_where_a_file_names_none() -> None:

@@ -1,0 +1,112 @@
+"""Checks on mistakes in shell code that install nothing or work in another directory, without a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.manifests.block_actions import is_shell_block
+from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.markdown import Block, Line
+from envdoctor.manifests.shell import without_prompt
+from envdoctor.rules.registry import Problem, rule
+
+ESCAPES = "https://www.gnu.org/software/bash/manual/html_node/Escape-Character.html"
+LISTS = "https://www.gnu.org/software/bash/manual/html_node/Lists.html"
+_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
+# What is no command of its own: an option, a quoted word, a requirement with a version.
+_ARGUMENT = re.compile(r"\s*(?:--?[A-Za-z]|['\"]|[A-Za-z][\w.-]*(?:\[[\w,-]+\])?\s*(?:==|>=|<=|~=|!=))")
+_BACKGROUND = re.compile(
+    r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
+    r"|(?:uv )?pip3? install|python3? -m pip install|apt(?:-get)? (?:install|update))\b[^&|;#'\"`()]*?)"
+    r"\s&\s+(?=[\w./~$])"
+)
+
+
+@rule("RUN081", kind="guide", severity="error", cause="dependency-pin-violated", url=ESCAPES)
+def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]:
+    """A comment line between the lines of one command ends it: the shell runs the rest as another command.
+
+    Dockerfiles are different: Docker removes comment lines before a shell reads the command.
+    """
+    for block in _shell_blocks(context):
+        lines = list(block.lines)
+        for position, (number, text) in enumerate(lines[1:], 1):
+            if text.lstrip().startswith("#") and _CONTINUES.search(lines[position - 1][1]):
+                rest = _next_code(lines[position + 1 :])
+                if rest and _ARGUMENT.match(rest[1]) and _is_in_command(lines[:position]):
+                    yield _ended(context, number, rest)
+
+
+def _shell_blocks(context: GuideContext) -> Iterator[Block]:
+    yield from (block for block in context.guide.blocks if is_shell_block(block))
+
+
+def _next_code(lines: list[Line]) -> Line | None:
+    return next((line for line in lines if line[1].strip() and not line[1].lstrip().startswith("#")), None)
+
+
+def _is_in_command(lines: list[Line]) -> bool:
+    """Whether the continued lines begin with a command, and no comment is continued."""
+    start = len(lines) - 1
+    while start > 0 and _CONTINUES.search(lines[start - 1][1]):
+        start -= 1
+    return not lines[start][1].lstrip().startswith("#")
+
+
+def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
+    shown = rest[1].strip().rstrip("\\").strip()
+    return Problem(
+        "error",
+        f"the comment of line {number} ends the command above it: the shell runs `{shown}` as a command of its own",
+        (
+            guide_evidence(context, "comment", context.guide.lines[number - 1].strip(), number),
+            guide_evidence(context, "rest of the command", shown, rest[0]),
+        ),
+        "Move the comment above the command.",
+        line=number,
+    )
+
+
+@rule("RUN082", kind="guide", severity="warning", cause="dependency-pin-violated", url=LISTS)
+def command_runs_in_the_background(context: GuideContext) -> Iterator[Problem]:
+    """One `&` between two commands runs the first one in the background: `cd` and `export` then have no effect."""
+    for block in _shell_blocks(context):
+        for number, text in block.lines:
+            if match := _BACKGROUND.match(without_prompt(text)):
+                first = match[1].strip()
+                yield Problem(
+                    "warning",
+                    f"`{first} &` runs in the background, and the next command does not wait for it",
+                    (guide_evidence(context, "command", text.strip(), number),),
+                    "Use && between the commands.",
+                    line=number,
+                )
+
+
+@rule("RUN083", kind="guide", severity="error", cause="dependency-pin-violated", url="")
+def directory_of_a_clone_has_another_case(context: GuideContext) -> Iterator[Problem]:
+    """`cd` names the directory of a clone in another case, which Linux distinguishes."""
+    created: dict[str, tuple[str, int]] = {}
+    for command in context.guide.commands:
+        words = [word for word in command.words if not word.startswith("-")]
+        if words[:2] == ["git", "clone"] and len(words) > 2:
+            path = words[-1] if "://" not in words[-1] and "@" not in words[-1] else words[2]
+            name = path.rstrip("/").rpartition("/")[2].removesuffix(".git")
+            created[name] = command.text, command.line
+        elif command.name in ("mkdir", "mv", "ln", "unzip", "tar", "cp"):
+            created |= {word.strip("/").rpartition("/")[2]: (command.text, command.line) for word in words[1:]}
+        elif command.name == "cd" and len(words) == 2:
+            name = words[1].rstrip("/").rpartition("/")[2]
+            same = next((each for each in created if each.lower() == name.lower()), "")
+            if same and name not in created:
+                text, line = created[same]
+                yield Problem(
+                    "error",
+                    f"`{command.text}` fails: the directory is {same}",
+                    (guide_evidence(context, "directory", text, line),
+                     guide_evidence(context, "command", command.text, command.line)),
+                    f"Use cd {words[1].rstrip('/').removesuffix(name)}{same}.",
+                    line=command.line,
+                )  # fmt: skip
