@@ -294,4 +294,10 @@ FAULTS = [
           "RUN077", 6, "dependency-pin-violated", "names no version"),
     Fault("import of a later trainer", py("from trl import DistillationTrainer", pins="trl==0.23.1 'transformers<5'"),
           "RUN077", 6, "library-too-old", "trl>=1.1.0"),
+    Fault("comment in a continued command", sh("pip install trl==0.23.1 \\", "  # old", "  transformers==4.57.1"),
+          "RUN081", 4, "dependency-pin-violated", "runs `transformers==4.57.1` as a command"),
+    Fault("cd in the background", sh("cd ckpts & wget https://example.org/model.pth"),
+          "RUN082", 3, "dependency-pin-violated", "Use &&"),
+    Fault("cd in another case", sh("git clone https://github.com/example/BEVFormer.git", "cd bevformer"),
+          "RUN083", 4, "dependency-pin-violated", "the directory is BEVFormer"),
 ]  # fmt: skip
