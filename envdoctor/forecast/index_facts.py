@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
+from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
@@ -28,6 +29,7 @@ from envdoctor.resolution.index_facts import (
     ComparedNames,
     IndexedRelease,
     InstalledSet,
+    RejectedRelease,
     RustBuild,
 )
 
@@ -142,12 +144,19 @@ class IndexReader:
 
         The number of packages limits it, not the time: another run has the same result.
         """
+        names = self._names_of(installed)
+        return names.compare(installed) if names else ComparedNames()
+
+    def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
+        """The releases that another release of the set rejects when it is imported."""
+        names = self._names_of(installed)
+        return list(rejected_releases(names, installed)) if names else ()
+
+    def _names_of(self, installed: InstalledSet) -> SetNames | None:
         self._end = time.monotonic() + SET_SECONDS
         try:
             wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
-            if wheels is None:
-                return ComparedNames()
-            return self._names.setdefault(id(wheels), SetNames(wheels)).compare(installed)
+            return self._names.setdefault(id(wheels), SetNames(wheels)) if wheels else None
         finally:
             self._end = None
 

@@ -90,7 +90,7 @@ class SetNames:
             self._allow_reading()
             failures = self._failures
             pairs = self._pairs(user, installed)
-            imports = self._module_imports(user)
+            imports = self.module_imports(user)
             is_new = any(pair not in self._found and self._cached(pair) is None for pair in pairs)
             files += len(imports.paths) if imports and is_new and user.name in installed.users else 0
             if (is_new and files > MAX_FILES) or self._is_failing or self._failures > failures:
@@ -128,7 +128,7 @@ class SetNames:
         return old[:MAX_USERS], old[MAX_USERS:]
 
     def _pairs(self, user: Pin, installed: InstalledSet) -> list[_Pair]:
-        imports = self._module_imports(user)
+        imports = self.module_imports(user)
         if imports is None:
             return []
         distributions = distributions_of(installed)
@@ -179,7 +179,7 @@ class SetNames:
     def _uses_of(self, user: Pin, tops: frozenset[str], *, is_named: bool) -> list[tuple[UseKind, Use]]:
         """The uses of some packages: first those that `import USER` runs, then of other modules, then of calls."""
         if user not in self._uses:
-            imports = self._module_imports(user)
+            imports = self.module_imports(user)
             assert imports
             loaded = imports.loaded_files(user.name)
             paths = dict.fromkeys((*loaded, *(imports.other_files() if is_named else ())))
@@ -234,7 +234,7 @@ class SetNames:
             )
             if is_used:
                 yield MissingName(
-                    self._indexed(user), self._indexed(dependency), use.name, use.place, self._file_name(user),
+                    self.indexed(user), self.indexed(dependency), use.name, use.place, self.file_name(user),
                     use.kind, use.last, use.argument,
                 )  # fmt: skip
                 return
@@ -276,7 +276,8 @@ class SetNames:
             low, high = (middle, high) if is_there else (low, middle)
         return between[low].version if between else before.version
 
-    def _module_imports(self, pin: Pin) -> ModuleImports | None:
+    def module_imports(self, pin: Pin) -> ModuleImports | None:
+        """The modules of a release; None if they could not be read."""
         if pin not in self._imports:
             sources = self._sources_of(pin)
             self._imports[pin] = ModuleImports(sources) if sources else None
@@ -299,11 +300,13 @@ class SetNames:
         release = self.wheels.release(pin)
         return release is not None and any(file.wheel for file in release.files)
 
-    def _file_name(self, pin: Pin) -> str:
+    def file_name(self, pin: Pin) -> str:
+        """The wheel or the source archive of a release."""
         file = self._file(pin)
         return file.name if file else str(pin)
 
-    def _indexed(self, pin: Pin) -> IndexedRelease:
+    def indexed(self, pin: Pin) -> IndexedRelease:
+        """The release with its day."""
         return IndexedRelease(pin.name, pin.version, self.wheels.day(pin))
 
     def _cached(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:

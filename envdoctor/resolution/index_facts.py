@@ -54,6 +54,16 @@ class ComparedNames(NamedTuple):
     skipped: Sequence[str] = ()  # "scipy 1.10.1"
 
 
+class RejectedRelease(NamedTuple):
+    """A release that stops another one at its import, by an assertion on its version."""
+
+    user: IndexedRelease
+    dependency: IndexedRelease
+    accepted: str  # specifier
+    place: str  # "mmdet/__init__.py:16"
+    wheel: str
+
+
 class CodeImport(NamedTuple):
     """An import in code: of a name of a module, or of the module itself if `name` is empty."""
 
@@ -110,6 +120,10 @@ class IndexFacts(Protocol):
 
     def missing_names(self, installed: InstalledSet) -> ComparedNames:
         """The names that packages use of newer releases of others, which no longer have them."""
+        ...
+
+    def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
+        """The releases that another release of the set rejects when it is imported."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

@@ -20,7 +20,14 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.resolution.index_facts import BuildImport, IndexedRelease, IndexFacts, InstalledSet, MissingName
+from envdoctor.resolution.index_facts import (
+    BuildImport,
+    IndexedRelease,
+    IndexFacts,
+    InstalledSet,
+    MissingName,
+    RejectedRelease,
+)
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -183,6 +190,8 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
 
     No metadata limits the dependency, so installers take its newest release. The files of both wheels prove it: the
     use, and the missing name or argument, which a release of the dependency from the same time has.
+
+    A release that another one rejects with an assertion at its import is reported as well.
     """
     if context.index_facts is None:
         return
@@ -193,11 +202,15 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
             continue
         packages = {name: each for name, each in state.packages.items() if _is_of_index(each)}
         users = sorted((each for each in packages.values() if _is_user(each, packages)), key=_order)
-        compared = context.index_facts.missing_names(installed_set(context, state, [each.name for each in users]))
+        installed = installed_set(context, state, [each.name for each in users])
+        compared = context.index_facts.missing_names(installed)
         for missing in compared.missing:
             user, dependency = packages[missing.user.name], packages[missing.dependency.name]
             if dependency.name in certain and not _is_reported(environment, user.name, dependency.name):
                 yield _missing_name(context, missing, user, dependency)
+        for rejected in context.index_facts.rejected_releases(installed):
+            if {rejected.user.name, rejected.dependency.name} <= certain:
+                yield _rejected(context, rejected, packages)
         if compared.skipped:
             yield _not_compared(context, compared.skipped)
 
@@ -272,10 +285,28 @@ def _missing_name(
     )  # fmt: skip
 
 
+def _rejected(context: GuideContext, rejected: RejectedRelease, packages: dict[str, ResolvedPackage]) -> Problem:
+    user, dependency = packages[rejected.user.name], packages[rejected.dependency.name]
+    pin = f"{dependency.name}{rejected.accepted}"
+    return Problem(
+        "error",
+        f"{rejected.user} stops at its import with {rejected.dependency}: it accepts {pin}",
+        (
+            guide_evidence(context, user.name, user.reason, user.line),
+            table_evidence(rejected.place, pin, rejected.wheel),
+            table_evidence(dependency.name, f"{dependency.version} ({dependency.reason})", "the package index",
+                           rejected.dependency.day),
+        ),
+        f"Use a release in {pin}.",
+        install_step(f"{user.name}=={user.version}", pin),
+        line=line_of(context, user.line, user.reason),
+    )  # fmt: skip
+
+
 def _not_compared(context: GuideContext, skipped: Sequence[str]) -> Problem:
     return Problem(
         "info",
-        f"{len(skipped)} older releases were not compared with their newer dependencies: a limited number is read",
+        f"not compared with newer dependencies: {len(skipped)} of the older releases, as a limited number is read",
         (table_evidence("not compared", ", ".join(skipped[:8]), context.guide.name),),
         "Run the command again if the index was slow: what was compared is kept.",
     )

@@ -135,6 +135,20 @@ def test_a_package_that_is_not_required(code: str, kinds: list[str]) -> None:
             assert [each.kind for each in found.missing] == expected
 
 
+def test_a_release_that_another_one_rejects() -> None:
+    code = "import base\nassert base.__version__ < '2.0'\n"
+    users = [
+        package("user", "1.0", OLD, ("user/__init__.py", "from . import check"), ("user/check.py", code)),
+        package("other", "1.0", OLD, ("other/__init__.py", ""), ("other/check.py", code)),
+    ]
+    with reading(*BASE, *users) as reader:
+        for version, expected in (("2.0", [("user", "<2.0", "user/check.py:2")]), ("1.5", [])):
+            versions = {"user": "1.0", "other": "1.0", "base": version}
+            named = frozenset(versions)
+            found = reader.rejected_releases(InstalledSet(versions, [*versions], "3.12", "x86_64", "", named))
+            assert [(each.user.name, each.accepted, each.place) for each in found] == expected
+
+
 def test_the_uses_of_a_source_archive() -> None:
     files = (("setup.py", SETUP), ("src/user/__init__.py", "from base import old"))
     with reading(*BASE, Release("user", "1.0", OLD, is_source=True, files=files)) as reader:

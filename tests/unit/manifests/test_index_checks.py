@@ -26,6 +26,7 @@ from envdoctor.resolution.index_facts import (
     IndexedRelease,
     InstalledSet,
     MissingName,
+    RejectedRelease,
     RustBuild,
     UseKind,
 )
@@ -42,6 +43,7 @@ class FixedIndex:
         self.releases, self.missing = releases, missing
         self.sets: list[InstalledSet] = []
         self.skipped: Sequence[str] = ()
+        self.rejected: Sequence[RejectedRelease] = ()
         self.requirements: dict[str, Sequence[str]] = {}
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -56,6 +58,9 @@ class FixedIndex:
     def missing_names(self, installed: InstalledSet) -> ComparedNames:
         self.sets.append(installed)
         return ComparedNames([each for each in self.missing if each.user.name in installed.users], self.skipped)
+
+    def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
+        return [each for each in self.rejected if each.user.name in installed.versions]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()
@@ -171,6 +176,15 @@ def test_releases_that_were_not_compared_are_stated() -> None:
     index.skipped = ["webui 3.48.0"]
     (found,) = findings(sh("pip install webui==3.48.0"), FixedSolver(index, {"webui": "3.48.0"}), "RUN017")
     assert (found.status, found.evidence[0].value) == ("info", "webui 3.48.0")
+
+
+def test_a_release_rejects_another_one_at_its_import() -> None:
+    index = FixedIndex()
+    index.rejected = [RejectedRelease(WEBUI, STARLETTE, "<1.0", "webui/__init__.py:9", "webui.whl")]
+    solver = FixedSolver(index, {"webui": "3.48.0", "starlette": "1.10.0"})
+    (found,) = findings(sh("pip install webui==3.48.0"), solver, "RUN017")
+    assert (found.status, found.line) == ("error", 3)
+    assert "stops at its import with starlette 1.10.0 of 2026-10-24: it accepts starlette<1.0" in found.message
 
 
 # Steps, and whether the release of an open dependency is certain.
@@ -331,40 +345,6 @@ def test_ranges_without_a_common_version() -> None:
         ("==2.0", ">=1", False), ("!=1.5", ">=1", False),
     ):  # fmt: skip
         assert are_disjoint(first, second) is expected, (first, second)
-
-
-SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
-    "a comment in a command": (("pip install a \\", "  # old", "  torch==2.6.0"), "RUN081", [4]),
-    "a comment before an option": (("pip install a \\", "# old", "--upgrade"), "RUN081", [4]),
-    "a comment before a command": (("pip install a \\", "# next", "pip install b"), "RUN081", []),
-    "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
-    "one ampersand after cd": (("cd ckpts & wget https://example.org/a",), "RUN082", [3]),
-    "one ampersand after an installation": (("pip install a & pip install b",), "RUN082", [3]),
-    "two ampersands": (("cd ckpts && wget https://example.org/a",), "RUN082", []),
-    "a server in the background": (("python serve.py & python run.py",), "RUN082", []),
-    "a redirection": (("pip install a > log 2>&1",), "RUN082", []),
-    "another case": (("git clone https://github.com/a/BigModel.git", "cd bigmodel"), "RUN083", [4]),
-    "the same case": (("git clone https://github.com/a/BigModel.git", "cd BigModel"), "RUN083", []),
-    "another name for the clone": (
-        ("git clone https://github.com/a/BigModel.git bigmodel", "cd bigmodel"), "RUN083", [],
-    ),
-    "a folder that a step makes": (
-        ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
-    ),
-}  # fmt: skip
-
-
-@each_case("name", [*SHELL])
-def test_a_mistake_in_shell_code(name: str) -> None:
-    commands, rule, lines = SHELL[name]
-    found = findings(sh(*commands), FixedSolver(FixedIndex(), {}), rule)
-    assert [each.line for each in found] == lines
-
-
-def test_a_comment_in_a_dockerfile_is_removed() -> None:
-    text = "FROM ubuntu:22.04\nRUN pip install a \\\n# old\n  torch==2.6.0\n"
-    audited = audit_text(text, "Dockerfile", None, FixedSolver(FixedIndex(), {"torch": "2.6.0"}))
-    assert [each for each in audited.result.findings if each.id == "RUN081"] == []
 
 
 def test_the_python_of_the_user_is_used_where_a_file_names_none() -> None:

@@ -1,0 +1,43 @@
+"""Mistakes in the shell code of a guide."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.manifests import audit_guide
+from envdoctor.resolution.step import NoSolver
+
+SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
+    "a comment in a command": (("pip install a \\", "  # old", "  torch==2.6.0"), "RUN081", [4]),
+    "a comment before an option": (("pip install a \\", "# old", "--upgrade"), "RUN081", [4]),
+    "a comment before a command": (("pip install a \\", "# next", "pip install b"), "RUN081", []),
+    "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
+    "one ampersand after cd": (("cd ckpts & wget https://example.org/a",), "RUN082", [3]),
+    "one ampersand after an installation": (("pip install a & pip install b",), "RUN082", [3]),
+    "two ampersands": (("cd ckpts && wget https://example.org/a",), "RUN082", []),
+    "a server in the background": (("python serve.py & python run.py",), "RUN082", []),
+    "a redirection": (("pip install a > log 2>&1",), "RUN082", []),
+    "another case": (("git clone https://github.com/a/BigModel.git", "cd bigmodel"), "RUN083", [4]),
+    "the same case": (("git clone https://github.com/a/BigModel.git", "cd BigModel"), "RUN083", []),
+    "another name for the clone": (
+        ("git clone https://github.com/a/BigModel.git bigmodel", "cd bigmodel"), "RUN083", [],
+    ),
+    "a folder that a step makes": (
+        ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*SHELL])
+def test_a_mistake_in_shell_code(name: str) -> None:
+    commands, rule, lines = SHELL[name]
+    found = [each for each in audit_guide(sh(*commands), name="SETUP.md").findings if each.id == rule]
+    assert [each.line for each in found] == lines
+
+
+def test_a_comment_in_a_dockerfile_is_removed() -> None:
+    text = "FROM ubuntu:22.04\nRUN pip install a \\\n# old\n  torch==2.6.0\n"
+    audited = audit_text(text, "Dockerfile", None, NoSolver())
+    assert [each for each in audited.result.findings if each.id == "RUN081"] == []
