@@ -29,6 +29,10 @@ class Identity(Record, frozen=True):
     etag: str = ""  # a strong ETag (RFC 9110, 8.8.1), which changes with the file
 
 
+# Created here: of a first decoder that several threads create at once, msgspec can leave one incomplete and crash.
+_IDENTITIES = msgspec.json.Decoder(Identity)
+
+
 def is_partial(name: str) -> bool:
     """Whether a file name is that of an incomplete download."""
     return name.endswith((PART_SUFFIX, IDENTITY_SUFFIX))
@@ -144,7 +148,7 @@ class PartialFile:
 
     def _read_identity(self) -> Identity | None:
         try:
-            return msgspec.json.decode(self.identity_path.read_bytes(), type=Identity)
+            return _IDENTITIES.decode(self.identity_path.read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 

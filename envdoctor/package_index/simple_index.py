@@ -61,6 +61,10 @@ class _JsonPage(msgspec.Struct):
     files: list[_JsonFile]
 
 
+# Created here: of a first decoder that several threads create at once, msgspec can leave one incomplete and crash.
+_PAGES = msgspec.json.Decoder(_JsonPage)
+
+
 def read_project(client: HttpClient, index: str, name: str) -> Project:
     """Read a project's page."""
     response = client.get(f"{index.rstrip('/')}/{name}/", limit=PAGE_BYTES, accept=ACCEPT)
@@ -86,7 +90,7 @@ def parse_json(data: bytes, base: str) -> list[File]:
 
     Sample: {"files": [{"filename": "trl-1.0-py3-none-any.whl", "url": "...", "core-metadata": {"sha256": "..."}}]}
     """
-    page = msgspec.json.decode(data, type=_JsonPage)
+    page = _PAGES.decode(data)
     files = []
     for item in page.files:
         metadata = item.core_metadata if item.core_metadata is not None else item.dist_info_metadata

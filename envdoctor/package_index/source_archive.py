@@ -46,12 +46,16 @@ class SourceArchive(msgspec.Struct, frozen=True):
         return not self.paths or any(found)
 
 
+# Created here: of a first decoder that several threads create at once, msgspec can leave one incomplete and crash.
+_ARCHIVES = msgspec.json.Decoder(SourceArchive)
+
+
 def read_source_archive(client: HttpClient, file: File) -> SourceArchive:
     """Read an archive from the cache, else from the index. Raises RequestFailed."""
     address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
     path = cache_directory() / FOLDER / f"{file.name}-{address}.json"
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(read_file(path, SMALL_FILE_BYTES), type=SourceArchive)
+        return _ARCHIVES.decode(read_file(path, SMALL_FILE_BYTES))
     data = client.get(file.url, limit=ARCHIVE_BYTES).body
     try:
         found = _parse(file.name, data)
