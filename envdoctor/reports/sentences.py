@@ -100,6 +100,9 @@ SYSTEM = re.compile(
 )
 
 
+REPLY = re.compile(
+    r"(?i)^\W{0,3}(?:no|nope|yes|yep|yeah)[,.!:]\s+"
+)  # to a question; what follows is stated, not denied
 # One item of a list in a line, a component and its version alone, and what makes the list one of another time.
 ITEM = re.compile(r"\s*([^,;:|()]{3,60}?)\s*(?:[,;]\s|:\s|\||$)")
 FACT = re.compile(
@@ -176,7 +179,7 @@ def _clauses(lines: list[Line], consumed: set[int]) -> Iterator[str]:
     for line in lines:
         if line.number in consumed or len(line.text) > MAX_LINE or IGNORED_LINE.search(line.text):
             continue
-        text = IGNORED.sub(" ", line.text)
+        text = REPLY.sub("", IGNORED.sub(" ", line.text))
         items, rest = _leading_facts(text)
         yield from items
         for clause in CLAUSE.split(rest):
