@@ -46,7 +46,9 @@ class _Reason(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-@rule("RUN080", kind="guide", severity="warning", cause="dependency-pin-violated", url=VCS, needs=("python",))
+@rule(
+    "RUN080", kind="guide", severity="warning", cause="dependency-pin-violated", url=VCS, needs=("python", "release")
+)
 def main_branch_does_not_fit(context: GuideContext) -> Iterator[Problem]:
     """A project from its main branch needs other releases of today than the guide installs.
 
@@ -188,8 +190,9 @@ def _broken_rules(
     for violation in evaluate_version_rules(machine, stack, version_rules()):
         message, evidence = violation.problem.message, violation.problem.evidence
         if f"{newest.name} {newest.version}" in message:
-            about = next((each.fact for each in evidence if each.fact in packages), message)
-            yield _Reason(about, f"does not fit: {message}", evidence)
+            about = next((each.fact for each in evidence if each.fact in packages), "")
+            if about and _is_kept(packages[about]):  # an installer replaces another release of a mere dependency
+                yield _Reason(about, f"does not fit: {message}", evidence)
 
 
 def _misfit(context: GuideContext, source: _Source, newest: IndexedRelease, reasons: list[_Reason]) -> Problem:
