@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
-from urllib.parse import urlsplit
 
 from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.releases import required_specifier
@@ -121,7 +120,7 @@ def other_indexes(action: Install) -> list[str]:
 
 def _is_pypi(url: str) -> bool:
     """Whether an index is PyPI or a mirror: mirrors keep its path, /simple."""
-    return urlsplit(url).path.rstrip("/").endswith("/simple") and "nvidia" not in url
+    return url.partition("?")[0].partition("#")[0].rstrip("/").endswith("/simple") and "nvidia" not in url
 
 
 def _packages(

@@ -88,8 +88,13 @@ def test_a_release_of_flash_attn_with_a_wheel_is_not_compiled(lines: tuple[str, 
 
 def test_a_commit_of_flash_attn_is_compiled() -> None:
     command = "pip install --no-build-isolation git+https://github.com/Dao-AILab/flash-attention@27f501d"
-    found = findings_of(sh("pip install torch==2.4.0 packaging psutil ninja wheel setuptools", command))
-    assert "RUN043" in {each.id for each in found}
+    guide = sh("pip install torch==2.4.0 packaging psutil ninja wheel setuptools", command)
+    found = audit_guide(guide, name="guide.md", today=TODAY).findings
+    assert [each.status for each in found if each.id == "RUN043"] == ["unknown"]  # the machine can have a toolkit
+
+
+def test_an_index_whose_address_is_damaged() -> None:
+    assert findings_of(sh("pip install torch==2.5.1 --index-url https://[download.example/whl/cu121")) is not None
 
 
 def notebook(*sources: str) -> str:
