@@ -98,9 +98,12 @@ def _context(report: Report) -> list[str]:
     """What the error lines refer to, from the facts: symptoms depend on the libraries, the GPU and the system."""
     system = report.machine.system
     facts = [system.kernel, system.architecture, *(gpu.name for gpu in report.machine.gpus.value or ())]
+    torch = report.stack.torch.value
     packages = (report.stack.distributions.value or {}).values()
     lines = [
         *(str(fact.value) for fact in facts if fact.value),
+        *(f"MIG {gpu.mig.note}" for gpu in report.machine.gpus.value or () if gpu.mig.value and gpu.mig.note),
+        *((torch.cuda.note,) if torch and torch.cuda.state == "absent" else ()),
         *(f"{each.name}=={each.version}" for each in packages),
     ]
     return list(dict.fromkeys(lines))[:MAX_CONTEXT]

@@ -12,6 +12,8 @@ from envdoctor.reports.section import Line, Section
 
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
 REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
+# What follows a value in the report of an experiment: `1, same test:`.
+EXPERIMENT = re.compile(r"\w+, [a-z]+ [a-z]")
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
     "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",
@@ -40,6 +42,8 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
         command = extract_command(line.text) or line.text
         match = ASSIGNMENT.match(command)
         if not match or not match[1].isupper() or match[2].count("`") == 1:  # the end of code within a sentence
+            continue
+        if EXPERIMENT.match(match[2]):
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)

@@ -25,6 +25,10 @@ REPLACED = re.compile(
 WINDOWS_PATH = re.compile(r"(?:PS )?[A-Za-z]:\\[\w .()\\-]{0,120}>|\b[a-z]:\\\S{1,200}\\site-packages", re.IGNORECASE)
 TORCH_WHEEL = re.compile(r"\btorch-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-(\w{0,30}(win_amd64|x86_64|aarch64))\.whl")
 
+DOWNLOADED_TORCH = re.compile(
+    r"(?:Downloading|Using cached) (?:\S*/)?(torch)-(\d[\w.]{0,30})-cp\w{2,6}-cp\w{2,6}-\w{3,40}\.whl(?! ?\.metadata)"
+)
+
 
 def parse_installs(lines: list[Line]) -> Section | None:
     """Parse the versions that pip and uv report as installed. A later installation replaces an earlier one.
@@ -47,6 +51,8 @@ def parse_installs(lines: list[Line]) -> Section | None:
             continue
         if "Successfully installed " in text and (match := INSTALLED.search(text)):
             pairs = [pair for word in match[1].split() if (pair := NAME_AND_VERSION.match(word))]
+        elif text.startswith("Installing collected packages: "):
+            pairs = _downloaded(text, lines)
         elif text[0] in "+~" and (match := ADDED.match(text)):
             pairs = [match]
         elif text.startswith("Requirement already satisfied: ") and (match := SATISFIED.match(text)):
@@ -65,6 +71,13 @@ def parse_installs(lines: list[Line]) -> Section | None:
         return None
     _record_cpu_build(section, lines, replaced)
     return section
+
+
+def _downloaded(text: str, lines: list[Line]) -> list[re.Match[str]]:
+    """The torch that pip installs, from the wheel it downloaded: a text may end before the versions are printed."""
+    wheels = [match for line in lines if (match := DOWNLOADED_TORCH.search(line.text))]
+    versions = {match[2] for match in wheels}
+    return wheels[-1:] if len(versions) == 1 and re.search(r"[ ,]torch(?:,|$)", text) else []
 
 
 def _record_cpu_build(section: Section, lines: list[Line], replaced: str) -> None:

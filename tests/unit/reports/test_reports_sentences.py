@@ -45,6 +45,8 @@ def causes(text: str) -> set[str]:
         ("PyTorch 2.8.0 (cu128)", "stack.torch.cuda", "12.8"),
         ("I use torch 2.4.0+cu121 and vllm 0.6.3", "stack.torch.version", "2.4.0+cu121"),
         ("nvcc is release 11.8", "machine.cuda.nvcc_version", "11.8"),
+        ("CUDA runtime of PyTorch: 12.8", "stack.torch.cuda", "12.8"),
+        ("CUDA runtime of PyTorch: 12.8", "stack.torch.version", "unreadable"),
         ("No, plain desktop: driver 550.120", "machine.driver.version", "550.120"),
         ("torch 2.5.1, driver 550.120, numpy 2.1.0: it never ends", "machine.driver.version", "550.120"),
     ],
