@@ -13,7 +13,7 @@ from envdoctor.reports.section import Line, Section
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
 REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
 # What follows a value in the report of an experiment: `1, same test:`.
-EXPERIMENT = re.compile(r"\w+, [a-z]+ [a-z]")
+EXPERIMENT = re.compile(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
     "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",

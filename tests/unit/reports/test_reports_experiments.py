@@ -68,10 +68,21 @@ def test_a_second_instance_of_mig_is_no_device() -> None:
 
 @each_case(
     ("result", "expected"),
-    [("prints the sum at once", ["nccl-p2p-blocked"]), ("the same hang, nothing is printed", [])],
+    [
+        ("prints the sum at once", ["nccl-p2p-blocked"]),
+        ("the same hang, nothing is printed", []),
+        ("hangs at once", []),
+        ("crashes immediately", []),
+        ("never completes", []),
+    ],
 )
 def test_the_result_without_peer_access_decides(result: str, expected: list[str]) -> None:
     report = parse_report(HANGS.format(result=result))
     assert report.machine.environment.value is None
     found = [each.cause for each in diagnose_report(report) if each.status == "error"]
     assert [cause for cause in found if cause == "nccl-p2p-blocked"] == expected
+
+
+def test_a_remark_after_a_value_keeps_the_setting() -> None:
+    report = parse_report("NCCL_P2P_DISABLE=1, set in the job script\nNVIDIA driver 550.120\n")
+    assert "NCCL_P2P_DISABLE" in (report.machine.environment.value or {})
