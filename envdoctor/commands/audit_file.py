@@ -240,7 +240,8 @@ def _audit_commands(  # noqa: PLR0917
 def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
     """How the open versions of an input were determined, for the verdict."""
     if audit.unresolved and solver:
-        return f"not resolved ({solver.reason}): problems of open versions are only noted"
+        reason = solver.reason or "the indexes that uv reads have no solution, and a step names another index"
+        return f"not resolved ({reason}): problems of open versions are only noted"
     return f"resolved with uv for {'; '.join(audit.targets)}" if audit.targets else ""
 
 

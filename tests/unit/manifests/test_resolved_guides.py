@@ -165,6 +165,11 @@ def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
     assert {each.status for each in found(result, "RUN003")} == {"info"}
 
 
+def test_another_index_is_named_where_uv_finds_no_solution(solver: UvStepSolver, tmp_path: Path) -> None:
+    text = sh("pip install vllm==0.10.2 not-on-this-index==1.0 --extra-index-url https://other.example/whl")
+    assert "another index" in audit(tmp_path, text, solver).resolution
+
+
 PYPROJECT = """[project]
 name = "mine"
 dependencies = ["torch==2.8.0"]
