@@ -308,6 +308,9 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """`module.name` of an imported module, or an attribute of any object."""
+        if isinstance(node.ctx, ast.Store):  # an assignment works without the attribute
+            self.visit(node.value)
+            return
         if target := self._target(node):
             self._add(node.lineno, *target)
             return

@@ -25,7 +25,7 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
 from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
 
-USES_FOLDER = "wheel-uses-2"  # increase the number when Uses changes
+USES_FOLDER = "wheel-uses-3"  # increase the number when Uses changes
 # Packages of shared libraries, whose few Python files other packages do not import.
 LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
 

@@ -27,6 +27,7 @@ def uses_of(source: str, path: str = "own/a.py") -> set[str]:
         ("try:\n    from lib import x\nexcept ImportError:\n    from lib import y", set()),
         ("try:\n    from lib import x\nexcept KeyError:\n    pass", {"lib:x"}),
         ("try:\n    from lib import x\nfinally:\n    pass", {"lib:x"}),
+        ("import lib\nlib.part.name = 1\nlib.other = 2", {"lib:", "lib:part"}),
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lib import x", set()),
         ("import lib\nif lib.__version__ >= '2':\n    lib.x", {"lib:", "lib:__version__"}),
         ("import lib\nif hasattr(lib, 'x'):\n    lib.x", {"lib:"}),
