@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 from support.cases import each_case
 from support.local_packages import write_wheel
-from support.release_index import ReleaseIndex, serve
 
 from envdoctor.download.sources import Sources
 from envdoctor.locking.set_solver import with_extras
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, solve_set
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.set_repairs import outdated_limits
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
-
-
-@pytest.fixture
-def sources(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch) -> Sources:
-    variables = index.variables("pypi")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return Sources(index=variables["UV_DEFAULT_INDEX"])
 
 
 def corrected(*own: str, proposed: tuple[str, ...] = (), python: str = "3.12") -> CorrectedSet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
-from support.release_index import ReleaseIndex, serve
 
 from envdoctor.download.sources import Sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
@@ -18,20 +16,6 @@ from envdoctor.manifests import CorrectedSet, audit_guide
 
 TODAY = date(2026, 11, 21)
 UNREACHABLE = "http://127.0.0.1:9"
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
-    with serve(tmp_path_factory.mktemp("index")) as index:
-        yield index
-
-
-@pytest.fixture
-def sources(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch) -> Sources:
-    variables = index.variables("pypi")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return Sources(index=variables["UV_DEFAULT_INDEX"])
 
 
 def set_of(text: str) -> CorrectedSet:

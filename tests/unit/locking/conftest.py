@@ -1,0 +1,24 @@
+"""The index of the built-in tables on loopback, and the sources that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.release_index import ReleaseIndex, serve
+
+from envdoctor.download.sources import Sources
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleaseIndex]:
+    with serve(tmp_path_factory.mktemp("index")) as index:
+        yield index
+
+
+@pytest.fixture
+def sources(index: ReleaseIndex, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    variables = index.variables("pypi")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Sources(index=variables["UV_DEFAULT_INDEX"])
