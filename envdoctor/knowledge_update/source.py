@@ -41,7 +41,7 @@ def _from_file(path: Path) -> tuple[bytes, str]:
         raise BadInput(
             f"{path} cannot be read: {problem}",
             expected=f"a file {NAME}-YYYY.MM.DD.zip of at most {MAX_PACKAGE_BYTES >> 20} MiB",
-            hint="envdoctor update, which takes the package of your index",
+            hint="envdoctor update --help",
         ) from error
 
 
@@ -50,7 +50,9 @@ def _newest(folder: Path) -> Path:
     found = {match[1]: path for path in folder.iterdir() if (match := FILE_NAME.fullmatch(path.name))}
     if not found:
         raise BadInput(
-            f"{folder} has no package of tables", expected=f"a file {NAME}-YYYY.MM.DD.zip", hint="envdoctor update"
+            f"{folder} has no package of tables",
+            expected=f"a file {NAME}-YYYY.MM.DD.zip",
+            hint="envdoctor update --help",
         )
     return found[max(found)]
 

@@ -47,7 +47,7 @@ def roll_back() -> Pointer:
         raise Refused(
             "no update is installed: the tables of this installation are used",
             expected="tables that `envdoctor update` installed",
-            hint="envdoctor update",
+            hint="envdoctor update --help",
         )
     return _select(Pointer(pointer.previous, None))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 LISTS = {
-    # Common accounts, directories below /home and host names that identify nobody, and common words.
+    # Common accounts, directories below /home and host names that identify no person, and common words.
     "common": """
     admin administrator ai anaconda3 app appuser azureuser build centos cloud coder codespace conda container cpu
     cuda data debian default dev developer dgx docker ec2-user fedora gcpuser git github gpu guest home host

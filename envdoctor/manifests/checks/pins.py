@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
-from envdoctor.knowledge.age import is_too_old
+from envdoctor.knowledge.age import can_update, is_too_old
 from envdoctor.knowledge.published import (
     PublishedRelease,
     date_read,
@@ -117,14 +117,15 @@ def _unlisted_release(
     name, oldest = requirement.name, releases[-1]
     is_older = is_older_than_table(name, public_part(requirement.pin))
     newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
+    has_command = not is_older and can_update()
     table = f"oldest {oldest.version} of {oldest.date}" if is_older else f"newest {newest.version} of {newest.date}"
     return Problem(
         "unknown",
         f"{requirement.text} is {'older' if is_older else 'newer'} than the built-in tables ({table}): its wheels "
         f"were not checked",
         (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
-        "" if is_older else "Newer tables may know it.",
-        () if is_older else guide_command(command_line("envdoctor", "update")),
+        "" if is_older else f"{'Newer tables' if has_command else 'A newer envdoctor'} may know it.",
+        guide_command(command_line("envdoctor", "update")) if has_command else (),
         line=line,
     )
 
