@@ -18,6 +18,7 @@ _TORCH_INDEX = "only the PyTorch index has these"
 _NVIDIA = "NVIDIA's documents: not in METADATA"
 _PROJECTS = "documents or sources of the projects: not in METADATA"
 _MEASURED = "measurements: not in METADATA"
+_SERVICES = "offers of public services: not in METADATA"
 _IMAGES = "content of container images: not in METADATA"
 
 UNPROVEN = {
@@ -139,6 +140,21 @@ UNPROVEN = {
     ),
     "torch_wheels wheel": Unproven(
         _TORCH_INDEX, "The PyTorch index gives another SHA-256 or size for the file."
+    ),
+    "services action": Unproven(
+        _SERVICES, "A workflow on GitHub with one of the references runs."
+    ),
+    "services archived_system": Unproven(
+        _SERVICES, "`apt-get update` or `yum makecache` works in an unchanged image of one of the releases."
+    ),
+    "services cuda_tag": Unproven(
+        _SERVICES, "`docker pull` of a listed tag fails, or that of an unlisted tag of these releases works."
+    ),
+    "services managed_python": Unproven(
+        _SERVICES, "`pip install` of the system's Python works in an unchanged image."
+    ),
+    "services runner": Unproven(
+        _SERVICES, "A job on GitHub with one of the labels is started."
     ),
 }  # fmt: skip
 

@@ -23,6 +23,8 @@ from envdoctor.manifests.actions import (
     SetVariables,
     Uninstall,
     UseImage,
+    UseRunner,
+    UseWorkflowAction,
 )
 from envdoctor.manifests.assumed_python import other_python
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
@@ -187,4 +189,6 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (SetVariables, lambda a: f"sets {', '.join(name for name, _ in a.values)}"),
     (Clone, lambda a: f"clones {a.url}" if a.url else f"checks out {a.reference}"),
     (Run, lambda a: f"runs {a.module or ' '.join(a.words[:2])}"),
+    (UseRunner, lambda a: f"runs on {a.label}"),
+    (UseWorkflowAction, lambda a: f"runs the action {a.name}"),
 )

@@ -136,6 +136,23 @@ class Run(NamedTuple):
     code: str = ""
 
 
+class UseRunner(NamedTuple):
+    """The label of the machine that runs a job of a workflow."""
+
+    line: int
+    command: str
+    label: str
+
+
+class UseWorkflowAction(NamedTuple):
+    """An action of a repository in a step of a workflow: `actions/checkout@v4`."""
+
+    line: int
+    command: str
+    name: str
+    reference: str
+
+
 Action = (
     Install
     | Uninstall
@@ -148,6 +165,8 @@ Action = (
     | SetVariables
     | Clone
     | Run
+    | UseRunner
+    | UseWorkflowAction
 )
 
 

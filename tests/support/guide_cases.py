@@ -26,7 +26,13 @@ def py(*lines: str, pins: str = "trl==0.23.1", title: str = "# H100") -> str:
     return "\n".join([title, "```bash", f"pip install {pins}", "```", "```python", *lines, "```", ""])
 
 
+def image(base: str, command: str) -> str:
+    """A guide with a Dockerfile, whose image is on line 2 and whose step is on line 3."""
+    return f"```dockerfile\nFROM {base}\nRUN {command}\n```\n"
+
+
 ARM = "# GH200 (aarch64)"
+CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2004/x86_64"
 PINS_128 = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1"
 INDEX = "https://index.example/whl/"
 
@@ -300,4 +306,17 @@ FAULTS = [
           "RUN082", 3, "dependency-pin-violated", "Use &&"),
     Fault("cd in another case", sh("git clone https://github.com/example/BEVFormer.git", "cd bevformer"),
           "RUN083", 4, "dependency-pin-violated", "the directory is BEVFormer"),
+    Fault("tag of cuDNN with a number", image("nvidia/cuda:12.4.1-cudnn9-devel-ubuntu22.04", "nvcc --version"),
+          "RUN102", 2, "service-withdrawn", "12.4.1-cudnn-devel-ubuntu22.04"),
+    Fault("system without package servers", image("debian:buster", "apt-get update"),
+          "RUN103", 2, "service-withdrawn", "archive.debian.org"),
+    Fault("GPUs after the image", sh("docker run -it my/image:1 --gpus all"),
+          "RUN104", 3, "container-no-gpu", "docker run --gpus all my/image:1"),
+    Fault("nvidia-docker", sh("nvidia-docker run -it my/image:1"), "RUN105", 3, "container-no-gpu", "--gpus all"),
+    Fault("terms of conda", image("continuumio/miniconda3:latest", "conda create -y -n x python=3.11"),
+          "RUN106", 3, "service-auth", "Miniforge"),
+    Fault("pip of the system", image("ubuntu:24.04", "apt-get install -y python3-pip && pip install trl==0.23.1"),
+          "RUN107", 3, "wrong-python-env", "--break-system-packages"),
+    Fault("key that was replaced", sh(f"sudo apt-key adv --fetch-keys {CUDA_REPOSITORY}/7fa2af80.pub"),
+          "RUN108", 3, "service-withdrawn", "cuda-keyring"),
 ]  # fmt: skip

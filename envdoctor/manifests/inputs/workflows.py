@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.actions import SelectEnvironment, SetVariables, UseImage, UseRunner, UseWorkflowAction
 from envdoctor.manifests.command_parsers import split_image
 from envdoctor.manifests.files import NOT_FOUND, Files
 from envdoctor.manifests.inputs.matrix import matrix_combinations
@@ -19,6 +19,7 @@ from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.shell_records import is_known
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.\-]+)\s*\}\}")
+_MATRIX_VALUE = re.compile(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
 _OTHER_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 _MAX_JOBS, _MAX_DEPTH = 50, 3
 _SETUP = re.compile(r"(?:actions/setup-python|astral-sh/setup-uv|conda-incubator/setup-miniconda)@")
@@ -66,6 +67,7 @@ def _default_inputs(root: YamlNode) -> dict[str, str]:
 
 
 def _job_pieces(job: YamlNode, known: Mapping[str, str], files: Files, depth: int = 0) -> Iterator[Piece]:
+    yield from _runners(job)
     container = job.get("container")
     image = container if container.text else container.get("image")
     if image.text:
@@ -75,6 +77,9 @@ def _job_pieces(job: YamlNode, known: Mapping[str, str], files: Files, depth: in
     for step in job.get("steps").values():
         yield from _variables(step.get("env"), known)
         uses, script = step.get("uses"), step.get("run")
+        name, at, reference = uses.text.partition("@")
+        if at and "/" in name:
+            yield UseWorkflowAction(uses.line, f"uses: {uses.text}"[:200], name, reference)
         python = step.get("with").get("python-version")
         if python.text and _SETUP.match(uses.text):
             version = _without_expressions(python.text, known)
@@ -92,6 +97,25 @@ def _job_pieces(job: YamlNode, known: Mapping[str, str], files: Files, depth: in
         if script.text:
             language = "python" if step.get("shell").text.startswith("python") else "bash"
             yield Block(language, "", numbered(_without_expressions(script.text, known), script.first_line))
+
+
+def _runners(job: YamlNode) -> Iterator[Piece]:
+    """The labels of `runs-on`, also those of an axis of the matrix; none for runners of one's own."""
+    stated = job.get("runs-on")
+    labels = stated.values() or [stated]
+    if any(each.text == "self-hosted" for each in labels):
+        return
+    for each in labels:
+        axis = _MATRIX_VALUE.fullmatch(each.text.strip())
+        for label in _axis_values(job, axis[1]) if axis else [each]:
+            if label.text and "$" not in label.text:
+                yield UseRunner(label.line, f"runs-on: {label.text}"[:200], label.text)
+
+
+def _axis_values(job: YamlNode, name: str) -> list[YamlNode]:
+    """The values of an axis of the matrix, of `include` as well."""
+    matrix = job.get("strategy").get("matrix")
+    return [*matrix.get(name).values(), *(row.get(name) for row in matrix.get("include").values())]
 
 
 def _action_pieces(step: YamlNode, known: Mapping[str, str], files: Files, depth: int) -> Iterator[Piece]:

@@ -1,0 +1,150 @@
+"""Checks on what public services no longer offer: runners and actions of GitHub, and tags of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.core.records import Status
+from envdoctor.knowledge.images import public_repository
+from envdoctor.knowledge.services import (
+    ArchivedSystem,
+    UnlistedTag,
+    archived_system,
+    disabled_action,
+    removed_runner,
+    unlisted_cuda_tag,
+)
+from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.manifests.actions import UseImage, UseRunner, UseWorkflowAction
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+RUNNERS = "https://github.com/actions/runner-images#available-images"
+ARTIFACTS = "https://github.blog/changelog/2024-04-16-deprecation-notice-v3-of-the-artifact-actions/"
+CUDA_TAGS = "https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md"
+ARCHIVES = "https://www.debian.org/distrib/archive"
+_OLDEST_CUDA = (11,)
+# From this release on the lists have every tag: none of its tags was deleted when they were read.
+_COMPLETE_FROM = (12, 4)
+_NEW_SYSTEMS = ("ubuntu22.04", "ubuntu24.04")  # a CUDA release that was made before them never had their tags
+
+
+@rule("RUN100", kind="guide", severity=("error", "warning"), cause="service-withdrawn", url=RUNNERS)
+def runner_image_was_removed(context: GuideContext) -> Iterator[Problem]:
+    """A job of a workflow runs on an image that GitHub removed. The job is never started.
+
+    A warning if the removal was only announced. Labels of runners of one's own are not judged.
+    """
+    for action in context.actions(UseRunner):
+        row = removed_runner(action.label)
+        if row:
+            day = f" on {row.removed}" if row.removed else ""
+            verb = "announced to remove" if row.is_announced else "removed"
+            yield Problem(
+                "warning" if row.is_announced else "error",
+                f"GitHub {verb} the runner image {action.label}{day}: no runner takes a job with this label",
+                (
+                    guide_evidence(context, "runs-on", action.label, action.line),
+                    table_evidence(action.label, f"removed{day}", row.source, row.date),
+                ),
+                f"Use runs-on: {row.instead}.",
+                line=action.line,
+            )
+
+
+@rule("RUN101", kind="guide", severity="error", cause="service-withdrawn", url=ARTIFACTS)
+def workflow_action_is_disabled(context: GuideContext) -> Iterator[Problem]:
+    """GitHub fails each run of the old releases of its artifact and cache actions."""
+    for action in context.actions(UseWorkflowAction):
+        row = disabled_action(action.name, action.reference)
+        if row:
+            since = f" since {row.since}" if row.since else ""
+            yield Problem(
+                "error",
+                f"GitHub fails every run of {action.name}@{action.reference}{since}",
+                (
+                    guide_evidence(context, "uses", f"{action.name}@{action.reference}", action.line),
+                    table_evidence(action.name, f"disabled: {', '.join(row.references)}", row.source, row.date),
+                ),
+                f"Use {action.name}@{row.instead}.",
+                line=action.line,
+            )
+
+
+@rule("RUN102", kind="guide", severity=("error", "warning"), cause="service-withdrawn", url=CUDA_TAGS)
+def cuda_image_has_no_such_tag(context: GuideContext) -> Iterator[Problem]:
+    """NVIDIA's lists of the tags of nvidia/cuda do not contain the tag: it was deleted, or never existed.
+
+    From CUDA 12.4 on the tags have `cudnn` without a number. The images of CUDA 10 and older were deleted. A warning
+    for CUDA 11.0 to 12.3, of which some unlisted tags may still exist. Newer tags than the lists are not judged.
+    """
+    for action in context.actions(UseImage):
+        if public_repository(action.name) != "nvidia/cuda":
+            continue
+        if found := unlisted_cuda_tag(action.tag):
+            yield _unlisted(context, action, found)
+
+
+def _unlisted(context: GuideContext, action: UseImage, found: UnlistedTag) -> Problem:
+    version, system = action.tag.partition("-")[0], action.tag.rpartition("-")[2]
+    numbers = dotted_numbers(version)
+    is_new_system = found.reason == "system" and system in _NEW_SYSTEMS
+    is_certain = numbers < _OLDEST_CUDA or numbers >= _COMPLETE_FROM or is_new_system
+    status: Status = "error" if is_certain else "warning"
+    reason = {
+        "cudnn": f"the tags of CUDA {version} have `{found.row.cudnn}`",
+        "system": f"CUDA {version} has no image for {system}",
+        "release": f"NVIDIA lists no such image of CUDA {version}; it deletes images of old releases",
+    }[found.reason]
+    line = line_of(context, action.line, action.tag)
+    listed = found.listed or "no tag of this CUDA release"
+    return Problem(
+        status,
+        f"image {action.name}:{action.tag} {'does not exist' if is_certain else 'may be deleted'}: {reason}",
+        (
+            guide_evidence(context, "image", action.tag, line),
+            table_evidence("nvidia/cuda", listed, found.row.source, found.row.date),
+        ),
+        f"Use {action.name}:{found.listed}." if found.listed else "Use the image of a newer CUDA release.",
+        line=line,
+    )  # fmt: skip
+
+
+@rule("RUN103", kind="guide", severity="error", cause="service-withdrawn", url=ARCHIVES)
+def package_servers_of_the_system_are_gone(context: GuideContext) -> Iterator[Problem]:
+    """The image is a release of Debian, Ubuntu or CentOS whose packages have moved to an archive.
+
+    `apt-get update` ends with 404, `yum` finds no mirror. Reported where a step installs packages of the system and
+    nothing names the archive.
+    """
+    images = context.actions(UseImage)
+    for number, action in enumerate(images):
+        row = archived_system(public_repository(action.name).removeprefix("library/"), action.tag)
+        end = next((each.line for each in images[number + 1 :] if each.line > action.line), 1 << 30)
+        if row and row.archive not in "\n".join(context.guide.lines):
+            step = next((each for each in context.guide.commands if action.line <= each.line < end
+                         and _reads_packages(each.words, row)), None)  # fmt: skip
+            if step:
+                yield _archived(context, action, row, step.line)
+
+
+def _reads_packages(words: tuple[str, ...], row: ArchivedSystem) -> bool:
+    """Whether a command reads the package servers of the system."""
+    names = {word.rpartition("/")[2] for word in words[:3]}
+    if row.repository == "centos":
+        return bool(names & {"yum", "dnf"}) and bool({"install", "update", "upgrade", "makecache"} & {*words})
+    return bool(names & {"apt", "apt-get"}) and bool({"install", "update", "upgrade"} & {*words})
+
+
+def _archived(context: GuideContext, action: UseImage, row: ArchivedSystem, step: int) -> Problem:
+    return Problem(
+        "error",
+        f"the packages of {action.name}:{action.tag} have moved to {row.archive}: the step of line {step} fails",
+        (
+            guide_evidence(context, "image", f"{action.name}:{action.tag}", action.line),
+            table_evidence(row.repository, f"moved: {', '.join(row.versions)}", row.source, row.date),
+        ),
+        f"Use an image of a supported release, or replace the package servers with {row.archive} first.",
+        line=action.line,
+    )
