@@ -47,12 +47,13 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)
-        pairs = leading or [(match[1], REMARK.sub("", match[2]).rstrip('",'))]
+        value, rest = _split_value(REMARK.sub("", match[2]))
+        pairs = leading or [(match[1], value), *((more[1], more[2]) for more in FURTHER.finditer(rest))]
         relevant = [(name, value) for name, value in pairs if is_relevant(name)]
         for name, value in relevant:
             section.environment.setdefault(name, redact_variable(name, value.strip("\"'")))
         slurm.update((name, value) for name, value in pairs if name in SLURM)
-        if not leading and (relevant or line.text == match[0]):
+        if not leading and not rest and (relevant or line.text == match[0]):
             section.consumed.add(line.number)
     section.set_fact("environment", section.environment or None)
     if "SLURM_JOB_ID" in slurm:
@@ -78,6 +79,20 @@ def _record_shown(section: Section, lines: list[Line]) -> None:
 def is_relevant(name: str) -> bool:
     """Whether a variable affects a GPU stack: those read on a live machine, and those that vLLM lists."""
     return name in NAMES or name.startswith(PREFIXES) or name.startswith(ADDITIONAL_PREFIXES)
+
+
+# A value in quotes, or one that a list or a sentence continues: `X="" is exported in ~/.bashrc`, `X=0,1 ; torch 2.5`.
+QUOTED = re.compile(r"([\"'])([^\"']*)\1(?=[\s;,]|$)")
+CONTINUED = re.compile(r"\s*;\s|,?\s(?:and|but|is|are|was|in|with)\s")
+FURTHER = re.compile(r"(?<!\S)([A-Z][A-Z0-9_]{1,60})=([^\s;]*)")
+
+
+def _split_value(text: str) -> tuple[str, str]:
+    """The value at the start of a text, and the words that follow it."""
+    if quoted := QUOTED.match(text):
+        return quoted[2], text[quoted.end() :].strip(" ;,")
+    end = CONTINUED.search(text)
+    return (text[: end.start()], text[end.end() :]) if end else (text.rstrip('",'), "")
 
 
 def _leading_assignments(words: list[str]) -> list[tuple[str, str]]:

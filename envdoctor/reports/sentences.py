@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import MAX_GPUS
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
@@ -18,7 +19,8 @@ MAX_LINE = 600
 # A clause about another machine, another time, or what would be needed.
 NOT_CURRENT = re.compile(
     r"""(?xi)(?<!-)[<>~]=?\s?\d | \d\S*\ ?(?:->|\u2192) | \b(?:
-    require[sd]? | need(?:s|ed)? | minimum | at\ least | or\ (?:older|newer|later|higher|above) | older | newer | than
+    depends?\ on | require[sd]? | need(?:s|ed)? | minimum | at\ least | or\ (?:older|newer|later|higher|above)
+    | older | newer | than
     | previous(?:ly)? | before | earlier | formerly | worked | used\ to | downgrad\w+ | upgrad\w+ | updat(?:e|ing)
     | instead | tried | try(?:ing)? | want | will | would | could | should | support(?:s|ed|ing|\ for)? | compatible
     | official\w* | latest | if | when | not | never | no | cannot | can't | doesn't | without | another | other
@@ -67,14 +69,22 @@ INSTALL_RESULT = re.compile(
     r"\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed)\s{0,2}(?:me )?(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
 )
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
+# A number of this form next to a GPU is that of the driver: `RTX 4060 Ti, 572.16`, `2x T4 / 450.80.02`.
+DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
 MINOR = r"(\d{1,2}\.\d{1,2})"
-VERB = r"(?:(?:is|gives|returns|prints|still)\W+){0,2}"
+VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
 PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
         ("driver.version", rf"(?i)(?:\bdrivers?\b|驱动)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
         ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
         ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
+        ("driver.version", rf"^{DRIVER_ALONE}$"),
+        (
+            "driver.version",
+            rf"(?i)\b(?:[ahltvp]\d{{1,4}}s?|\d{{4}}|ti|super|ada|gpu|gb)[ ,(]{{1,3}}{DRIVER_ALONE}\)?{END}",
+        ),
+        ("driver.branch", rf"(?i)\b(?:drivers?|驱动)(?: version| branch)?[ :=]+(?:v|r)?(\d{{3}})(?:\.x+)?{END}"),
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
         (
             "stack.python_version",
@@ -108,16 +118,18 @@ SYSTEM = re.compile(
 REPLY = re.compile(
     r"(?i)^\W{0,3}(?:no|nope|yes|yep|yeah)[,.!:]\s+"
 )  # to a question; what follows is stated, not denied
-# One item of a list in a line, a component and its version alone, and what makes the list one of another time.
-ITEM = re.compile(r"\s*([^,;:|()]{3,60}?)\s*(?:[,;]\s|:\s|\||$)")
+# Between the items of a list in a line, each a component and its version; and what makes it one of another time.
+SEPARATOR = re.compile(
+    r"[,;:]\s|\||\s/\s|[()]|\s(?:with|and|->)\s|(?:^|\s)[Oo]n\s(?=[Ww]in|[Uu]buntu|[Dd]ebian|WSL|[Rr]ocky|RHEL|[Ff]edora|[Cc]ent)|$"
+)
 FACT = re.compile(
     rf"(?i)(?:nvidia )?drivers?(?: version)?[ :=]+v?\d{{3}}(?:\.\d{{2,3}}){{0,2}}"
-    rf"|c?python ?v?3\.\d{{1,2}}(?:\.\d{{1,2}})?|py3\.\d{{1,2}}|cuda(?: version)? {MINOR}"
-    r"|glibc 2\.\d\d|x86_64|aarch64"
+    rf"|c?python ?v?3\.\d{{1,2}}(?:\.\d{{1,2}})?|py ?3\.\d{{1,2}}(?:\.\d{{1,2}})?|cuda(?: version)? {MINOR}"
+    rf"|glibc 2\.\d\d|x86_64|aarch64|arm64|WSL ?2?|{DRIVER_ALONE}"
 )
 OTHER_TIME = re.compile(
     r"(?i)\b(?:worked|works|was|were|before|previous(?:ly)?|earlier|used to|old|instead|requires?|needs?|should"
-    r"|would|supports?)\b"
+    r"|would|supports?|depends?)\b"
 )
 MIN_ITEMS = 2
 
@@ -150,6 +162,8 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
     for line in lines:
         for match in INSTALL_RESULT.finditer(line.text) if line.number not in consumed else ():
             found.setdefault(f"package {distribution_name(match[1])}", set()).add(match[2])
+    if any(_finds_no_gpu(line.text) for line in lines if line.number not in consumed):
+        found.setdefault("stack.cuda_available", set()).add("false")
     for clause in _clauses(lines, consumed):
         for path, value in _values(clause):
             found.setdefault(path, set()).add(value)
@@ -163,6 +177,32 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
         if agreed := _agreed(values):
             _record(section, path, agreed)
     return section if section.facts or section.gpus or section.distributions else None
+
+
+# torch finds no GPU, in words: `torch 2.5.1+cu124 sees nothing`, `device_count() is 0`, `CUDA is gone`.
+FINDS_NO_GPU = re.compile(
+    r"""(?xi)\b(?:py)?torch(?:\ \d[\w.+]*)?\ (?:(?:still|now|then|only|suddenly)\ )?(?:
+      (?:sees|finds|detects|shows|reports|has|gives)
+        \ (?:nothing|none|0\ (?:gpus?|devices?)|no\ (?:cuda|gpus?|devices?|cards?))
+      | (?:does\ n[o']t|doesn't|cannot|can't|can\ not)\ (?:see|find|detect|recogni[sz]e)
+        \ (?:the|my|any|a)\ (?:gpus?|cards?|cuda|devices?)
+      |:?\ ?(?:cuda:?\ )?false\b)
+    | \btorch\ \d[\w.+]*:\ cuda\ false\b
+    | \bdevice_count(?:\(\))?\W{0,4}(?:is|gives|returns|prints)?\W{0,2}0\b(?![.\d])
+    | \bcuda\ (?:is|was)\ (?:gone|lost|no\ longer\ available|unavailable)\b
+    | \bis_available(?:\(\))?\ (?:is|becomes|turns)\ (?:now\ )?false
+    | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""
+)
+NOT_OBSERVED = re.compile(
+    r"(?i)\b(?:if|when|whenever|unless|in case|should|would|could|may|expected|before|previous(?:ly)?|earlier|was"
+    r"|fixed|solved|macos|mac|mps|cpu[- ]only|rocm|tests?|assert)\b"
+)
+
+
+def _finds_no_gpu(text: str) -> bool:
+    """Whether a line states that torch finds no GPU, and not when or where it would not."""
+    found = FINDS_NO_GPU.search(text) if len(text) <= MAX_LINE else None
+    return found is not None and not NOT_OBSERVED.search(text)
 
 
 def _values(clause: str) -> Iterator[tuple[str, str]]:
@@ -182,33 +222,35 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
 
 def _clauses(lines: list[Line], consumed: set[int]) -> Iterator[str]:
     for line in lines:
-        if line.number in consumed or len(line.text) > MAX_LINE or IGNORED_LINE.search(line.text):
+        if line.number in consumed or len(line.text) > MAX_LINE:
             continue
         text = REPLY.sub("", IGNORED.sub(" ", line.text))
-        items, rest = _leading_facts(text)
-        yield from items
-        for clause in CLAUSE.split(rest):
+        items = [] if OTHER_TIME.search(text) else list(_facts_alone(text))
+        yield from items if len(items) >= MIN_ITEMS else ()
+        if IGNORED_LINE.search(line.text):
+            continue
+        for clause in CLAUSE.split(text):
             if clause and not NOT_CURRENT.search(clause):
                 yield clause
 
 
-def _leading_facts(text: str) -> tuple[list[str], str]:
-    """The facts that a line starts with, and its rest: `torch 2.2.2, numpy 2.1.0, RTX 4090: Numpy is not available`.
+def _facts_alone(text: str) -> Iterator[str]:
+    """The facts of a line that are an item each: `torch 2.2.2, numpy 2.1.0, RTX 4090: Numpy is not available`.
 
-    They are current although the rest is about what does not work, unless that rest is about another time.
+    They are current although the rest is about what does not work, unless the line is about another time.
     """
-    items: list[str] = []
-    rest = text
-    while rest and (match := ITEM.match(rest)) and _is_a_fact(match[1]):
-        items.append(match[1])
-        rest = rest[match.end() :]
-    if len(items) < MIN_ITEMS or OTHER_TIME.search(rest):
-        return [], text
-    return items, rest
+    start = 0
+    for separator in SEPARATOR.finditer(text):
+        item = text[start : separator.start()].strip(" -*\u2022.`")
+        start = separator.end()
+        if _is_a_fact(item):
+            yield item
 
 
 def _is_a_fact(item: str) -> bool:
     """Whether a text is the name and the version of a component, or a GPU, and nothing else."""
+    if not 3 <= len(item) <= 60:
+        return False
     package = PACKAGE.fullmatch(item)
     if package and distribution_name(package[1]) in KNOWN_PACKAGES:
         return True
@@ -258,6 +300,8 @@ def _record(section: Section, path: str, value: str) -> None:
         section.set_fact(path, value == "true", note)
     elif path == "stack.torch.cuda" and value == "none":
         section.set_absent(path, "a build without CUDA (torch.version.cuda is None)")
+    elif path == "driver.branch":
+        section.set_fact("driver.cuda", cuda_of_driver(f"{value}.999"), f"of the driver branch {value}")
     elif path == "system.architecture":
         section.set_fact(path, "aarch64" if value == "arm" else value, note)
     elif path == "system.os":

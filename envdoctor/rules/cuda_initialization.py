@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.cuda import oldest_driver
-from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, public_part
+from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.rules.driver_remedies import (
     container_of,
+    is_driver_too_old,
     load_driver,
     on_host,
     start_container_with_gpus,
@@ -349,8 +349,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
 
 
 def _driver_is_too_old(machine: Machine, stack: Stack) -> bool:
-    driver, cuda = dotted_numbers(machine.driver.version.value or ""), torch_cuda(stack)
-    return bool(driver and cuda) and driver < oldest_driver(cuda, windows=is_windows(machine))
+    return is_driver_too_old(machine, torch_cuda(stack), windows=is_windows(machine))
 
 
 def _foreign_kernel(machine: Machine) -> str:

@@ -8,7 +8,7 @@ from envdoctor.core.records import Gpu, Machine
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import capability_of
-from envdoctor.knowledge.cuda import accepts_compat
+from envdoctor.knowledge.cuda import accepts_compat, oldest_driver
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.rules.facts import gpus_of, model_of
 
@@ -97,11 +97,21 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
     )
 
 
+def is_driver_too_old(machine: Machine, cuda: str, *, windows: bool) -> bool:
+    """Whether the driver is too old for a CUDA major version, by its version or else by the CUDA that it supports."""
+    needed, driver = oldest_driver(cuda, windows=windows), dotted_numbers(machine.driver.version.value or "")
+    if driver or not needed:
+        return bool(driver) and driver < needed
+    supported = dotted_numbers(machine.driver.cuda.value or "")
+    return bool(supported) and supported[:1] < dotted_numbers(cuda)[:1]
+
+
 def supports_compat(machine: Machine, cuda: str) -> bool:
     """Whether the GPUs and the driver support the forward-compatibility package of a CUDA release."""
     models = [model_of(gpu) for gpu in gpus_of(machine)]
     data_centre = bool(models) and all(model and model.kind == "data-centre" for model in models)
-    return data_centre and not machine.system.wsl.value and accepts_compat(machine.driver.version.value or "", cuda)
+    driver = machine.driver.version.value
+    return data_centre and bool(driver) and not machine.system.wsl.value and accepts_compat(driver or "", cuda)
 
 
 def start_fabric_manager(machine: Machine) -> tuple[str, tuple[Remedy, ...]]:

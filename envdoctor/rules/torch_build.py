@@ -15,7 +15,7 @@ from envdoctor.knowledge.cuda import driver_of_cuda, oldest_driver, toolkit
 from envdoctor.knowledge.images import ngc_image_of, ngc_images
 from envdoctor.knowledge.torch_builds import KnownBuild, known_build, known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, satisfies
-from envdoctor.rules.driver_remedies import supports_compat, upgrade_driver
+from envdoctor.rules.driver_remedies import is_driver_too_old, supports_compat, upgrade_driver
 from envdoctor.rules.facts import (
     first_in_use,
     gpu_label,
@@ -152,11 +152,10 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
     cuda, driver = torch_cuda(stack), machine.driver.version.value or ""
-    if not cuda or not dotted_numbers(driver):
+    if not cuda or not is_driver_too_old(machine, cuda, windows=is_windows(machine)):
         return
     needed = oldest_driver(cuda, windows=is_windows(machine))
-    if not needed or dotted_numbers(driver) >= needed:
-        return
+    label = driver or f"for CUDA {machine.driver.cuda.value}"
     minimum = ".".join(f"{part:02}" for part in needed)
     shown = (evidence("driver.version", machine.driver.version), Evidence("torch.cuda", cuda, stack.torch.source))
     container = ngc_image_of(torch_version(stack))
@@ -166,7 +165,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
         works = "NVIDIA's container has libraries for" if compatible else "CUDA works by"
         yield Problem(
             "info",
-            f"driver {driver} is older than CUDA {cuda} requires ({minimum}); {works} forward compatibility",
+            f"driver {label} is older than CUDA {cuda} requires ({minimum}); {works} forward compatibility",
             shown,
             "Keep the cuda-compat libraries first on the path, or upgrade the driver.",
             steps("ls /usr/local/cuda/compat"),
@@ -180,7 +179,7 @@ def driver_is_too_old_for_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     may_work = untested and {model.kind for gpu in gpus_of(machine) if (model := model_of(gpu))} == {"data-centre"}
     yield Problem(
         "warning" if may_work else "error",
-        f"driver {driver}; {torch_label(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
+        f"driver {label}; {torch_label(stack)} is built for CUDA {cuda}, which requires {minimum} or newer",
         shown,
         (f"Install {advice}, which this driver supports. Or: {upgrade}" if advice else upgrade)
         + (_older_container(machine, driver) if container else _forward_advice(machine, cuda)),

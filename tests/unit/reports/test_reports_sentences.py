@@ -49,6 +49,12 @@ def causes(text: str) -> set[str]:
         ("CUDA runtime of PyTorch: 12.8", "stack.torch.version", "unreadable"),
         ("No, plain desktop: driver 550.120", "machine.driver.version", "550.120"),
         ("torch 2.5.1, driver 550.120, numpy 2.1.0: it never ends", "machine.driver.version", "550.120"),
+        ("Debian 12 / 2x L4 / 545.23.08 / torch 2.3.1", "machine.driver.version", "545.23.08"),
+        ("an A10 (535.183.01) and torch 2.3.1", "machine.driver.version", "535.183.01"),
+        ("T4, driver 470, torch 1.13", "machine.driver.cuda", "11.4"),
+        ("torch 2.4.0 still sees no GPU", "stack.cuda_available", False),
+        ("torch 2.4.0, torch.cuda.device_count() is 0", "stack.cuda_available", False),
+        ("On Windows 11 with torch 2.4.0: does not import", "stack.torch.version", "2.4.0"),
     ],
 )
 def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
@@ -68,6 +74,8 @@ def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
         ("torch 2.0.1 -> 2.2.2", "stack.torch.version"),
         ("torch 2.4.0 failed, torch 2.5.1 fails as well", "stack.torch.version"),
         ("ImportError: torch 2.4.0 is not compatible", "stack.torch.version"),
+        ("my project depends on torch==2.9.0, numpy 2.1.0", "stack.torch.version"),
+        ("If torch finds no GPU, restart the container.", "stack.cuda_available"),
     ],
 )
 def test_other_times_and_several_values_are_no_facts(text: str, path: str) -> None:
@@ -250,6 +258,20 @@ def test_a_number_of_visible_devices_is_compared_only_with_a_complete_list() -> 
 def test_a_remark_after_a_variable_is_no_part_of_it() -> None:
     report = parse_report("CUDA_VISIBLE_DEVICES=-1     (system wide)")
     assert report.machine.environment.value == {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@each_case(
+    ("text", "variables"),
+    [
+        ('CUDA_VISIBLE_DEVICES="" is set in ~/.bashrc; torch 2.6.0', {"CUDA_VISIBLE_DEVICES": ""}),
+        ("NCCL_DEBUG=INFO ; torch 2.6.0", {"NCCL_DEBUG": "INFO"}),
+        ("NCCL_DEBUG=INFO and NCCL_IB_DISABLE=1", {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "1"}),
+    ],
+)
+def test_a_sentence_continues_after_a_variable(text: str, variables: dict[str, str]) -> None:
+    report = parse_report(text)
+    assert report.machine.environment.value == variables
+    assert ("torch" in text) == (fact(report, "stack.torch.version") == "2.6.0")
 
 
 @each_case(
