@@ -53,6 +53,11 @@ SIGN_OF_BUILD = lazy_pattern(
     r"|\bnvcc (?:fatal|error)|cpp_extension|CUDA_HOME|pip3? install|\bmake\b"
 )
 MAX_CONTEXT = 200  # lines
+# Clauses of a description, each compared with the known messages if nothing else explains the report.
+CLAUSES = re.compile(r"(?<=[.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
+FEWEST, MAX_CLAUSE, MAX_CLAUSES, MAX_CLAUSES_LENGTH = 12, 200, 40, 2000
+EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
+LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 
 
@@ -91,7 +96,35 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.score >= WARNING_SCORE
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
+    if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
+        from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
+    """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
+    from envdoctor.explain.rank import WARNING_LINE
+    from envdoctor.explain.similar import similar_symptoms
+    from envdoctor.knowledge.causes import causes
+
+    clauses = [
+        exception[0] if (exception := EXCEPTION.search(clause)) else clause.strip()
+        for line in report.errors.split("\n")[:MAX_CONTEXT]
+        if not WARNING_LINE.search(line)
+        for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
+        if FEWEST <= len(clause) <= MAX_CLAUSE
+    ]
+    found = {
+        symptom: hit.text
+        for clause in clauses[:MAX_CLAUSES]
+        for symptom, hit in list(similar_symptoms(clause).items())[:1]
+        if symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
+    }
+    best = max(found, key=lambda symptom: symptom.weight, default=None)
+    if best is None or best.cause in named or causes()[best.cause].program_error:
+        return []
+    text = causes()[best.cause]
+    return [Finding(f"{TEXT_PREFIX}{best.cause}", best.cause, "warning", found[best], fix=text.fix, url=text.url)]
 
 
 def _context(report: Report) -> list[str]:
