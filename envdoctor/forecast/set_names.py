@@ -27,14 +27,14 @@ from envdoctor.package_index.source_archive import read_source_archive
 from envdoctor.package_index.wheel_sources import WheelSources, read_archive_sources
 from envdoctor.resolution.index_facts import ComparedNames, IndexedRelease, InstalledSet, MissingName, UseKind
 
-FOLDER = "compared-names-2"  # increase the number when what is compared changes
+FOLDER = "compared-names-3"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
 MAX_FAILURES = 3  # files that could not be read
 MIN_DAYS = 180  # by which a dependency is newer than the release that uses it
 GRACE_DAYS = 14  # a release is tested with a dependency of the same days
-MAX_SEARCH = 5  # releases of a dependency that are read to find the last one with a name
+MAX_SEARCH = 8  # releases of a dependency that are read to find the last one with a name
 SMALL = 400  # Python files of a wheel of which several releases are read
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {
@@ -195,10 +195,12 @@ class SetNames:
         if library is None:
             return self._absent_module(pair, use)
         found = lookup(library, use)
+        earlier = self.wheels.library(Pin(pair.dependency.name, pair.before)) if pair.before else None
+        if earlier and use.top in earlier.tops - library.tops:  # pkg_resources, which setuptools 82 removed
+            return use.top
         if found.state != "absent":
             return ""
         if pair.before:
-            earlier = self.wheels.library(Pin(pair.dependency.name, pair.before))
             state = lookup(earlier, use).state if earlier else "unknown"
             had_name = state == "present" or (found.is_removed and state == "unknown")
             return found.missing if had_name else ""

@@ -20,7 +20,7 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, likely_pythons, target_of
-from envdoctor.locking.step_solver import describe_conflict
+from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without, outdated_limits

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +24,12 @@ from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
+from envdoctor.locking.step_conflicts import absent_requirement, conflicting_requirements, describe_conflict
 from envdoctor.locking.uv import (
     OWN_PYTHON,
     describe_unreachable,
     is_unreachable,
     lookup_environment,
-    parse_messages,
     run_uv,
 )
 from envdoctor.resolution.index_facts import IndexFacts
@@ -40,7 +40,8 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY, may_provide
 
 STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all steps of a command
-_MAX_ATTEMPTS = 8
+_MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
+_MAX_CONFLICTS = 6  # of one step
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
@@ -84,6 +85,7 @@ class UvStepSolver:
         self.solved: dict[_Question, StepSolution | None] = {}
         self.current: set[str] = set()  # pins that this command resolved with the network
         self.built: set[tuple[str, str]] = set()  # releases without a wheel
+        self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
         self.end = time.monotonic() + TOTAL_SECONDS
 
     def __call__(self, problem: StepProblem) -> StepSolution | None:
@@ -102,21 +104,37 @@ class UvStepSolver:
         return None if solution and solution.conflict and problem.has_other_index else solution
 
     def _solve(self, question: _Question) -> StepSolution | None:
+        conflicts = [self.absent[text] for text in question.requirements if text in self.absent]
+        question = question._replace(
+            requirements=tuple(each for each in question.requirements if each not in self.absent)
+        )
         for _ in range(_MAX_ATTEMPTS):
+            if conflicts and (not question.requirements or len(conflicts) >= _MAX_CONFLICTS):
+                break
             attempt = self._run(question)
             if attempt.timed_out or is_unreachable(attempt.output):
                 self.reason = "no response in time" if attempt.timed_out else describe_unreachable(attempt.output)
                 return None
             if attempt.lines or not attempt.output:
+                if conflicts:
+                    break
                 return self._solution(attempt.lines)
             if "No solution found" not in attempt.output:
                 return None
             newest = partial(self._newest_releases, question)
             found = releases_to_build(attempt.output, question.requirements, newest) - self.built
-            if not found:
-                return StepSolution(conflict=describe_conflict(attempt.output))
             self.built |= found
-        return None
+            if found:
+                continue
+            conflicts.append(describe_conflict(attempt.output))
+            if absent := absent_requirement(conflicts[-1], question.requirements):
+                self.absent[absent] = conflicts[-1]
+                question = _without(question, (absent,))
+            elif named := conflicting_requirements(conflicts[-1], question.requirements):
+                question = _without(question, named)
+            else:
+                break
+        return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
 
     def _keep_installed(self, question: _Question, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
@@ -262,6 +280,10 @@ def _question(problem: StepProblem) -> _Question:
     )  # fmt: skip
 
 
+def _without(question: _Question, excluded: Container[str]) -> _Question:
+    return question._replace(requirements=tuple(each for each in question.requirements if each not in excluded))
+
+
 def _pins(solution: StepSolution) -> list[str]:
     return [f"{name}=={version}" for name, version in solution.versions.items()]
 
@@ -363,16 +385,3 @@ def _name(text: str) -> str:
 
 def _pin(line: str) -> str:
     return line.partition("#")[0].strip()
-
-
-def describe_conflict(output: str) -> str:
-    """uv's explanation: the requirements that exclude each other, without its conclusions."""
-    messages = parse_messages(output)
-    text = " ".join([*messages["cause"], *(each for each in messages["error"] if not each.startswith("No solution"))])
-    text = re.sub(r"\{[^}]*\}", "", text)  # markers
-    text = re.sub(r", we can conclude that .*?(?=And because|$)", ". ", text)
-    facts = re.split(
-        r"\bBecause\b|\bAnd because\b|\. | and (?=\S+ depends|you require|only|there|all versions)", text
-    )
-    kept = dict.fromkeys(fact.strip(" .,").replace("you require", "the step requires") for fact in facts)
-    return "; ".join(fact for fact in kept if fact and not fact.startswith("only ")) or text[:500]

@@ -49,7 +49,9 @@ def resolve_step(
     if solution is None:
         return known if _are_limits_known(action, before) else known._replace(state="unresolved")
     if solution.conflict:
-        return known._replace(state="conflict", conflict=solution.conflict)
+        return known._replace(
+            state="conflict", conflict=solution.conflict, further_conflicts=solution.further_conflicts
+        )
     is_open = has_other_index(action) and not all(each.pin or each.url for each in action.requirements)
     state: ResolutionState = "partial" if _has_unknown_requirements(action) or is_open else "solved"
     return Resolution(dict(_packages(action, before.packages, solution)), (), state, built=solution.built)

@@ -83,6 +83,7 @@ class Resolution(NamedTuple):
     conflicts: tuple[Conflict, ...]
     state: ResolutionState = "tables"
     conflict: str = ""  # as the solver states it
+    further_conflicts: tuple[str, ...] = ()  # of other requirements
     built: frozenset[str] = frozenset()  # packages of a solution that have no wheel for the target
 
 

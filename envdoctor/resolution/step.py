@@ -30,6 +30,7 @@ class StepSolution(NamedTuple):
     required_by: Mapping[str, tuple[str, ...]] = {}  # dependencies, with the packages that require them
     built: frozenset[str] = frozenset()  # without a wheel for the target: the installer builds them
     conflict: str = ""
+    further_conflicts: tuple[str, ...] = ()  # that remain without the requirements of the others
 
 
 class StepSolver(Protocol):

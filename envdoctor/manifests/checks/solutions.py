@@ -22,7 +22,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
 _UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
-_DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~]\S+)")
+_DEPENDS = re.compile(rf"({_NAME}==\S+) depends? on ({_NAME})(?:\[[^\]]*\])?([=<>!~][^\s;]+)")
 _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 
 
@@ -41,10 +41,10 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
     dependency that needs another Python. uv resolves the step for the Python and the platform of the guide.
     """
     for install in context.trace.installs:
-        conflict = install.resolution.conflict
-        is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
-        if conflict and not is_misread and not _is_reported(install, conflict):
-            yield _problem(context, install, conflict)
+        for conflict in (install.resolution.conflict, *install.resolution.further_conflicts):
+            is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
+            if conflict and not is_misread and not _is_reported(install, conflict):
+                yield _problem(context, install, conflict)
 
 
 @rule("RUN091", kind="guide", severity="error", cause="dependency-pin-violated", url=REQUIREMENTS_FILES)
@@ -112,11 +112,13 @@ def _fix(install: InstallStep, conflict: str) -> tuple[str, str, tuple[Remedy, .
         name = normalize_name(unknown[1])
         return name, f"The configured index has no package {name}: name the index or the repository that has it.", ()
     requirements = {requirement.name: requirement for requirement in install.action.requirements}
-    for requiring, name, specifier in _DEPENDS.findall(conflict):
+    depends = _DEPENDS.findall(conflict)
+    for requiring, name, specifier in depends:
         own = requirements.get(normalize_name(name))
-        if own and own.specifier:
+        is_alone = all(each[1] != name or each[0] == requiring for each in depends)
+        if own and own.specifier and is_alone:
             fix = f"{requiring} requires {name}{specifier}: omit the version of {name}, or take one in this range."
             return own.name, fix, install_step(f"{own.name}{specifier}")
-    first = next(iter(_DEPENDS.findall(conflict)), None)
+    first = next(iter(depends), None)
     name = public_part(first[1]) if first else "requirements"
     return name, "Change one of these requirements.", ()

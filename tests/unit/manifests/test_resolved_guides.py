@@ -127,6 +127,27 @@ def test_a_step_without_a_solution_is_an_error(name: str, solver: UvStepSolver, 
     assert found(result, "RUN003") == []  # there is no environment
 
 
+def test_each_conflict_of_a_step_is_reported(solver: UvStepSolver, tmp_path: Path) -> None:
+    releases = "nvidia-cuda-runtime-cu12==1.2.3", "not-on-this-index==1.0", "holds-transformers==7.0"
+    path = tmp_path / "requirements.txt"
+    path.write_text("\n".join(("vllm==0.10.2", "caps-torch", *releases)))
+    findings = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert [each.line for each in findings] == [3, 4, 5]
+    path.write_text("\n".join(("vllm==0.10.2", "needs-old", "nvidia-cuda-runtime-cu12==12.8.90", releases[1])))
+    findings = found(audit_file(str(path), None, solver).result, "RUN015")
+    assert [(each.line, each.status) for each in findings] == [(3, "error"), (4, "warning")]
+
+
+def test_a_set_of_many_source_archives_is_resolved(
+    solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = iter([frozenset({(f"built-{number}", "1.0")}) for number in range(9)])
+    monkeypatch.setattr("envdoctor.locking.step_solver.releases_to_build", lambda *_: next(attempts))
+    requirements = " ".join(f"built-{number}==1.0" for number in range(9))
+    result = audit(tmp_path, sh(f"pip install vllm==0.10.2 transformers {requirements}"), solver)
+    assert result.resolution == "resolved with uv for x86_64, Python 3.12"
+
+
 def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path) -> None:
     steps = (
         f"pip install torch==2.4.0 --index-url {INDEX}cu121",

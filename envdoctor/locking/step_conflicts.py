@@ -1,0 +1,43 @@
+"""The conflicts of a step in uv's words, and the requirement that each of them is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.locking.uv import parse_messages
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_WORD = re.compile(_NAME)
+_ABSENT = re.compile(rf"no version of ({_NAME})|({_NAME}) was not found in the package registry")
+
+
+def describe_conflict(output: str) -> str:
+    """uv's explanation: the requirements that exclude each other, without its conclusions."""
+    messages = parse_messages(output)
+    text = " ".join([*messages["cause"], *(each for each in messages["error"] if not each.startswith("No solution"))])
+    text = re.sub(r"\{[^}]*\}", "", text)  # markers
+    text = re.sub(r", we can conclude that .*?(?=And because|$)", ". ", text)
+    facts = re.split(
+        r"\bBecause\b|\bAnd because\b|\. | and (?=\S+ depends|you require|only|there|all versions)", text
+    )
+    kept = dict.fromkeys(fact.strip(" .,").replace("you require", "the step requires") for fact in facts)
+    return "; ".join(fact for fact in kept if fact and not fact.startswith("only ")) or text[:500]
+
+
+def absent_requirement(conflict: str, requirements: Sequence[str]) -> str:
+    """The requirement that no release on the index satisfies, with any Python; empty without one."""
+    absent = {normalize_name(one or other) for one, other in _ABSENT.findall(conflict)}
+    return next((text for text in requirements if _name(text) in absent), "") if "Python" not in conflict else ""
+
+
+def conflicting_requirements(conflict: str, requirements: Sequence[str]) -> list[str]:
+    """The requirements that a conflict names. What uv finds without them is a conflict of its own."""
+    named = {normalize_name(name) for name in _WORD.findall(conflict)}
+    return [text for text in requirements if _name(text) in named]
+
+
+def _name(text: str) -> str:
+    match = re.match(_NAME, text)
+    return normalize_name(match[0]) if match else ""
