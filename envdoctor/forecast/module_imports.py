@@ -54,6 +54,18 @@ class ModuleImports:
         loaded = dict.fromkeys(self.paths[module] for start in starts for module in self.loaded(start))
         return {path: number for number, path in enumerate(loaded)}
 
+    def modules_of(self, imports: Iterable[CodeImport]) -> tuple[str, ...]:
+        """The modules that imports of code name, also with a name that a package loads when it is used."""
+        found: set[str] = set()
+        for each in imports:
+            full = f"{each.module}.{each.name}" if each.name else each.module
+            found |= {module for module in (each.module, full) if module in self.paths}
+            if each.name and full not in self.paths:
+                defined = re.compile(rf"^(?:class|def|async def)[ \t]+{re.escape(each.name)}\b", re.MULTILINE)
+                own = (module for module in self.paths if module.startswith(f"{each.module}."))
+                found.update(module for module in own if defined.search(self.sources.read(self.paths[module])))
+        return tuple(sorted(found))
+
     def other_files(self) -> Iterator[str]:
         """The files of the modules, without tests, scripts and optional parts."""
         for path in self.paths.values():

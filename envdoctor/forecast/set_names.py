@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -53,6 +53,7 @@ class _Pair(NamedTuple):
     before: str  # empty: the dependency is younger than the user
     tops: frozenset[str]
     is_named: bool  # else only what `import` of the user runs is compared
+    starts: tuple[str, ...]  # modules of the user that the code of the guide imports
 
 
 class _MissingUse(msgspec.Struct, frozen=True, array_like=True):
@@ -137,6 +138,7 @@ class SetNames:
             if (name := distributions.get(top)) and name != user.name:
                 tops.setdefault(name, set()).add(top)
         # Packages with a table of names have many files, and rules of their own.
+        starts = imports.modules_of(each for each in installed.imports if each.top in imports.tops)
         found = []
         for name in sorted(tops, key=lambda each: (each in packages(), each)):
             dependency = Pin(name, installed.versions[name])
@@ -148,7 +150,7 @@ class SetNames:
             if release and (before is None or before.key < release.key):
                 version = before.version if before else ""
                 is_named = user.name in installed.users
-                found.append(_Pair(user, dependency, version, frozenset(tops[name]), is_named))
+                found.append(_Pair(user, dependency, version, frozenset(tops[name]), is_named, starts))
         return found
 
     def _missing_uses(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
@@ -167,7 +169,7 @@ class SetNames:
     def _compare(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...]:
         found: dict[UseKind, _MissingUse] = {}
         tops = frozenset().union(*(each.tops for each in pairs))
-        for kind, use in self._uses_of(pair.user, tops, is_named=pair.is_named):
+        for kind, use in self._uses_of(pair.user, tops, pair.starts, is_named=pair.is_named):
             if use.top not in pair.tops or kind in found:
                 continue
             if name := self._absent(pair, use):
@@ -176,16 +178,19 @@ class SetNames:
                 found[kind] = _MissingUse(kind, name, f"{use.file}:{use.line}", last, use.argument)
         return tuple(found.values())
 
-    def _uses_of(self, user: Pin, tops: frozenset[str], *, is_named: bool) -> list[tuple[UseKind, Use]]:
-        """The uses of some packages: first those that `import USER` runs, then of other modules, then of calls."""
+    def _uses_of(
+        self, user: Pin, tops: frozenset[str], starts: tuple[str, ...], *, is_named: bool
+    ) -> list[tuple[UseKind, Use]]:
+        """The uses of some packages: first those that `import USER` runs, calls last."""
         if user not in self._uses:
             imports = self.module_imports(user)
             assert imports
             loaded = imports.loaded_files(user.name)
-            paths = dict.fromkeys((*loaded, *(imports.other_files() if is_named else ())))
+            by_code = {imports.paths[module]: None for start in starts for module in imports.loaded(start)}
+            paths = dict.fromkeys((*loaded, *by_code, *(imports.other_files() if is_named else ())))
             uses = read_uses(paths, imports.sources.read, wanted=tops).uses
-            kinds = [(_kind_of(use, loaded), use) for use in uses]
-            order: tuple[UseKind, ...] = ("import", "module", "call")
+            kinds = [(_kind_of(use, loaded, by_code), use) for use in uses]
+            order = get_args(UseKind)
             self._uses[user] = sorted(kinds, key=lambda each: order.index(each[0]))
         return self._uses[user]
 
@@ -231,7 +236,7 @@ class SetNames:
         user, dependency = pair.user, pair.dependency
         for use in found:
             is_optional = use.kind == "call" or dependency.name not in installed.named
-            is_used = use.kind == "import" or (
+            is_used = use.kind in ("import", "code") or (
                 user.name in installed.users and (self._is_declared(user, dependency) or not is_optional)
             )
             if is_used:
@@ -328,7 +333,7 @@ class SetNames:
     def _key(self, pair: _Pair) -> str:
         """The name of the file in the cache: it depends on the two files and on what they are compared with."""
         files = [file.url if (file := self._file(pin)) else str(pin) for pin in (pair.user, pair.dependency)]
-        text = "\n".join((*files, pair.before, *sorted(pair.tops), str(pair.is_named)))
+        text = "\n".join((*files, pair.before, *sorted(pair.tops), str(pair.is_named), *pair.starts))
         return f"{pair.user.name}-{pair.dependency.name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.msgpack"
 
 
@@ -338,10 +343,12 @@ def distributions_of(installed: InstalledSet) -> dict[str, str]:
     return found | {top: name for top, name in DISTRIBUTIONS.items() if name in installed.versions}
 
 
-def _kind_of(use: Use, loaded: dict[str, int]) -> UseKind:
+def _kind_of(use: Use, loaded: Container[str], by_code: Container[str]) -> UseKind:
     if use.is_deferred:
         return "call"
-    return "import" if use.file in loaded and not use.is_conditional else "module"
+    if use.is_conditional:
+        return "module"
+    return "import" if use.file in loaded else "code" if use.file in by_code else "module"
 
 
 def _archive_file(release: Release | None) -> File | None:

@@ -19,6 +19,12 @@ _DYNAMIC = re.compile(
     r"__getattr__|_LazyModule|globals\(\)|vars\(|sys\.modules\[|attach(?:_stub)?\(|setattr\(|exec\("
 )
 _EXTENSION = re.compile(r"(\.[\w-]+)?\.(?:so|pyd)$")  # module.cpython-312-x86_64-linux-gnu.so
+# Decorators that pass the arguments on as they are.
+_PLAIN_DECORATORS = frozenset({
+    "staticmethod", "classmethod", "property", "abstractmethod", "overload", "override", "final", "cache",
+    "lru_cache", "contextmanager", "asynccontextmanager", "no_grad", "inference_mode",
+})  # fmt: skip
+_CHANGES_ARGUMENTS = re.compile(r"kwargs(?:\.pop|\[|\s*=[^=])|\bdel \w*kwargs|\.bind\(|signature")
 
 
 class Found(NamedTuple):
@@ -52,6 +58,7 @@ class Library:
         self._mentioned: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Found] = {}
         self._getattrs: dict[str, ModuleGetattr] = {}
+        self._decorators: dict[str, bool] = {}
 
     def has_module(self, name: str) -> bool:
         """Whether a file or a folder of the wheel is this module."""
@@ -114,7 +121,8 @@ class Library:
             if found.state == "present":
                 return found
             is_open |= found.state == "unknown"
-        is_unknown = is_open and (self.mentions(name) or not self._are_own(stars))
+        is_alias = re.search(rf"""['"]{name}['"]""", self._text(module)) is not None  # in a table of old names
+        is_unknown = is_alias or (is_open and (self.mentions(name) or not self._are_own(stars)))
         return UNKNOWN if is_unknown else Found("absent", f"{module}.{name}")
 
     def _find_in_source(self, module: str, name: str, seen: tuple[str, ...]) -> Found | None:
@@ -191,7 +199,19 @@ class Library:
             return UNKNOWN
         if argument in definition.arguments:
             return found
+        if any(map(self._may_change_arguments, definition.decorators)):
+            return UNKNOWN
         return found._replace(state="absent", missing=f"{dotted}({argument}=)")
+
+    def _may_change_arguments(self, decorator: str) -> bool:
+        """Whether a decorator can accept arguments that the function does not have, such as deprecated ones."""
+        if decorator in _PLAIN_DECORATORS:
+            return False
+        if decorator not in self._decorators:
+            defined = re.compile(rf"^(?:def|class) {decorator}\b.*?(?=^[^\s)#]|\Z)", re.MULTILINE | re.DOTALL)
+            found = (match[0].partition("\n")[2] for text in self._texts if (match := defined.search(text)))
+            self._decorators[decorator] = _CHANGES_ARGUMENTS.search(next(found, "signature")) is not None
+        return self._decorators[decorator]
 
     def header(self, found: Found) -> str:
         """The text of a function up to its body, for a quick comparison; empty if it is not one."""

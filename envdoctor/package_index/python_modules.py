@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from envdoctor.package_index.public_names import renamed_arguments
+from envdoctor.package_index.public_names import RENAMES_ARGUMENTS, renamed_arguments
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Calls and names with which a module provides names that its source does not define.
@@ -27,6 +27,7 @@ class Definition(NamedTuple):
     bases: tuple[str, ...] = ()
     members: frozenset[str] = frozenset()  # of a class: methods, fields and attributes set on self
     returns: str = ""  # the annotation of the result
+    decorators: tuple[str, ...] = ()  # of the function, or of the constructor of the class
 
 
 class Module(NamedTuple):
@@ -156,7 +157,15 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
         arguments=_arguments(node),
         takes_any=node.args.kwarg is not None,
         returns=ast.unparse(node.returns) if node.returns else "",
+        decorators=_decorators(node),
     )
+
+
+def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    """The names of the decorators without their modules: `no_grad` of `@torch.no_grad()`."""
+    called = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+    names = (ast.unparse(each).rpartition(".")[2] for each in called)
+    return tuple(name for name in names if not RENAMES_ARGUMENTS.search(name))  # whose arguments are read
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
@@ -169,13 +178,14 @@ def _class(node: ast.ClassDef) -> Definition:
     members: set[str] = set()
     arguments: tuple[str, ...] | None = None
     takes_any = bool(node.keywords)  # a metaclass may define the arguments
+    decorators: tuple[str, ...] = ()
     fields: list[str] = []
     for each in node.body:
         if isinstance(each, Function):
             members.add(each.name)
             members.update(_set_on_self(each))
             if each.name in ("__init__", "__new__") and (arguments is None or each.name == "__init__"):
-                arguments = _arguments(each)
+                arguments, decorators = _arguments(each), _decorators(each)
                 takes_any |= each.args.kwarg is not None
         elif isinstance(each, ast.Assign | ast.AnnAssign):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
@@ -191,8 +201,9 @@ def _class(node: ast.ClassDef) -> Definition:
         takes_any |= bool(node.bases)
     bases = tuple(ast.unparse(base) for base in node.bases)
     return Definition(
-        "class", node.lineno, arguments=arguments, takes_any=takes_any, bases=bases, members=frozenset(members)
-    )
+        "class", node.lineno, arguments=arguments, takes_any=takes_any, bases=bases, members=frozenset(members),
+        decorators=decorators,
+    )  # fmt: skip
 
 
 def _set_on_self(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:

@@ -19,6 +19,20 @@ class IndexedRelease(NamedTuple):
         return f"{self.name} {self.version}" + (f" of {self.day}" if self.day else "")
 
 
+class CodeImport(NamedTuple):
+    """An import in code: of a name of a module, or of the module itself if `name` is empty."""
+
+    line: int
+    module: str
+    name: str = ""
+    file: str = ""  # of a wheel; empty for the code of a guide
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+
 class InstalledSet(NamedTuple):
     """The packages of an environment that come from the index, and those of which the imports are compared."""
 
@@ -28,10 +42,12 @@ class InstalledSet(NamedTuple):
     platform: str  # x86_64, aarch64
     glibc: str = ""
     named: frozenset[str] = frozenset()  # packages that a step names
+    imports: Sequence[CodeImport] = ()  # of the code of the guide
 
 
-# When a use runs: with `import` of the package, with that of another of its modules, or when a function is called.
-UseKind = Literal["import", "module", "call"]
+# When a use runs: with `import` of the package, with a module that the code of the guide imports, with another of its
+# modules, or when a function is called.
+UseKind = Literal["import", "code", "module", "call"]
 
 
 class MissingName(NamedTuple):
@@ -62,20 +78,6 @@ class RejectedRelease(NamedTuple):
     accepted: str  # specifier
     place: str  # "mmdet/__init__.py:16"
     wheel: str
-
-
-class CodeImport(NamedTuple):
-    """An import in code: of a name of a module, or of the module itself if `name` is empty."""
-
-    line: int
-    module: str
-    name: str = ""
-    file: str = ""  # of a wheel; empty for the code of a guide
-
-    @property
-    def top(self) -> str:
-        """The top-level module."""
-        return self.module.partition(".")[0]
 
 
 class AbsentImport(NamedTuple):

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from envdoctor.knowledge.names import packages as packages_with_tables
-from envdoctor.manifests.actions import Run
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.markdown import Line
-from envdoctor.resolution.index_facts import AbsentImport, CodeImport
+from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
+from envdoctor.resolution.index_facts import AbsentImport
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
-MAX_IMPORTS = 40
-_IMPORT = re.compile(
-    r"(?:>>> )?(?:from ([A-Za-z_][\w.]*) import \(?([\w, ]+)\)?|import ([A-Za-z_][\w.]*)(?: as \w+)?)\s*"
-)
 
 
 @rule("RUN078", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=IMPORTS)
@@ -28,7 +22,7 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
 
     Packages with a table of names have rules of their own: RUN064 and RUN077.
     """
-    used = [each for each in _imports(context) if each.top not in packages_with_tables()]
+    used = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
     if context.index_facts is None or not used:
         return
     for environment in context.environments[-1:]:
@@ -55,24 +49,3 @@ def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackag
         f"Name the release of {package.name} that the code was written for, or change the import.",
         line=line,
     )
-
-
-def _imports(context: GuideContext) -> Iterator[CodeImport]:
-    """The imports of Python code, in order and without those in a `try`, and the modules of `python -m`."""
-    for block in context.guide.python_blocks:
-        yield from _of_code(block)
-    for run in context.actions(Run):
-        if run.module:
-            yield CodeImport(run.line, run.module)
-        for part in run.code.split(";"):
-            yield from _of_code(((run.line, part.strip()),))
-
-
-def _of_code(lines: tuple[Line, ...]) -> Iterator[CodeImport]:
-    previous = ""
-    for number, text in lines:
-        match = _IMPORT.fullmatch(text.partition("#")[0].rstrip())
-        if match and not previous.startswith("try"):
-            names = [name.split(" as ")[0].strip() for name in (match[2] or "").split(",")]
-            yield from (CodeImport(number, match[1] or match[3], name) for name in names if name or match[3])
-        previous = text.strip() or previous

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from envdoctor.core.records import Evidence
+from envdoctor.core.records import Evidence, Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import required_specifier, requirements_of_release
@@ -19,6 +19,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.index_facts import (
     BuildImport,
@@ -27,6 +28,7 @@ from envdoctor.resolution.index_facts import (
     InstalledSet,
     MissingName,
     RejectedRelease,
+    UseKind,
 )
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -42,7 +44,12 @@ _PROSE_PYTHON = re.compile(
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
 _MAX_OPEN = 8  # requirements of which the newest release is requested
-_WHEN = {"import": "at its import", "module": "in one of its modules", "call": "in a function"}
+_WHEN = {
+    "import": "at its import",
+    "code": "in a module that the code imports",
+    "module": "in one of its modules",
+    "call": "in a function",
+}
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
 
 
@@ -227,7 +234,8 @@ def installed_set(context: GuideContext, state: EnvironmentState, users: Sequenc
     versions = {name: each.version for name, each in state.packages.items() if _is_of_index(each)}
     named = frozenset(name for name, each in state.packages.items() if not each.is_dependency)
     python = state.python or context.trace.python
-    return InstalledSet(versions, users, python, context.platform, state.glibc, named)
+    imports = tuple(imports_of_guide(context))[:MAX_IMPORTS]
+    return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports)
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:
@@ -270,7 +278,7 @@ def _missing_name(
     pin = f"{dependency.name}=={missing.last}" if missing.last else ""
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     return Problem(
-        "error" if missing.kind == "import" and not user.is_dependency else "warning",
+        _status_of_use(missing.kind, user),
         f"{missing.user} {verb} {missing.name} {_WHEN[missing.kind]}, which {missing.dependency} does not {lack}",
         (
             guide_evidence(context, user.name, user.reason, user.line),
@@ -283,6 +291,13 @@ def _missing_name(
         install_step(f"{user.name}=={user.version}", pin) if pin else (),
         line=line,
     )  # fmt: skip
+
+
+def _status_of_use(kind: UseKind, user: ResolvedPackage) -> Status:
+    """A note for a module that the guide may never import, and for a function that it may never call."""
+    if kind in ("module", "call"):
+        return "info"
+    return "error" if not user.is_dependency else "warning"
 
 
 def _rejected(context: GuideContext, rejected: RejectedRelease, packages: dict[str, ResolvedPackage]) -> Problem:

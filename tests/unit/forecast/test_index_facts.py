@@ -13,6 +13,7 @@ from support.release_index import Release
 
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
+from envdoctor.forecast.set_names import DISTRIBUTIONS
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
 OLD, NEW = "2023-10-01", "2026-03-01"
@@ -100,6 +101,31 @@ def test_a_name_that_a_newer_dependency_lacks(name: str) -> None:
     assert [(each.place, each.kind, each.last) for each in found] == ([(place, kind, "1.5")] if place else [])
     assert [each.kind for each in dependency] == (["import"] if kind == "import" else [])
     assert list(older) == []
+
+
+@each_case("used, kind", [("part", "code"), ("Late", "code"), ("other", "module"), ("", "module")])
+def test_a_module_that_the_code_imports(used: str, kind: str) -> None:
+    files = (
+        ("user/__init__.py", "from .lazy import load"),
+        ("user/part.py", "from base import old\nclass Late: ..."),
+        ("user/other.py", ""),
+    )
+    imports = [CodeImport(1, "user", used)]
+    with reading(*BASE, package("user", "1.0", OLD, *files, requires=("base",))) as reader:
+        found = reader.missing_names(
+            InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64", imports=imports)
+        )
+    assert [each.kind for each in found.missing] == [kind]
+
+
+def test_a_dependency_without_a_top_level_module() -> None:
+    had = package("tools", "1.0", "2023-09-01", ("tools/__init__.py", ""), ("resources/__init__.py", ""))
+    lacks = package("tools", "2.0", NEW, ("tools/__init__.py", ""))
+    user = package("user", "1.0", OLD, ("user/__init__.py", "import resources"))
+    with pytest.MonkeyPatch.context() as patch, reading(had, lacks, user) as reader:
+        patch.setitem(DISTRIBUTIONS, "resources", "tools")
+        found = reader.missing_names(InstalledSet({"user": "1.0", "tools": "2.0"}, ["user"], "3.12", "x86_64"))
+    assert [(each.name, each.kind, each.last) for each in found.missing] == [("resources", "import", "1.0")]
 
 
 def test_the_comparison_of_a_set_is_limited_by_its_number_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

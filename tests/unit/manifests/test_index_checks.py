@@ -165,7 +165,11 @@ def test_a_pinned_release_imports_what_a_newer_dependency_lacks() -> None:
     )  # fmt: skip
     in_a_module = FixedSolver(FixedIndex(missing=[_missing(kind="module", last="")]), solver.versions)
     (found,) = findings(sh("pip install webui==3.48.0"), in_a_module, "RUN017")
-    assert (found.status, found.remedies) == ("warning", ())
+    assert (found.status, found.remedies) == ("info", ())
+    by_code = FixedSolver(FixedIndex(missing=[_missing(kind="code")]), solver.versions)
+    (found,) = findings(sh("pip install webui==3.48.0") + py("from webui import routes"), by_code, "RUN017")
+    assert (found.status, [each.module for each in by_code.index.sets[0].imports]) == ("error", ["webui"])
+    assert "in a module that the code imports" in found.message
     with_argument = FixedSolver(FixedIndex(missing=[_missing(kind="call", argument="old")]), solver.versions)
     (found,) = findings(sh("pip install webui==3.48.0"), with_argument, "RUN017")
     assert "calls Page(old=) in a function, which starlette 1.10.0 of 2026-10-24 does not accept" in found.message

@@ -24,6 +24,12 @@ FILES = {
         "try:\n    import json as codec\nexcept ImportError:\n    codec = None\n"
         "if True:\n    def branch(): pass\n"
         "@deprecate_kwarg('old', new_name='new')\ndef renamed(new): pass\n"
+        "def PublicAPI(*args, **kwargs):\n    def wrap(obj): return obj\n    return wrap\n"
+        "def drops_old(\n    function\n):\n    def inner(*args, **kwargs):\n"
+        "        kwargs.pop('old', None)\n        return function(*args, **kwargs)\n"
+        "    return inner\n"
+        "@drops_old\ndef dropping(new): pass\n@another.package\ndef decorated(new): pass\n"
+        "class Dropping:\n    @drops_old\n    def __init__(self, new): pass\n"
         "@PublicAPI(stability='beta')\ndef stable(a): pass\n"
         "@dataclass\nclass Config:\n    name: str\n    rate: float = 0.1\n"
     ),
@@ -32,6 +38,7 @@ FILES = {
     "lib/extra.py": "value = 1\n",
     "lib/lazy/__init__.py": "_names = {'impl': ['Late']}\nimport sys\nsys.modules[__name__] = _LazyModule(_names)\n",
     "lib/lazy/impl.py": "class Late: pass\n",
+    "lib/aliases.py": "from .core import *\nset_aliases({'Former': 'lib.core.Base', 'make': 'lib.core.make'})\n",
     "lib/native_user.py": "from ._native import *\n",
 }
 
@@ -57,7 +64,8 @@ def library() -> Library:
         ("lib.core", "branch", "present"), ("lib.gone", "", "absent"), ("lib.gone", "name", "absent"),
         ("lib.deep.leaf", "", "present"), ("lib.deep", "gone", "absent"), ("lib._native", "any", "unknown"),
         ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
-        ("other", "name", "unknown"),
+        ("other", "name", "unknown"), ("lib.aliases", "Former", "unknown"), ("lib.aliases", "make", "present"),
+        ("lib.aliases", "gone", "absent"),
     ],
 )  # fmt: skip
 def test_find(module: str, name: str, state: str) -> None:
@@ -71,6 +79,8 @@ def test_find(module: str, name: str, state: str) -> None:
         ("core.Root", "c", "absent"), ("Base", "a", "unknown"), ("core.Open", "x", "unknown"),
         ("core.Config", "rate", "present"), ("core.Config", "speed", "absent"), ("gone", "x", "unknown"),
         ("core.renamed", "old", "present"), ("core.renamed", "other", "absent"), ("core.stable", "beta", "absent"),
+        ("core.dropping", "old", "unknown"), ("core.dropping", "new", "present"), ("core.Dropping", "old", "unknown"),
+        ("core.decorated", "old", "unknown"),
     ],
 )  # fmt: skip
 def test_accepts(name: str, argument: str, state: str) -> None:
