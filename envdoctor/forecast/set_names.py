@@ -18,6 +18,7 @@ from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.name_breaks import lookup
 from envdoctor.forecast.uses import Use, read_uses
 from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.names import packages
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.versions import is_prerelease
@@ -36,13 +37,6 @@ MIN_DAYS = 180  # by which a dependency is newer than the release that uses it
 GRACE_DAYS = 14  # a release is tested with a dependency of the same days
 MAX_SEARCH = 8  # releases of a dependency that are read to find the last one with a name
 SMALL = 400  # Python files of a wheel of which several releases are read
-# Modules whose distribution has another name.
-DISTRIBUTIONS = {
-    "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
-    "google": "protobuf", "attr": "attrs", "dateutil": "python-dateutil", "jwt": "pyjwt", "bs4": "beautifulsoup4",
-    "pl_bolts": "lightning-bolts", "OpenSSL": "pyopenssl", "fitz": "pymupdf", "docx": "python-docx",
-    "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb", "git": "gitpython",
-}  # fmt: skip
 
 
 class _Pair(NamedTuple):

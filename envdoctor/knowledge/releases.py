@@ -151,6 +151,16 @@ def optional_specifier(package: str, version: str, dependency: str) -> str:
     return ",".join(part for part in specifier.split(",") if part.startswith(">"))
 
 
+def checked_specifier(package: str, version: str, dependency: str) -> str:
+    """The versions of an optional dependency that a release checks when it runs; mostly those of its extras."""
+    if dependency == "torch":
+        rows = load_table("companions.toml", tuple[TorchPairing, ...], "checked")
+        for row in rows:
+            if row.package == package and satisfies(version, row.versions):
+                return row.torch
+    return optional_specifier(package, version, dependency)
+
+
 def required_specifier(package: str, version: str, dependency: str) -> str:
     """The versions of a dependency that a release requires: "==2.8.0"; empty if it does not name it."""
     return _specifier(requirements_of_release(package, version), dependency)

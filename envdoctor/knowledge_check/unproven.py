@@ -26,6 +26,9 @@ UNPROVEN = {
         "failures that the metadata permits",
         "The versions of `when`, installed together without those of `unless`, import and run without the problem.",
     ),
+    "companions checked": Unproven(
+        _PROJECTS, "A release of the row disables a torch of its range when it is imported, or accepts another one."
+    ),
     "companions numpy2": Unproven(
         _COMPILED, "An import of a release before `first` with numpy 2 works, or one from `first` on fails."
     ),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Container, Iterator
 
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Run
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
@@ -25,6 +28,19 @@ def imports_of_guide(context: GuideContext) -> Iterator[CodeImport]:
             yield CodeImport(run.line, run.module)
         for part in run.code.split(";"):
             yield from _of_code(((run.line, part.strip()),))
+
+
+def presupposed_module(context: GuideContext, installed: Container[str]) -> str:
+    """A module that code imports and no step installs: an environment with torch is there before the guide.
+
+    Empty if the code does not import torch, or if all modules are installed.
+    """
+    tops = list(dict.fromkeys(each.top for each in imports_of_guide(context)))
+    absent = (
+        top for top in tops
+        if top not in sys.stdlib_module_names and DISTRIBUTIONS.get(top, normalize_name(top)) not in installed
+    )  # fmt: skip
+    return next(absent, "") if "torch" in tops else ""
 
 
 def _of_code(lines: tuple[Line, ...]) -> Iterator[CodeImport]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.releases import optional_specifier, releases_that_accept, undeclared_versions
+from envdoctor.knowledge.releases import checked_specifier, releases_that_accept, undeclared_versions
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_report
 from envdoctor.rules.registry import Problem, rule
@@ -368,7 +368,7 @@ def optional_library_is_below_its_minimum(machine: Machine, stack: Stack) -> Ite
     for user, name in CHECKED_OPTIONAL:
         if user not in versions or name not in versions:
             continue
-        specifier = optional_specifier(user, versions[user], name)
+        specifier = checked_specifier(user, versions[user], name)
         minimum = ",".join(part for part in specifier.split(",") if part.startswith(">="))
         if minimum and satisfies(versions[name].partition("+")[0], minimum) is False:
             yield Problem(

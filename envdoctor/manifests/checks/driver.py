@@ -14,6 +14,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.imports_of_guide import presupposed_module
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
@@ -24,7 +25,7 @@ _VLLM_PTX = (("==0.10.2", "12.8"), ("==0.12.0", "12.9"))
 _IMAGES_WITH_COMPAT = re.compile(r"(?:^|/)nvidia/")
 
 
-@rule("RUN051", kind="guide", severity=("error", "warning"), cause="driver-too-old", url=COMPATIBILITY,
+@rule("RUN051", kind="guide", severity=("error", "warning", "unknown"), cause="driver-too-old", url=COMPATIBILITY,
       needs=("python",))  # fmt: skip
 def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Problem]:
     """The driver in the guide is older than the CUDA build of torch, or the PTX code in vLLM, requires."""
@@ -45,9 +46,12 @@ def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Prob
             backend = _fitting_backend(context, public_part(torch.version), cuda) if is_replaceable else ""
             alternative = f"the build {backend}" if backend else f"a torch for CUDA {major_minor(cuda)[0] - 1}"
             whose = "the guide states" if _is_stated(context) else "the machine has"
+            presupposed = presupposed_module(context, environment.state.packages) if torch.is_dependency else ""
+            reason = f" (not certain: the code also imports {presupposed}, which no step installs)"
             yield Problem(
-                "error",
-                f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; {whose} {driver}",
+                "unknown" if presupposed else "error",
+                f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; {whose} {driver}"
+                + (reason if presupposed else ""),
                 (_driver_evidence(context), table_evidence(f"CUDA {cuda}", minimum, COMPATIBILITY)),
                 f"Upgrade the driver to {minimum} or newer, or use {alternative}.",
                 install_step(f"torch=={public_part(torch.version)}", backend=backend) if backend else (),

@@ -166,9 +166,9 @@ def huggingface_cli_was_removed(context: GuideContext) -> Iterator[Problem]:
 
 def _status_without_cli(context: GuideContext, hub: str) -> Status:
     """Of a command without huggingface-cli: what the guide does not show can limit huggingface-hub."""
-    if is_complete(context) or not hub:
+    if is_complete(context):
         return "error" if hub else "warning"
-    return "info"
+    return "info" if hub or context.trace.installs else "warning"
 
 
 def _project_is_older(context: GuideContext, day: str) -> bool:

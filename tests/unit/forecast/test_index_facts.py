@@ -13,7 +13,7 @@ from support.release_index import Release
 
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
-from envdoctor.forecast.set_names import DISTRIBUTIONS
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
 OLD, NEW = "2023-10-01", "2026-03-01"

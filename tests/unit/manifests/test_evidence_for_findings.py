@@ -6,7 +6,7 @@ from datetime import date
 from typing import NamedTuple
 
 from support.cases import each_case
-from support.guide_cases import INDEX, sh
+from support.guide_cases import INDEX, py, sh
 
 from envdoctor.manifests import audit_guide
 
@@ -52,6 +52,12 @@ CASES = [
          "```dockerfile\nFROM ubuntu:22.04\nRUN pip install torch==2.11.0\n```\n# H100, driver 570.172.08\n",
          "```dockerfile\nFROM nvidia/cuda:13.0.1-devel-ubuntu22.04\nRUN pip install torch==2.11.0\n```\n"
          "# H100, driver 570.172.08\n"),
+    Case("the code uses a package of an environment that was there before", "RUN051",
+         sh("pip install bitsandbytes", title="# H100, driver 470.57") + py("import torch", "import os"),
+         sh("pip install bitsandbytes", title="# H100, driver 470.57") + py("import torch", "import open_clip")),
+    Case("a file that is not shown can limit huggingface-hub", "RUN061",
+         sh("huggingface-cli download org/model"),
+         sh("pip install -r requirements.txt", "huggingface-cli download org/model")),
     Case("pytorch-cuda selects the newest torch that has its build", "RUN010",
          sh("conda install pytorch=1.13 pytorch-cuda=11.7 -c pytorch -c nvidia", "pip install torch==2.0.1"),
          sh("conda install 'pytorch>=1.13' pytorch-cuda=11.7 -c pytorch -c nvidia", "pip install torch==2.0.1")),

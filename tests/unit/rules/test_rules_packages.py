@@ -238,6 +238,14 @@ def test_broken_sets_are_reported(text: str, rule: str, status: str) -> None:
     assert "{" not in finding.message + finding.fix + "".join(commands_of(finding))
 
 
+def test_the_torch_that_transformers_checks_for_counts_not_that_of_its_extras() -> None:
+    cases = {"torch 2.1.0, transformers 4.57.6": False, "torch 2.0.1, transformers 4.57.6": True,
+             "torch 1.13.1, transformers 4.50.0": False}  # fmt: skip
+    for text, reported in cases.items():
+        findings = findings_by_id(make_machine([H100]), stack_of(text))
+        assert ("PKG008" in findings) == reported, text
+
+
 def test_fix_names_compatible_releases() -> None:
     """vLLM with another torch: the torch that it requires, and the vLLM releases for the installed torch."""
     finding = findings_by_id(make_machine([H100]), stack_of("torch 2.9.0+cu128, vllm 0.10.2"))["VLLM001"]
