@@ -49,6 +49,7 @@ _INSTALL_OF_ONE = re.compile(
     r"\s*(?:[$%>]\s+)?(?:sudo\s+)?(pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+[\"']?([A-Za-z][\w.-]*)"
 )
 _FOR = re.compile(r"(?:for|if|on|when|with|für|pour|para|для|如果|若|对于)\b", re.IGNORECASE)
+_EXAMPLE = re.compile(r"\be\. ?g\.|\b(?:for example|for instance|previous|older|other) |例如", re.IGNORECASE)
 _PIN = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?==([\w.]+)")
 _MKDOCS_TAB = re.compile(r"(\s*)===[!+]?\s+[\"“](.+?)[\"”]\s*")
 _DIRECTIVE_TAB = re.compile(r"(\s*)\.\. (?:tab|tab-item|group-tab)::\s+(.+)")
@@ -329,11 +330,11 @@ def _comments_in_blocks(blocks: Sequence[Block]) -> Iterator[list[Branch]]:
 
 
 def _other_pins(block: Block, comments: Sequence[tuple[int, str]]) -> Iterator[list[Branch]]:
-    """Commands after "# for A" and "# for B" that pin the same packages to other releases."""
+    """Commands after "# for A" and "# for B", or "# e.g.", that pin the same packages to other releases."""
     branches: list[Branch] = []
     pins: dict[str, str] = {}
     for index, text in comments:
-        command = _command_after(block, index) if _FOR.match(text) else None
+        command = _command_after(block, index) if _FOR.match(text) or _EXAMPLE.search(text) else None
         found = dict(_PIN.findall(block.lines[index + 1][1])) if command else {}
         if found.keys() != pins.keys() or found == pins:
             yield branches

@@ -12,6 +12,7 @@ from envdoctor.manifests.alternatives import MAX_PATHS, Branch, GuidePath, find_
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
+from envdoctor.manifests.other_systems import blocks_for_other_systems
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
 
@@ -46,16 +47,22 @@ def parse_paths(guide: Guide, text: str, name: str, files: Files | None = None) 
     """The paths through a guide with alternatives, each as a guide of its own; without alternatives, the guide.
 
     The branches of its shell code are alternatives as well. A path has the line numbers of the text. The lines of
-    other branches are empty.
+    other branches are empty, and so are those of blocks for other operating systems.
     """
     lines, blocks = text.split("\n"), parse_blocks(text)
     files = files or Files(None, *PLATFORMS)
+    others = blocks_for_other_systems(lines, blocks)
+    unread = tuple(f"line {block.lines[0][0]}: a block for another system: {title}" for block, title in others)
+    skipped = [block for block, _ in others]
+    excluded = {number for block in skipped for number, _ in block.lines}
+    lines = ["" if number in excluded else line for number, line in enumerate(lines, 1)]
+    blocks = [block for block in blocks if block not in skipped]
     paths = [
-        found
+        found._replace(unread=(*found.unread, *unread))
         for path in find_paths(lines, blocks)
         for found in _guides_of_path(path, lines, blocks, name, files.fresh())
     ]
-    return paths[:MAX_PATHS] if len(paths) > 1 or files.folder else [guide]
+    return paths[:MAX_PATHS] if len(paths) > 1 or files.folder or others else [guide]
 
 
 def _guides_of_path(

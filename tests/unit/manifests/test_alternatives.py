@@ -184,3 +184,39 @@ def test_examples_of_the_same_command_are_alternatives() -> None:
     assert [[branch.name for branch in path.branches] for path in paths] == [["for CUDA 12"], ["the newest"]]
     other = f"{block('pip install --pre torch')}\n\n{block('pip install vllm==0.10.2')}\n"
     assert len(parse_paths(parse_guide(other, "guide.md"), other, "guide.md")) == 1
+
+
+def test_comments_that_name_examples_separate_other_pins_of_the_same_packages() -> None:
+    second = A.replace("0.10.2", "0.9.0").replace("4.57.1", "4.53.2")
+    text = block(f"# with your CUDA version, e.g.\n{A}\n\n# or previous releases, e.g.\n{second}\n# etc.") + "\n"
+    assert installs(text) == [[A], [second]]
+
+
+OTHER_SYSTEMS = (
+    f"{block(A)}\n\n(Only for Windows) You may need this as well.\n\n{block('pip install pywin32')}\n",
+    f"{block(A)}\n\nOn Windows, run\n\n{block('pip install pywin32')}\n",
+    f"{block(A)}\n\n**Windows users:**\n{block('pip install pywin32')}\n",
+    f"## Setup for macOS\n\n### Packages\n\n{block('pip install torch')}\n\n## Linux\n\n{block(A)}\n",
+    f"## Windows\n\nRun this first.\n\n{block('pip install triton-windows')}\n\n## Others\n\n{block(A)}\n",
+)
+EACH_SYSTEM = (
+    f"{block(A)}\n\nOn Linux and Windows, run\n\n{block('pip install peft')}\n",
+    f"{block(A)}\n\nWindows is not supported.\n\n{block('pip install peft')}\n",
+    f"## Linux / Windows\n\n{block(A)}\n\n## Windows Subsystem for Linux\n\n{block('pip install peft')}\n",
+)
+
+
+@each_case("text", OTHER_SYSTEMS)
+def test_a_block_for_another_system_is_not_followed_and_reported_as_unread(text: str) -> None:
+    assert installs(text) == [[A]]
+    (path,) = parse_paths(parse_guide(text, "guide.md"), text, "guide.md")
+    assert "for another system" in path.unread[0]
+
+
+@each_case("text", EACH_SYSTEM)
+def test_a_block_for_linux_as_well_is_followed(text: str) -> None:
+    assert installs(text) == [[A, "pip install peft"]]
+
+
+def test_a_guide_for_one_other_system_is_read() -> None:
+    assert installs(f"# Setup\n## Windows\n{block(A)}\n") == [[A]]

@@ -1,0 +1,52 @@
+"""Blocks of a guide that are only for Windows or macOS, which a reader on Linux does not follow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envdoctor.manifests.markdown import Block
+
+_SYSTEM = r"(?:Windows|mac ?OS|OS ?X|Mac)(?:\s*(?:1[01]|/\s*mac ?OS|users?|only|\([^)]{0,20}\)))*"
+# "(Only for Windows) You may need", "On Windows, run", "Windows users:", and a heading such as "Setup for macOS".
+_PARAGRAPH = re.compile(
+    rf"[\W_]*(?:only |if you(?:'re| are| use| have)? )*(?:(?:for|on|under|using) )?(?:a )?{_SYSTEM}\s*(?![\w\s/&])",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(
+    rf"(?:[\w.]+ ){{0,3}}?(?:\(?(?:for|on|under) )?\(?{_SYSTEM}\)?(?: (?:setup|install\w*))?", re.IGNORECASE
+)
+_LINUX = re.compile(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
+_MAX_HEADING = 60  # letters
+
+
+def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
+    """The blocks below a paragraph or a heading that names only Windows or macOS, with its text.
+
+    None in a guide of which all blocks are for these systems.
+    """
+    code = {number for block in blocks for number, _ in block.lines}
+    filled = [block for block in blocks if block.lines]
+    found = [(block, text) for block in filled if (text := _other_system(lines, code, block.lines[0][0]))]
+    return found if len(found) < len(filled) else []
+
+
+def _other_system(lines: Sequence[str], code: set[int], first: int) -> str:
+    """The paragraph right above a line, or the heading of its section, that names another system; else empty."""
+    texts = [(number, _plain(lines[number - 1])) for number in range(first - 1, 0, -1) if number not in code]
+    nearest = next((text for _, text in texts if text and not text.startswith(("`", "~"))), "")
+    if _PARAGRAPH.match(nearest) and not _LINUX.search(nearest):
+        return nearest[:80]
+    level = 7
+    for _, text in texts:
+        heading = re.match(r"(#{1,6})\s+(.+?)[\s#:]*$", text)
+        if heading and len(heading[1]) < level:
+            level, title = len(heading[1]), heading[2]
+            if len(title) <= _MAX_HEADING and _HEADING.fullmatch(title) and not _LINUX.search(title):
+                return title
+    return ""
+
+
+def _plain(line: str) -> str:
+    """A line without quotation marks of Markdown, tags and emphasis."""
+    return re.sub(r"<[^<>]{0,60}>|[*_]{2}", "", line).strip("> \t")
