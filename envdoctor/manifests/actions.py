@@ -8,7 +8,7 @@ from typing import NamedTuple
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TorchSource
 
-_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|rocm[\d.]*)")
+_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|xpu|rocm[\d.]*)")
 
 
 class Install(NamedTuple):

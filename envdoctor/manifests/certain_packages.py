@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
@@ -13,12 +15,18 @@ _FROM_CONDA = frozenset({
     "markupsafe", "fsspec", "urllib3", "certifi", "charset-normalizer", "idna", "triton", "gmpy2", "setuptools",
     "wheel", "pip", "six", "cffi", "pycparser", "mkl-fft", "mkl-random", "mkl-service", "brotli", "pysocks",
 })  # fmt: skip
+# conda packages whose requirements are all in _FROM_CONDA, or are libraries without Python files.
+_BASE = re.compile(
+    r"python|pip|setuptools|wheel|numpy|torch\w*|pytorch(?:-cuda|-gpu|-cpu|-mutex)?|cpuonly|cuda\w*(?:-.*)?|cudnn|nvcc|mkl"
+    r"|gcc\w*(?:-.*)?|gxx\w*(?:-.*)?|g\+\+|ffmpeg|cmake|ninja|git(?:-lfs)?|make|openssl|llvm-openmp|libstdcxx-ng|nodejs"
+)
 
 
 def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[str]:
     """The packages that a solved step, or the text of a step, determines; later steps keep what is installed.
 
-    After a step whose requirements are not all shown, the dependencies of further steps are not certain.
+    After a step whose requirements are not all shown, the dependencies of further steps are not certain. A step of
+    conda is one: pip keeps the dependencies that it has brought.
     """
     named = {name for name, package in state.packages.items() if not package.is_dependency}
     if state.image and not is_bare_image(state.image):
@@ -30,6 +38,8 @@ def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[st
             continue
         if install.action.tool == "conda":
             has_conda = True
+            if not all(_BASE.fullmatch(each.name) for each in install.action.requirements):
+                break
         elif install.resolution.state == "solved":
             found |= {name for name, package in install.resolution.packages.items() if package.is_dependency}
         else:

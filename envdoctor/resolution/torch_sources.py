@@ -22,7 +22,7 @@ ON_TORCH_INDEX = TORCH_FAMILY | frozenset({
 
 
 class TorchSource(NamedTuple):
-    """An index for torch. `backend` is cu128, cpu, rocm6.2 or auto; empty for PyPI."""
+    """An index for torch. `backend` is cu128, cpu, rocm6.2, xpu or auto; empty for PyPI."""
 
     backend: str = ""
     nightly: bool = False
@@ -36,18 +36,18 @@ class TorchSource(NamedTuple):
         return f"the PyTorch {'nightly ' if self.nightly else ''}index {self.backend}"
 
     @property
-    def is_rocm(self) -> bool:
-        """Whether its builds are for GPUs of AMD."""
-        return self.backend.startswith("rocm")
+    def is_for_other_gpus(self) -> bool:
+        """Whether its builds are for GPUs of AMD or Intel."""
+        return self.backend.startswith(("rocm", "xpu"))
 
     @property
     def cuda(self) -> str:
-        """CUDA version of its builds: "12.8", "cpu"; empty for PyPI, ROCm and `auto`."""
+        """CUDA version of its builds: "12.8", "cpu"; empty for PyPI, ROCm, XPU and `auto`."""
         return cuda_name(self.backend)
 
 
 def cuda_name(backend: str) -> str:
-    """`cu128` -> `12.8`, `cpu` -> `cpu`; empty for anything else, such as a ROCm backend."""
+    """`cu128` -> `12.8`, `cpu` -> `cpu`; empty for anything else, such as a ROCm or XPU backend."""
     match = re.fullmatch(r"cu(\d{1,2})(\d)", backend)
     if match:
         return f"{match[1]}.{match[2]}"
@@ -94,7 +94,7 @@ def torch_cuda(version: str, source: TorchSource, platform: str, driver: str = "
     """CUDA version of the torch build that a source provides: "12.8", "cpu"; empty if it is not known."""
     if from_version := cuda_of_local(version):
         return from_version
-    if source.is_rocm:
+    if source.is_for_other_gpus:
         return ""
     if source.backend == "auto":
         return _newest_cuda_build(version, platform, driver)

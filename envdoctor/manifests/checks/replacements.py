@@ -48,7 +48,7 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
     Extensions compiled for the earlier torch then miss symbols. The new build may be for another CUDA version or CPU.
     """
     for install in context.trace.installs:
-        if install.resolution.state == "conflict" or torch_source(install.action).is_rocm:
+        if install.resolution.state == "conflict" or torch_source(install.action).is_for_other_gpus:
             continue  # the step fails, or the guide chooses another GPU
         replaced = [pair for name in (*_TORCH_PACKAGES, *_LIBRARIES) if (pair := _replaced(install, name))]
         torch_is_replaced = any(old.name == "torch" for old, _ in replaced)

@@ -196,6 +196,10 @@ CERTAIN = {
     "an image of an operating system": ("docker run -it ubuntu:22.04 bash", True),
     "an image with unknown packages": ("docker run -it example/app:1.0 bash", False),
     "conda before": ("conda install pytorch==2.1.2 -c pytorch", True),
+    "conda with requirements that are not read": (
+        "conda install tensorboard==2.10.1 -c conda-forge",
+        False,
+    ),
     "a project that is not shown, before": ("pip install -e .", False),
 }
 
