@@ -106,7 +106,7 @@ _MISLEADING_NAMES = (
 )  # fmt: skip
 
 
-@rule("RUN060", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated")
+@rule("RUN060", kind="guide", severity=("error", "warning", "info"), cause="dependency-pin-violated")
 def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Problem]:
     """The name on PyPI is an empty, unrelated or deprecated package. The guide means another one."""
     for install, requirement, line in iter_requirements(context):
@@ -118,7 +118,7 @@ def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Pr
             newest = next(iter(published_releases(row.name)), None)
             listed = f"newest {newest.version}" if newest else row.problem
             yield Problem(
-                "warning" if row.name == "pynvml" else "error",
+                "info" if row.name == "pynvml" else "error",  # it works, next to nvidia-ml-py from release 12 on
                 f"`{requirement.text}`: {row.problem}",
                 (
                     guide_evidence(context, row.name, requirement.text, line),
