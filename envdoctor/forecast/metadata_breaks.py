@@ -9,7 +9,7 @@ from envdoctor.environment.markers import Markers
 from envdoctor.forecast.records import Break, Kind
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import Requirement, parse_requirement
-from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.knowledge.versions import newest_patch, public_part, satisfies
 from envdoctor.package_index.simple_index import File
 
 
@@ -19,8 +19,7 @@ class MetadataJudge:
     def __init__(self, wheels: Wheels, python: str, architecture: str) -> None:
         self.wheels = wheels
         self.python = python
-        # A patch release of Python is not known: `>=3.12.4` is taken to hold.
-        self._full_python = python if python.count(".") > 1 else f"{python}.99"
+        self._full_python = newest_patch(python)
         self._markers = Markers(python, architecture)
 
     def judge(self, versions: Mapping[str, str], pin: Pin) -> Iterator[Break]:

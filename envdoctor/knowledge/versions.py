@@ -46,6 +46,11 @@ def version_key(text: str) -> Key | None:
     return tuple(parts), phase, post, dev
 
 
+def newest_patch(python: str) -> str:
+    """`3.10` as a version that is not below any of its patch releases: a new environment gets the newest one."""
+    return python if python.count(".") > 1 else f"{python}.99"
+
+
 def is_version(text: str) -> bool:
     """Whether the text is a version of PEP 440, also one with an epoch, which `version_key` does not read."""
     from packaging.version import Version

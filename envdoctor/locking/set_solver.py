@@ -16,7 +16,7 @@ from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
-from envdoctor.knowledge.versions import minor_of
+from envdoctor.knowledge.versions import minor_of, newest_patch
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
@@ -173,7 +173,7 @@ class SetSolver:
     def _call(self, source: Path, output: Path, *options: str) -> Attempt:
         command: list[str | Path] = [
             "pip", "compile", source, "--output-file", output, *OWN_PYTHON,
-            "--python-version", self.target.pythons[0], "--python-platform", self.target.platform,
+            "--python-version", newest_patch(self.target.pythons[0]), "--python-platform", self.target.platform,
             "--no-header", "--annotation-style", "line", *options, *uv_arguments(self.sources),
             *(["--exclude-newer", self.day] if self.day else []),
         ]  # fmt: skip

@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.published import find_release, published_packages, published_releases, releases_in_range
 from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import is_prerelease, public_part
+from envdoctor.knowledge.versions import is_prerelease, newest_patch, public_part
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
@@ -204,7 +204,7 @@ class UvStepSolver:
             links = [f"--find-links={link}" for link in (folder, *self.sources.find_links)]
             return self._call(
                 source, output, "--constraints", limits, "--overrides", overrides, "--output-file", output,
-                "--python-version", question.python,
+                "--python-version", newest_patch(question.python),
                 "--python-platform", question.platform, "--only-binary", ":all:", "--no-header",
                 "--annotation-style", "line", *links, *uv_arguments(self.sources), *options,
                 *(["--exclude-newer", question.day] if question.day else []),
@@ -238,8 +238,9 @@ class UvStepSolver:
             source, output = Path(name, "step.in"), Path(name, "solved.txt")
             source.write_text("".join(f"{package}{specifier}\n" for package, specifier in names.items()))
             attempt = self._call(
-                source, output, "--output-file", output, "--python-version", question.python, "--python-platform",
-                question.platform, "--no-deps", "--no-header", "--no-annotate", *uv_arguments(self.sources),
+                source, output, "--output-file", output, "--python-version", newest_patch(question.python),
+                "--python-platform", question.platform, "--no-deps", "--no-header", "--no-annotate",
+                *uv_arguments(self.sources),
                 *(["--exclude-newer", question.day] if question.day else []),
             )  # fmt: skip
         found = (_LINE.match(line) for line in attempt.lines)

@@ -10,7 +10,7 @@ from envdoctor.core.records import Evidence, Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import required_specifier, requirements_of_release
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import newest_patch, satisfies
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
@@ -93,12 +93,7 @@ def _git_release(index: IndexFacts, requirement: InstallRequirement) -> _GitRele
 
 
 def _excludes(release: IndexedRelease, python: str) -> bool:
-    return bool(release.requires_python) and satisfies(_full(python), release.requires_python) is False
-
-
-def _full(python: str) -> str:
-    """`3.10` as its newest patch release, which a new environment gets."""
-    return python if python.count(".") > 1 else f"{python}.99"
+    return bool(release.requires_python) and satisfies(newest_patch(python), release.requires_python) is False
 
 
 def _too_old(

@@ -83,6 +83,12 @@ def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, 
     assert [each for each in found(audit(tmp_path, both, solver), "RUN003") if "outlines" in each.message]
 
 
+def test_a_python_without_a_patch_release_is_the_newest_one(solver: UvStepSolver, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "needs-a-patch", "1.0", requires_python=">=3.12.1")
+    steps = ("conda create -n x python=3.12", "conda activate x", "pip install torch==2.8.0 needs-a-patch")
+    assert found(audit(tmp_path, sh(*steps), solver), "RUN015") == []
+
+
 def test_without_an_index_an_open_version_is_only_noted(tmp_path: Path) -> None:
     result = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), NoSolver())
     assert [each.status for each in found(result, "RUN003")] == ["info"]
