@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from envdoctor.manifests.conditional_blocks import conditional_reinstalls
 from envdoctor.manifests.markdown import Block
+from envdoctor.manifests.twin_sections import twin_sections
 
 MAX_PATHS = 24
 _BOLD, _PLAIN = 7, 8  # levels below the six levels of headings
@@ -131,6 +132,7 @@ def _find_groups(lines: Sequence[str], blocks: Sequence[Block]) -> list[list[Bra
         *_comments_in_blocks(blocks),
         *_examples(lines, blocks),
         *([Branch(*each) for each in pair] for pair in conditional_reinstalls(lines, blocks)),
+        *([Branch(*each) for each in pair] for pair in twin_sections(lines, blocks)),
     ]
     groups: list[list[Branch]] = []
     for group in found:

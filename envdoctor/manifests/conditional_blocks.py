@@ -29,10 +29,10 @@ def conditional_reinstalls(lines: Sequence[str], blocks: Sequence[Block]) -> Ite
     headings = _headings(lines, filled)
     for index, block in enumerate(filled):
         text = _text_before(lines, filled, index)
-        names = _installed_names(block)
+        names = installed_names(block)
         if not names or not (_IF.search(text) and _MACHINE.search(text)):
             continue
-        earlier = [other for other in filled[:index] if _installed_names(other) & names]
+        earlier = [other for other in filled[:index] if installed_names(other) & names]
         first, end = (earlier[0].lines[0][0], filled[index - 1].lines[-1][0]) if earlier else (0, 0)
         if earlier and not any(first < heading < block.lines[0][0] for heading in headings):
             yield ("without this condition", first, end), (text[:80], block.lines[0][0], block.lines[-1][0])
@@ -51,7 +51,8 @@ def _headings(lines: Sequence[str], blocks: Sequence[Block]) -> list[int]:
     return [n for n, text in enumerate(lines, 1) if n not in code and re.match(r"#{1,6} ", text)]
 
 
-def _installed_names(block: Block) -> set[str]:
+def installed_names(block: Block) -> set[str]:
+    """The packages that the install commands of a block name."""
     names: set[str] = set()
     for _, text in block.lines:
         found = None if text.lstrip().startswith("#") else _INSTALL.search(text)

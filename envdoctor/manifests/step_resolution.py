@@ -181,7 +181,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
     toolkits = (
         requirement.specifier
         for requirement in {requirement.name: requirement for requirement in action.requirements}.values()
-        if requirement.name in ("pytorch-cuda", "cudatoolkit")
+        if requirement.name in ("pytorch-cuda", "cudatoolkit") and not re.search(r"[<>]", requirement.specifier)
     )
     toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
     torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)

@@ -40,6 +40,11 @@ _LIMITS_ITS_JOBS = ">=2.5.4"
 # Later releases of setuptools serve their own copies of packaging and wheel to a build, because their import extends
 # sys.path: wheels of setuptools 70.3.0 and 71.0.0, 2026-11-26.
 _WITHOUT_COPIES = "<71"
+# Commands that install the project of the guide with its lock.
+_SYNCS = frozenset({
+    ("uv", "sync"), ("poetry", "install"), ("poetry", "sync"), ("pdm", "install"), ("pdm", "sync"),
+    ("pixi", "install"),
+})  # fmt: skip
 _UBUNTU_SETUPTOOLS = "68.1.2"  # of 24.04, the newest of 20.04 to 24.04: packages.ubuntu.com, 2026-11-26
 _PIP_OF_UBUNTU = "python3-pip"
 _VLLM_WITH_NINJA = ">=0.8.5"  # requires it, resolved with uv 2026-11-25: 0.8.5, 0.10.2, 0.12.0, 0.19.0, 0.31.0
@@ -132,6 +137,8 @@ def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> b
     earlier = takewhile(lambda step: step is not install, context.trace.installs)
     if any(command.words[:1] == ("cd",) and command.words[-1] in _PROJECTS for command in context.guide.commands):
         return False
+    if any(command.words[:2] in _SYNCS for command in context.guide.commands if command.line <= install.action.line):
+        return True
     return any(
         any(each.url.startswith(".") and not each.wheel for each in step.action.requirements)
         or (not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command))

@@ -192,6 +192,16 @@ def test_comments_that_name_examples_separate_other_pins_of_the_same_packages() 
     assert installs(text) == [[A], [second]]
 
 
+def test_sections_whose_headings_differ_in_one_word_are_alternatives() -> None:
+    nightly = "pip install --pre vllm transformers --index-url https://index.example/whl/nightly/cu126"
+    both = f"### Install stable release\n{block(A)}\n### Install {{}} release\n{block(nightly)}\n### Run\n"
+    assert installs(both.format("nightly")) == [[A], [nightly]]
+    assert installs(both.format("the updated")) == [[A, nightly]]
+    assert installs(both.format("nightly").replace("vllm transformers", "trl")) == [
+        [A, nightly.replace("vllm transformers", "trl")]
+    ]
+
+
 OTHER_SYSTEMS = (
     f"{block(A)}\n\n(Only for Windows) You may need this as well.\n\n{block('pip install pywin32')}\n",
     f"{block(A)}\n\nOn Windows, run\n\n{block('pip install pywin32')}\n",

@@ -30,6 +30,7 @@ WITHOUT_FAULT = {
     "clone before": ("RUN019", ("git clone https://github.com/NVIDIA/Megatron-LM", "uv pip install --group build")),
     "directory before": ("RUN019", ("cd x", "uv pip install --group build", "git clone https://github.com/a/b")),
     "no clone": ("RUN019", ("uv pip install --group build",)),
+    "the project with its lock before": ("RUN041", ("uv sync && uv pip install flash-attn --no-build-isolation",)),
     "repository without isolation": (
         "RUN040",
         ("pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",),
