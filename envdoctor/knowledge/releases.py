@@ -125,6 +125,12 @@ def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
     return (*(row.requires if row else ()), *_undeclared_requirements(package, public_part(version)))
 
 
+def is_before_requirements(package: str, version: str) -> bool:
+    """Whether a release is older than all of a package whose requirements the tables contain: its own are unknown."""
+    oldest = next(reversed(releases_of(package)), "")
+    return bool(oldest) and satisfies(public_part(version), f"<{oldest}") is True
+
+
 @cache
 def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
     """`torch>=2.11` of torchaudio 2.11.0, whose metadata does not name torch."""

@@ -14,6 +14,7 @@ from envdoctor.core.records import Machine, Stack
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.python_limits import can_install
+from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
@@ -287,6 +288,14 @@ class _ReleaseSearch:
                         return Substitution(packages[name], version, violation, packages[name].pinned), trial
         if not unpinned_first:
             return None, packages
+        for name in _requiring(names, packages):
+            package = packages[name]
+            current = public_part(package.version)
+            for version in _candidate_versions(name, package.specifier, current, self.target)[:_MAX_TRIALS]:
+                trial = self.resolve(packages, self.pins | {name: version})
+                if trial and len(self.violations(trial)) < count:
+                    self.pins[name] = version
+                    return Substitution(package, version, violation, pinned=False), trial
         pinned = all(packages[name].pinned for name in names)
         return Substitution(packages[unpinned_first[0]], "", violation, pinned), packages
 
@@ -310,6 +319,13 @@ class _ReleaseSearch:
         return len(self.violations(packages, [rule]))
 
 
+def _requiring(names: Sequence[str], packages: Packages) -> list[str]:
+    """The open packages because of which the dependencies among these are installed."""
+    reasons = (packages[name].reason for name in names if packages[name].is_dependency)
+    found = dict.fromkeys(reason.removeprefix("required by ").partition(" ")[0] for reason in reasons)
+    return [name for name in found if name in packages and not packages[name].pinned and name not in names]
+
+
 def _at_version(package: ResolvedPackage, version: str, platform: str) -> ResolvedPackage:
     """Another release of a package, for torch with the CUDA version of its wheel on PyPI."""
     if package.name == "torch" and package.origin == "PyPI" and version != package.version and package.cuda != "cpu":
@@ -328,7 +344,7 @@ def _candidate_versions(name: str, specifier: str, current: str, target: Resolve
         is_later = row.date > target.period_end
         minor = minor_of(row.version)
         key = (row.version if minor in ("", "0.0") else minor, is_later)
-        if not can_install(name, row.version, target.python):
+        if not can_install(name, row.version, target.python) or is_before_requirements(name, row.version):
             continue
         if key not in known_keys and satisfies(row.version, f"!={current}"):
             candidates.append((is_later, row.version))

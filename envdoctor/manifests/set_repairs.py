@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
+from envdoctor.knowledge.releases import is_before_requirements
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.corrections import Violation, evaluate_version_rules, version_rules
@@ -96,6 +97,8 @@ def _older_version(name: str, rule: Rule, versions: Mapping[str, str], corrected
     count = len(_violations(versions, corrected, [rule]))
     older = releases_in_range(name, f"<{public_part(versions[name])}")[:_MAX_CANDIDATES]
     for row in older:
+        if is_before_requirements(name, row.version):
+            break
         if len(_violations({**versions, name: row.version}, corrected, [rule])) < count:
             return row.version
     return ""

@@ -138,11 +138,14 @@ def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
 
 
 def agreed_range(stack: Stack, name: str) -> tuple[str, bool]:
-    """One specifier that satisfies all requirements of a package, and whether their exact pins agree."""
+    """One specifier that satisfies all requirements of a package, and whether they agree."""
     wanted = sorted({part for specifier in specifiers_for(stack, name).values() for part in specifier.split(",")})
     pins = [part[2:] for part in wanted if re.fullmatch(r"==[^*]+", part)]
-    agree = all(satisfies(pin, ",".join(wanted)) is not False for pin in pins)
-    return (f"=={pins[0]}" if pins else _tightest(wanted)), agree
+    tightest = _tightest(wanted)
+    least = re.match(r">=([^,]+)", tightest)
+    possible = pins or ([least[1]] if least else [])
+    agree = all(satisfies(version, ",".join(wanted)) is not False for version in possible)
+    return (f"=={pins[0]}" if pins else tightest), agree
 
 
 def _tightest(parts: Iterable[str]) -> str:

@@ -189,6 +189,23 @@ def test_companions_come_from_the_index_of_torch() -> None:
     assert not findings_of(alone)
 
 
+def test_a_range_of_the_toolkit_of_conda_selects_no_build() -> None:
+    text = sh("conda install 'pytorch>2.0' 'pytorch-cuda>=11.7' -c pytorch -c nvidia", "pip install transformers")
+    assert "but 2.5.1 would be installed" in findings_of(text)["RUN003"].message
+
+
+def test_a_release_whose_requirements_are_unknown_is_no_correction() -> None:
+    finding = findings_of(sh("pip install transformers==4.49.0", "pip install datasets==5.2.0"))["RUN003"]
+    assert "transformers==" not in str(finding.remedies)
+
+
+def test_an_older_release_of_what_requires_a_dependency_is_a_correction() -> None:
+    text = sh("pip install transformers==4.49.0", "pip install 'datasets>=5.1'")
+    assert "datasets" not in str(findings_of(text)["RUN003"].remedies)  # each of them requires huggingface-hub 1
+    text = sh("pip install transformers==4.49.0", "pip install datasets")
+    assert "datasets==5.0.1" in str(findings_of(text)["RUN003"].remedies)
+
+
 def test_cudatoolkit_selects_the_build_of_an_old_torch() -> None:
     assert "RUN056" not in findings_of(sh("conda install pytorch==1.7.1 cudatoolkit=11.0 -c pytorch"))
     assert "RUN056" in findings_of(sh("conda install pytorch cudatoolkit=11.3 -c pytorch"))

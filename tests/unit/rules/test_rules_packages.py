@@ -400,6 +400,10 @@ def test_contradicting_pins_have_no_command() -> None:
     finding = findings_by_id(make_machine([H100]), stack)["PKG004"]
     assert "separate environment" in finding.fix
     assert commands_of(finding) == ()
+    hub = "torch 2.6.0, transformers 4.49.0, datasets 5.2.0, huggingface-hub 2.4.0"
+    finding = findings_by_id(make_machine([H100]), stack_of(hub))["PKG001"]
+    assert "No version of huggingface-hub satisfies all packages" in finding.fix
+    assert commands_of(finding) == ()
 
 
 @each_case("row", known_breaks(), ids=lambda row: row.id)
