@@ -38,7 +38,9 @@ SIGN_OF_FAILURE = lazy_pattern(
 )
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # A remark that the environment is in use.
-WORKS = re.compile(r"(?i)\b(?:works?|runs?|serves?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b")
+WORKS = re.compile(
+    r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
+)
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # Libraries that a training program imports only if its settings select them.
@@ -192,7 +194,7 @@ def _without_use(finding: Finding, reports: Sequence[Report], errors: str) -> Fi
     """
     if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
         return finding if re.search(r"(?i)\bvllm\b", errors) else _as_note(finding, "vLLM itself is used")
-    if not SENTENCE.search(errors) or SIGN_OF_FAILURE.search(errors):
+    if not (SENTENCE.search(errors) or WORKS.search(errors)) or SIGN_OF_FAILURE.search(errors):
         return finding
     if finding.id == PTX_NEEDED:
         return _as_note(finding, "a kernel fails")

@@ -12,7 +12,7 @@ from functools import cache
 
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
-from envdoctor.knowledge.versions import is_local_build, minor_of, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
 
 MAX_REQUIREMENT_LENGTH = 2000  # characters, with the marker
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
@@ -121,7 +121,7 @@ def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
     """
     if is_local_build(version):
         return ()
-    row = releases_of(package).get(public_part(version))
+    row = releases_of(package).get(public_part(version)) or _neighbours(package, public_part(version))
     return (*(row.requires if row else ()), *_undeclared_requirements(package, public_part(version)))
 
 
@@ -129,6 +129,16 @@ def is_before_requirements(package: str, version: str) -> bool:
     """Whether a release is older than all of a package whose requirements the tables contain: its own are unknown."""
     oldest = next(reversed(releases_of(package)), "")
     return bool(oldest) and satisfies(public_part(version), f"<{oldest}") is True
+
+
+@cache
+def _neighbours(package: str, version: str) -> Release | None:
+    """The row of the other patch releases of a minor version, if all of them have the same requirements.
+
+    The index does not list a release that was withdrawn, transformers 4.46.0, nor one that is newer than the table.
+    """
+    rows = {id(row): row for release, row in releases_of(package).items() if minor_of(release) == minor_of(version)}
+    return next(iter(rows.values())) if len(rows) == 1 and not is_prerelease(version) else None
 
 
 @cache

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from envdoctor.core.record import Record
@@ -67,6 +68,10 @@ WEAK_KINDS = frozenset({
     "log lines", "signs of a container", "notes", "package versions", "container image", "sentences",
     "install commands",
 })  # fmt: skip
+# Parsers that take a line for the first fact in it: `Environment: Ubuntu 20.04, nvcc 11.3, torch 2.0.1+cu117`.
+CLAIM_WHOLE_LINES = frozenset({"handwritten list", "nvcc --version"})
+LIST_SEPARATOR = re.compile(r"[,;] ")
+SEVERAL = 2
 REPORT_COMMANDS = (
     "nvidia-smi", "pip list", "pip freeze", "pip show", "pip3 ", "uv pip", "conda list", "nvcc", "uname",
     "collect_env", "accelerate env", "transformers-cli env", "transformers env", "trl env", "ds_report", "check_env",
@@ -195,6 +200,14 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
     ]
     consumed = set().union(*(section.consumed for section in sections if section))
     consumed -= {line.number for line in lines if list_kind(line.text)}  # `pip list on Windows 11 with an RTX 3080:`
+    texts = {line.number: line.text for line in lines}
+    consumed -= {
+        number
+        for section in sections
+        if section and section.kind in CLAIM_WHOLE_LINES
+        for number in section.consumed
+        if len(LIST_SEPARATOR.findall(texts[number])) >= SEVERAL
+    }
     sections.append(parse_sentences(lines, consumed))
     return [
         section

@@ -47,14 +47,29 @@ PAIR = re.compile(
 # A single line with the name and version of one of these packages counts as an installed version. Other names
 # followed by a number are too common in prose.
 KNOWN_PACKAGES = frozenset({
-    "accelerate", "bitsandbytes", "causal-conv1d", "cuda-python", "cupy-cuda12x", "datasets", "deepspeed",
-    "flash-attn", "flash-attn-3", "flashinfer", "flashinfer-python", "huggingface-hub", "kernels",
-    "liger-kernel", "llamafactory", "lmdeploy", "mamba-ssm", "mkl", "natten", "numpy", "nvidia-cudnn-cu12",
-    "nvidia-nccl-cu12", "nvidia-nccl-cu13", "openrlhf", "outlines", "peft", "pytorch-triton", "ray",
-    "safetensors", "sgl-kernel", "sglang", "tensordict", "tensorrt-llm", "tokenizers", "torch", "torch-cluster",
-    "torch-scatter", "torch-sparse", "torch-spline-conv", "torchao", "torchaudio", "torchdata", "torchtext",
-    "torchvision", "transformer-engine", "transformers", "triton", "triton-kernels", "triton-windows", "trl",
-    "unsloth", "unsloth-zoo", "verl", "vllm", "vllm-flash-attn", "xformers", "xgrammar",
+    "accelerate", "auto-gptq", "autoawq", "autoawq-kernels", "axolotl", "bitsandbytes", "bottleneck",
+    "causal-conv1d", "click", "codetiming", "compressed-tensors", "ctranslate2", "cuda-python", "cupy-cuda11x",
+    "cupy-cuda12x", "cupy-cuda13x", "datasets", "deep-ep", "deep-gemm", "deepspeed", "detectron2", "diffusers",
+    "dill", "einops", "evaluate", "exllamav2", "faiss-cpu", "faiss-gpu", "fastapi", "faster-whisper",
+    "fbgemm-gpu", "flash-attn", "flash-attn-3", "flashinfer", "flashinfer-python", "flax", "fsspec", "gguf",
+    "gptqmodel", "gradio", "gradio-client", "h5py", "hf-xet", "httpx", "huggingface-hub", "hydra-core", "jax",
+    "jax-cuda12-pjrt", "jax-cuda12-plugin", "jax-cuda13-pjrt", "jax-cuda13-plugin", "jaxlib", "keras", "kernels",
+    "langchain", "librosa", "liger-kernel", "lightning", "llamafactory", "llguidance", "llmcompressor",
+    "llvmlite", "lm-format-enforcer", "lmdeploy", "mamba-ssm", "matplotlib", "megatron-core", "mistral-common",
+    "mkl", "mmcv", "ms-swift", "multiprocess", "natten", "nemo-toolkit", "numba", "numba-cuda", "numexpr",
+    "numpy", "nvidia-cublas-cu12", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nvjitlink-cu12",
+    "omegaconf", "onnxruntime", "onnxruntime-gpu", "open-clip-torch", "openai", "openai-harmony", "opencv-python",
+    "opencv-python-headless", "openrlhf", "optimum", "outlines", "outlines-core", "packaging", "pandas", "peft",
+    "pillow", "protobuf", "psutil", "pyarrow", "pybind11", "pydantic", "pynvml", "pytorch-lightning",
+    "pytorch-triton", "pywavelets", "qwen-vl-utils", "ray", "safetensors", "scikit-image", "scikit-learn",
+    "scipy", "sentence-transformers", "sentencepiece", "setuptools", "sgl-kernel", "sglang", "sglang-kernel",
+    "shapely", "spconv-cu120", "starlette", "tensorboard", "tensordict", "tensorflow", "tensorrt", "tensorrt-llm",
+    "tf-keras", "thinc", "tiktoken", "timm", "tokenizers", "torch", "torch-cluster", "torch-geometric",
+    "torch-scatter", "torch-sparse", "torch-spline-conv", "torchao", "torchaudio", "torchcodec", "torchdata",
+    "torchmetrics", "torchtext", "torchvision", "transformer-engine", "transformer-engine-torch", "transformers",
+    "triton", "triton-kernels", "triton-windows", "trl", "ultralytics", "unsloth", "unsloth-zoo", "verl", "vllm",
+    "vllm-flash-attn", "whisperx", "xformers", "xgrammar",
 })  # fmt: skip
 QUANTITY = re.compile(r"\d{1,3}(?:px|gb|mb|gib|x|b|k)$", re.IGNORECASE)
 

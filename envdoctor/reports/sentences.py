@@ -7,7 +7,7 @@ two releases of torch compares them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.reports.gpus import compute_capability
@@ -40,7 +40,7 @@ CLAUSE = re.compile(
     r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
 )
 END = r"(?![\w.]*\d)"  # no more digits follow
-RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}})?(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+[\w.]+)?){END}"
+RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+[\w.]+)?){END}"
 GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
@@ -58,6 +58,11 @@ BARE_GPU = re.compile(
     ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?)
     (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d))(?![\w.]*\d)"""
 )
+# GPUs of other vendors, which a CUDA build does not use.
+OTHER_GPU = re.compile(
+    r"\b(?:Intel )?Arc (?:[AB]\d{3}|Pro)\b|\bRadeon (?:RX|Pro|VII)\b|\bRX ?[5-9]\d00(?: ?XTX?)?\b"
+    r"|\bInstinct MI\d{2,3}\b"
+)
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
@@ -65,13 +70,15 @@ PACKAGE = re.compile(
 )
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
 INSTALL_RESULT = re.compile(
-    r"\bpip\d? install (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
-    r"\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed)\s{0,2}(?:me )?(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
+    r"\bpip\d? (?:install|show) (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
+    r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:)\s{0,2}(?:me )?(?:torch )?"
+    r"(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
 )
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 # A number of this form next to a GPU is that of the driver: `RTX 4060 Ti, 572.16`, `2x T4 / 450.80.02`.
 DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
 MINOR = r"(\d{1,2}\.\d{1,2})"
+NVCC = r"(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->))"
 VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
 PATTERNS = tuple(
     (path, re.compile(pattern))
@@ -90,10 +97,7 @@ PATTERNS = tuple(
             "stack.python_version",
             rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|=|:))? ?v?(3\.\d{{1,2}}(?:\.\d{{1,2}})?){END}",
         ),
-        (
-            "cuda.nvcc_version",
-            rf"(?i)\b(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->)){{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}",
-        ),
+        ("cuda.nvcc_version", rf"(?i)\b(?:cuda-)?{NVCC}{{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}"),
         (
             "stack.torch.cuda",
             rf"(?i)\b(?:cudatoolkit|pytorch-cuda)(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
@@ -102,6 +106,7 @@ PATTERNS = tuple(
             "stack.torch.cuda",
             rf"(?i)\bcuda(?: runtime| version)? (?:of|in) (?:py)?torch(?: is)?[ :=]+{MINOR}(?:\.\d{{1,3}})?{END}",
         ),
+        ("cuda.compiler", r"\b(gcc \([^()]{2,40}\) \d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
@@ -111,7 +116,7 @@ PATTERNS = tuple(
 SYSTEM = re.compile(
     r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11) | macos(?:\ \d{2}(?:\.\d)?)?
     | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
-      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?)(?![\w.]*\d)"""
+      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?|^windows$)(?![\w.]*\d)"""
 )
 
 
@@ -125,6 +130,7 @@ SEPARATOR = re.compile(
 FACT = re.compile(
     rf"(?i)(?:nvidia )?drivers?(?: version)?[ :=]+v?\d{{3}}(?:\.\d{{2,3}}){{0,2}}"
     rf"|c?python ?v?3\.\d{{1,2}}(?:\.\d{{1,2}})?|py ?3\.\d{{1,2}}(?:\.\d{{1,2}})?|cuda(?: version)? {MINOR}"
+    r"|(?:nvcc|cuda toolkit)(?: release)? V?[\d.]{3,9}(?: V[\d.]{3,9})?|gcc (?:\([^()]{2,40}\) )?\d{1,2}\.[\d.]{1,5}"
     rf"|glibc 2\.\d\d|x86_64|aarch64|arm64|WSL ?2?|{DRIVER_ALONE}"
 )
 OTHER_TIME = re.compile(
@@ -159,17 +165,18 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
     section = Section("sentences")
     found: dict[str, set[str]] = {}
     gpus: dict[str, int] = {}
-    for line in lines:
-        for match in INSTALL_RESULT.finditer(line.text) if line.number not in consumed else ():
-            found.setdefault(f"package {distribution_name(match[1])}", set()).add(match[2])
-    if any(_finds_no_gpu(line.text) for line in lines if line.number not in consumed):
-        found.setdefault("stack.cuda_available", set()).add("false")
-    for clause in _clauses(lines, consumed):
+    texts = [line.text for line in lines if line.number not in consumed]
+    for path, value in _values_of_lines(texts):
+        found.setdefault(path, set()).add(value)
+    for clause in _clauses(texts):
         for path, value in _values(clause):
             found.setdefault(path, set()).add(value)
         for name, count in _gpu_names(clause):
             gpus[name] = max(gpus.get(name, 0), count)
     _record_gpus(section, gpus)
+    others = {match[0] for text in texts for match in OTHER_GPU.finditer(text)}
+    if others and not gpus:
+        section.set_absent("gpus", f"no NVIDIA GPU, but {min(others)}")
     if found.pop("system.wsl", None):
         section.set_fact("system.wsl", "WSL", "from a sentence")
         found["system.os"] = {name for name in found.get("system.os", ()) if not name.startswith("windows")}
@@ -190,6 +197,7 @@ FINDS_NO_GPU = re.compile(
     | \btorch\ \d[\w.+]*:\ cuda\ false\b
     | \bdevice_count(?:\(\))?\W{0,4}(?:is|gives|returns|prints)?\W{0,2}0\b(?![.\d])
     | \bcuda\ (?:is|was)\ (?:gone|lost|no\ longer\ available|unavailable)\b
+    | \bcuda\ (?:is\ )?not\ available[,;.]?\ (?:running|falling\ back|using|defaulting|switching)\b
     | \bis_available(?:\(\))?\ (?:is|becomes|turns)\ (?:now\ )?false
     | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""
 )
@@ -199,10 +207,24 @@ NOT_OBSERVED = re.compile(
 )
 
 
+def _values_of_lines(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Facts of complete lines, although a part of them is about what does not work."""
+    for text in texts:
+        yield from ((f"package {distribution_name(match[1])}", match[2]) for match in INSTALL_RESULT.finditer(text))
+        if _finds_no_gpu(text):
+            yield "stack.cuda_available", "false"
+
+
 def _finds_no_gpu(text: str) -> bool:
     """Whether a line states that torch finds no GPU, and not when or where it would not."""
     found = FINDS_NO_GPU.search(text) if len(text) <= MAX_LINE else None
     return found is not None and not NOT_OBSERVED.search(text)
+
+
+# The build of a package of conda, which names the CUDA version or that there is none.
+CONDA_BUILD = re.compile(
+    r"\b(?:(cpu)_(?:generic|mkl|openblas)_?\w*py3|cuda(1[0-3])(\d)_\w*py3|py3\.\d{1,2}_cuda(\d{2}\.\d))"
+)
 
 
 def _values(clause: str) -> Iterator[tuple[str, str]]:
@@ -214,20 +236,22 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
         yield "system.wsl", wsl[0].lower()
     if re.search(r"(?i)torch", clause):
         yield from (("stack.torch.cuda", dotted_version(digits)) for digits in re.findall(r"\bcu(\d{3})\b", clause))
+        for match in CONDA_BUILD.finditer(clause):
+            yield "stack.torch.cuda", "none" if match[1] else match[4] or f"{match[2]}.{match[3]}"
     for match in PACKAGE.finditer(clause):
         name = distribution_name(match[1])
         if name in KNOWN_PACKAGES and is_version(match[2]):
             yield f"package {name}", match[2]
 
 
-def _clauses(lines: list[Line], consumed: set[int]) -> Iterator[str]:
-    for line in lines:
-        if line.number in consumed or len(line.text) > MAX_LINE:
+def _clauses(texts: Iterable[str]) -> Iterator[str]:
+    for line in texts:
+        if len(line) > MAX_LINE:
             continue
-        text = REPLY.sub("", IGNORED.sub(" ", line.text))
+        text = REPLY.sub("", IGNORED.sub(" ", line))
         items = [] if OTHER_TIME.search(text) else list(_facts_alone(text))
         yield from items if len(items) >= MIN_ITEMS else ()
-        if IGNORED_LINE.search(line.text):
+        if IGNORED_LINE.search(line):
             continue
         for clause in CLAUSE.split(text):
             if clause and not NOT_CURRENT.search(clause):
@@ -299,7 +323,7 @@ def _record(section: Section, path: str, value: str) -> None:
     elif path == "stack.cuda_available":
         section.set_fact(path, value == "true", note)
     elif path == "stack.torch.cuda" and value == "none":
-        section.set_absent(path, "a build without CUDA (torch.version.cuda is None)")
+        section.set_absent(path, "a build without CUDA")
     elif path == "driver.branch":
         section.set_fact("driver.cuda", cuda_of_driver(f"{value}.999"), f"of the driver branch {value}")
     elif path == "system.architecture":

@@ -99,7 +99,8 @@ def upgrade_driver(machine: Machine, minimum: str) -> tuple[str, tuple[Remedy, .
 
 def is_driver_too_old(machine: Machine, cuda: str, *, windows: bool) -> bool:
     """Whether the driver is too old for a CUDA major version, by its version or else by the CUDA that it supports."""
-    needed, driver = oldest_driver(cuda, windows=windows), dotted_numbers(machine.driver.version.value or "")
+    needed = oldest_driver(cuda, windows=windows) if cuda else ()
+    driver = dotted_numbers(machine.driver.version.value or "")
     if driver or not needed:
         return bool(driver) and driver < needed
     supported = dotted_numbers(machine.driver.cuda.value or "")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from support.cases import each_case
 
+from envdoctor.knowledge.tables import FOLDER
 from envdoctor.reports import parse_report
+from envdoctor.reports.package_lists import KNOWN_PACKAGES
+from envdoctor.rules.known_breaks import known_breaks
 
 
 def versions(text: str) -> dict[str, str]:
@@ -195,3 +198,10 @@ def test_variables_at_the_start_of_a_command() -> None:
     }
     assert "vllm serve m" in report.errors
     assert "planted" not in report.errors
+
+
+def test_a_package_of_the_tables_is_read_in_a_line_of_its_own() -> None:
+    tables = {path.stem for path in (FOLDER / "requires").glob("*.toml")}
+    conditions = {each.partition(" ")[0] for row in known_breaks() for each in (*row.when, *row.unless)}
+    assert not (tables | conditions) - KNOWN_PACKAGES
+    assert versions("diffusers 0.24.0\nhuggingface-hub 0.30.2\n")["diffusers"] == "0.24.0"

@@ -55,6 +55,12 @@ def causes(text: str) -> set[str]:
         ("torch 2.4.0 still sees no GPU", "stack.cuda_available", False),
         ("torch 2.4.0, torch.cuda.device_count() is 0", "stack.cuda_available", False),
         ("On Windows 11 with torch 2.4.0: does not import", "stack.torch.version", "2.4.0"),
+        ("Windows, torch 2.4.0, cannot import it", "machine.system.os", "Windows"),
+        ("nvcc release 12.8 V12.8.93, torch 2.4.0, no success", "stack.torch.version", "2.4.0"),
+        ("conda list torch -> 2.4.1 cpu_generic_py310h0", "stack.torch.cuda", "absent"),
+        ("torch 2.5.1 (py3.11_cuda12.4_cudnn9)", "stack.torch.cuda", "12.4"),
+        ("the log: CUDA not available, running on CPU", "stack.cuda_available", False),
+        ("A Radeon RX 7900 and torch 2.4.0+cu121", "machine.gpus", "absent"),
     ],
 )
 def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
@@ -355,3 +361,16 @@ def test_what_a_short_text_lacks(text: str, missing: list[str], causes: list[str
     assert coverage.enough == (not missing)
     assert coverage.unread == ()
     assert [each.cause for each in diagnose_report(report) if each.status == "error"] == causes
+
+
+def test_a_report_of_wsl_without_torch_is_evaluated() -> None:
+    found = diagnose_report(parse_report("WSL2, vllm 0.9.0, RTX 4090, driver 560.94: the model loads slowly"))
+    assert not [each.id for each in found if each.status in ("error", "warning", "crashed")]
+
+
+@each_case(
+    ("driver", "is_old"),
+    [("driver 470", True), ("driver 535", False), ("driver 470.161.03", True), ("driver 545.23.08", False)],
+)
+def test_a_driver_is_too_old_by_its_version_or_its_branch(driver: str, is_old: bool) -> None:
+    assert ("driver-too-old" in causes(f"RTX A5000, {driver}, torch 2.4.0+cu121")) == is_old

@@ -7,7 +7,7 @@ from support.report_stack import make_machine, make_stack
 from test_rules_packages import H100, findings_by_id, stack_of
 
 from envdoctor.core.records import Distribution
-from envdoctor.knowledge.releases import releases_of, required_specifier
+from envdoctor.knowledge.releases import releases_of, required_specifier, requirements_of_release
 from envdoctor.knowledge.versions import major_minor, minor_of
 from envdoctor.rules.packages import torch_companion_is_for_another_torch as rule
 from envdoctor.rules.requirements import agreed_range, bounded
@@ -28,6 +28,14 @@ def test_llamafactory_replaces_the_method_that_trl_and_transformers_share() -> N
     listed = "trl 0.9.6, transformers 4.49.0"
     assert "HF016" in findings_by_id(make_machine([H100]), stack_of(listed))
     assert "HF016" not in findings_by_id(make_machine([H100]), stack_of(f"{listed}, llamafactory 0.9.2"))
+
+
+def test_a_release_that_the_table_lacks_has_the_requirements_of_its_neighbours() -> None:
+    """The index does not list transformers 4.46.0, which was withdrawn; two sets of requirements decide none."""
+    assert "4.46.0" not in releases_of("transformers")
+    assert requirements_of_release("transformers", "4.46.0") == requirements_of_release("transformers", "4.46.3")
+    assert requirements_of_release("transformers", "4.999.0") == ()
+    assert requirements_of_release("transformers", "4.46.0.dev0") == ()
 
 
 def test_specifiers_are_short_and_have_both_bounds() -> None:
