@@ -11,6 +11,7 @@ import msgspec
 from envdoctor.commands.audit_directory import DirectoryAudit, audit_directory
 from envdoctor.commands.audit_file import (
     AuditResult,
+    FileAudit,
     UnreadableFile,
     audit_environment,
     audit_file,
@@ -19,11 +20,13 @@ from envdoctor.commands.audit_file import (
     reject_fix,
 )
 from envdoctor.commands.audit_fix import Corrections
+from envdoctor.commands.audit_trial import reject_trial, with_trial
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
 from envdoctor.core.paths import is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine
+from envdoctor.core.reporter import Reporter
 from envdoctor.core.results import CommandResult
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
@@ -63,6 +66,10 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     the names of the packages; it installs nothing. The files of a directory are resolved only
     with --resolve always.
 
+    With --trial, the steps of the file are run with uv in a temporary environment, and the modules of the packages
+    that it names are imported without a GPU. A build from source and an import run the code of these packages. The
+    shell commands and programs of the file are not run.
+
     Example: envdoctor audit requirements.txt Dockerfile
 
     Example: envdoctor audit .
@@ -70,6 +77,8 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     Example: envdoctor audit SETUP.md --gpu gh200
 
     Example: envdoctor audit requirements.txt --python 3.11
+
+    Example: envdoctor audit requirements.txt --trial
 
     Example: pip freeze | envdoctor audit -
     """
@@ -84,11 +93,13 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     fix: Annotated[str, Option("--fix", "Write corrected files, solved with uv, to this directory.", "DIR")] = ""
     force: ReplaceOption = False
     resolve: Annotated[str, Option("--resolve", "Resolve with uv: auto, always or never.", "WHEN")] = "auto"
+    trial: Annotated[bool, Option("--trial", "Install and import; builds run the code of packages.")] = False
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, for a Git hook.")] = False
 
 
-def run(request: AuditRequest) -> CommandResult:
+def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResult:
     """Audit files and directories."""
+    report_phase = reporter.phase if reporter else _ignore
     fix = Corrections(Path(request.fix), replace=request.force) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
@@ -99,12 +110,17 @@ def run(request: AuditRequest) -> CommandResult:
     directories: list[DirectoryAudit] = []
     for target in dict.fromkeys(request.targets):
         try:
+            if is_folder(target) and request.trial:
+                raise reject_trial("a directory")
             if is_folder(target) and not is_environment(Path(target)):
                 in_folder = solver if request.resolve == "always" else NoSolver()
                 directories.append(audit_directory(target, machine, in_folder, fix, python=request.python))
             else:
                 is_single = len(set(request.targets)) == 1
-                audits.append(_audit(target, machine, solver, fix, is_single=is_single, python=request.python))
+                audited = _audit(target, request, machine, solver, fix, is_single=is_single)
+                if isinstance(audited, FileAudit) and request.trial:
+                    audited = with_trial(audited, solver, report_phase, python=request.python)
+                audits.append(audited.result if isinstance(audited, FileAudit) else audited)
         except NothingToAudit:
             if not request.skip_empty:
                 raise
@@ -125,6 +141,10 @@ def run(request: AuditRequest) -> CommandResult:
     is_single = len(audits) == 1 and not skipped and not directories
     code = EXIT_BAD_INPUT if result.unreadable and not failed else exit_code(failed=failed, undecided=undecided)
     return CommandResult(audits[0] if is_single else result, code)
+
+
+def _ignore(title: str) -> None:
+    """Print no progress: the call comes from Python."""
 
 
 def _check_python(python: str) -> None:
@@ -149,22 +169,23 @@ def _select_solver(when: str) -> StepSolver:
 
 def _audit(
     target: str,
+    request: AuditRequest,
     machine: Machine | None,
     solver: StepSolver,
     fix: Corrections | None,
     *,
     is_single: bool,
-    python: str,
-) -> AuditResult:
+) -> FileAudit | AuditResult:
     if target == "-":
         if fix:
             raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
-        return audit_standard_input(machine, solver, python=python)
+        return audit_standard_input(machine, solver, python=request.python, is_tried=request.trial)
     if is_folder(target):
         if fix:
             raise reject_fix("an environment", shell_command("envdoctor fix {}", target))
         return audit_environment(target, machine)
     root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
     below = fix.below(root) if fix else None
-    audited = audit_file(target, machine, solver, below, fix_only_problems=not is_single, python=python)
-    return audited.result
+    return audit_file(
+        target, machine, solver, below, fix_only_problems=not is_single, python=request.python, is_tried=request.trial
+    )

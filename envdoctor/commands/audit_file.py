@@ -31,6 +31,7 @@ from envdoctor.manifests.inputs.manifests import read_pyproject
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
+from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.resolution.step import StepSolver
 from envdoctor.rules import evaluate
 
@@ -52,6 +53,7 @@ class AuditResult(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # files that --fix wrote
     notes: tuple[str, ...] = ()  # what the written files do not contain
     commands: tuple[str, ...] = ()  # with --fix: what completes the correction, such as `uv lock`
+    trials: tuple[EnvironmentTrial, ...] = ()  # with --trial: what was installed and imported
 
 
 class UnreadableFile(Record, frozen=True):
@@ -94,15 +96,16 @@ def audit_file(
     *,
     fix_only_problems: bool = False,
     python: str = "",
+    is_tried: bool = False,
 ) -> FileAudit:
     """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
 
     With `fix_only_problems`, a file without errors and warnings is not solved. `python` is for environments for which
-    the file names none.
+    the file names none. A file that is tried afterwards need not have a package of the tables.
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    audited = audit_text(text, target, machine, solver, python=python)
+    audited = audit_text(text, target, machine, solver, python=python, is_tried=is_tried)
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
@@ -115,16 +118,24 @@ def audit_file(
     return audited._replace(result=fixed)
 
 
-def audit_standard_input(machine: Machine | None, solver: StepSolver | None, *, python: str = "") -> AuditResult:
+def audit_standard_input(
+    machine: Machine | None, solver: StepSolver | None, *, python: str = "", is_tried: bool = False
+) -> FileAudit:
     """Audit what is piped to the command. Its content alone determines the format."""
     text, unread = read_pasted_text("-")
     if unread:
         raise BadInput(f"{STANDARD_INPUT} is too large: {unread}", expected=EXPECTED, hint=HINT)
-    return audit_text(text, STANDARD_INPUT, machine, solver, python=python).result
+    return audit_text(text, STANDARD_INPUT, machine, solver, python=python, is_tried=is_tried)
 
 
 def audit_text(
-    text: str, target: str, machine: Machine | None, solver: StepSolver | None, *, python: str = ""
+    text: str,
+    target: str,
+    machine: Machine | None,
+    solver: StepSolver | None,
+    *,
+    python: str = "",
+    is_tried: bool = False,
 ) -> FileAudit:
     """Audit the text of a file."""
     if text.startswith("# profile:"):
@@ -132,8 +143,8 @@ def audit_text(
     path, platforms = Path(target), _platforms(machine)
     document = read_input(text, path.name, Files(project_folder(path), *platforms), platforms[0])
     if document.paths:
-        return _audit_commands(text, target, machine, solver, document, python)
-    return _audit_sets(text, target, machine, document)
+        return _audit_commands(text, target, machine, solver, document, python, is_tried=is_tried)
+    return _audit_sets(text, target, machine, document, is_tried=is_tried)
 
 
 def _fixed(  # noqa: PLR0917
@@ -167,10 +178,12 @@ def _fixed(  # noqa: PLR0917
     )
 
 
-def _audit_sets(text: str, target: str, machine: Machine | None, document: Document) -> FileAudit:
+def _audit_sets(
+    text: str, target: str, machine: Machine | None, document: Document, *, is_tried: bool = False
+) -> FileAudit:
     """Audit a lock, or a list of installed packages."""
     coverage, name = coverage_of(document), Path(target).name
-    if not coverage.judged:
+    if not coverage.judged and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
     if document.stack:
         findings, stack = audit_stack(document.stack, name, machine), document.stack
@@ -212,7 +225,14 @@ def _locate_in_lock(finding: Finding, text: str) -> Finding:
 
 
 def _audit_commands(  # noqa: PLR0917
-    text: str, target: str, machine: Machine | None, solver: StepSolver | None, document: Document, python: str
+    text: str,
+    target: str,
+    machine: Machine | None,
+    solver: StepSolver | None,
+    document: Document,
+    python: str,
+    *,
+    is_tried: bool = False,
 ) -> FileAudit:
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
@@ -223,7 +243,7 @@ def _audit_commands(  # noqa: PLR0917
         parts = read_pyproject(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
         audit = _audit_document(document, machine, solver, python)
-    if not coverage.judged and not audit.findings:
+    if not coverage.judged and not audit.findings and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
     result = AuditResult(
         name=target,

@@ -17,8 +17,10 @@ NAME = re.compile(r"python3(\.\d+)?")
 RESOLVED_NAME = re.compile(r"python(3\.\d+)")
 
 
-def read_interpreters(environ: Mapping[str, str] = os.environ) -> Fact[tuple[Interpreter, ...]]:
-    """Every Python 3 on PATH, then those of pyenv and uv, without duplicates.
+def read_interpreters(
+    environ: Mapping[str, str] = os.environ, *, oldest: tuple[int, ...] = MINIMUM_VERSION
+) -> Fact[tuple[Interpreter, ...]]:
+    """Every Python 3 on PATH, then those of pyenv and uv, without duplicates and those older than `oldest`.
 
     The version is taken from the file name after resolving symlinks (`python3.12`). Scripts such as pyenv's shims are
     ignored, because their version is only known by running them.
@@ -30,7 +32,7 @@ def read_interpreters(environ: Mapping[str, str] = os.environ) -> Fact[tuple[Int
         except OSError:
             continue
         name = RESOLVED_NAME.fullmatch(resolved.name)
-        if not name or resolved in found or version_key(name[1]) < MINIMUM_VERSION:
+        if not name or resolved in found or version_key(name[1]) < oldest:
             continue
         if os.access(resolved, os.X_OK) and not _is_script(resolved):
             found[resolved] = Interpreter(path=str(resolved), version=name[1], headers=has_headers(resolved, name[1]))

@@ -39,6 +39,7 @@ from envdoctor.manifests.corrected_pins import (
 )
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
@@ -74,6 +75,7 @@ class GuideAudit(Record, frozen=True, kw_only=True):
     targets: tuple[str, ...] = ()  # what the steps were solved for; empty without a solver
     unresolved: tuple[int, ...] = ()  # lines of the steps for which no package index was available to the solver
     environment: Stack  # the environment of the main set, as the guide creates it today
+    traces: tuple[tuple[Guide, GuideTrace], ...] = ()  # of each path, as it was judged
 
     @property
     def main(self) -> CorrectedSet:
@@ -138,6 +140,7 @@ def audit_paths(
         targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
         unresolved=_unresolved_lines(contexts),
         environment=build_stack(environment.state if environment else EnvironmentState()),
+        traces=tuple((context.guide, context.trace) for context in contexts),
     )
 
 

@@ -18,6 +18,7 @@ def render_audit(result: AuditResult) -> list[Part]:
         parts.append(Text.assemble(_mark(result, "  "), f"no problems found{' in what was read' if unread else ''}"))
     parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
     parts += [indent(Text(result.resolution))] if result.resolution else []
+    parts += [indent(Text(trial_text(result)))] if result.trials else []
     for finding in result.findings:
         parts += finding_lines(finding)
     for solved in result.sets:
@@ -42,6 +43,20 @@ def coverage_text(result: AuditResult) -> str:
     parts += [count(coverage.steps, "step")] if coverage.steps else []
     judged = f", {coverage.judged} in the tables" if coverage.judged < coverage.packages else ""
     return f"{' and '.join(parts)} read{judged}"
+
+
+def trial_text(result: AuditResult) -> str:
+    """What a trial did: `trial: installed 43 packages in 2 environments, imported 12 modules`."""
+    tried = [each for each in result.trials if each.tried]
+    if not tried:
+        return "trial: no environment was tried"
+    others = len(result.trials) - len(tried)
+    where = count(len(tried), "environment")
+    packages = count(sum(each.installed for each in tried), "package")
+    modules = count(sum(each.imported for each in tried), "module")
+    targets = "; ".join(dict.fromkeys(each.target for each in tried))
+    rest = f"; {count(others, 'environment')} not tried" if others else ""
+    return f"trial: installed {packages} in {where} ({targets}), imported {modules}{rest}"
 
 
 def _render_set(solved: FixedSet) -> list[Part]:

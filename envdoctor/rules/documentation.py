@@ -27,6 +27,7 @@ _SUBJECTS = {
     "guide": "guides and manifests",
     "directory": "the files of a directory",
     "image": "a container image and a machine",
+    "trial": "a trial installation (`--trial`)",
 }
 
 

@@ -28,8 +28,8 @@ from envdoctor.core.records import (
 from envdoctor.core.remedies import Remedy
 
 # The subjects of a rule: a machine; a machine and an installed environment; a followed setup guide or manifest; the
-# files of a directory; a container image on a machine.
-Kind = Literal["machine", "environment", "guide", "directory", "image"]
+# files of a directory; a container image on a machine; the trial installation of a guide or manifest.
+Kind = Literal["machine", "environment", "guide", "directory", "image", "trial"]
 # Evidence that a guide may not give: its Python; all wheels, if it names further pages of them; the release of a
 # nightly build or of a commit; whether the installer builds in isolation; the CUDA toolkit of the machine.
 Need = Literal["python", "wheels", "release", "isolation", "toolkit"]
@@ -118,6 +118,7 @@ RULES: dict[str, Rule] = {}  # of machines and environments
 GUIDE_RULES: dict[str, Rule] = {}
 DIRECTORY_RULES: dict[str, Rule] = {}
 IMAGE_RULES: dict[str, Rule] = {}
+TRIAL_RULES: dict[str, Rule] = {}
 
 
 def rule(
@@ -136,7 +137,9 @@ def rule(
     severities = (severity,) if isinstance(severity, str) else tuple(sorted(severity, key=SEVERITIES.index))
 
     def register(check: Check) -> Check:
-        by_kind = {"guide": GUIDE_RULES, "directory": DIRECTORY_RULES, "image": IMAGE_RULES}
+        by_kind = {
+            "guide": GUIDE_RULES, "directory": DIRECTORY_RULES, "image": IMAGE_RULES, "trial": TRIAL_RULES,
+        }  # fmt: skip
         if any(identifier in rules for rules in (RULES, *by_kind.values())):
             raise ValueError(f"rule {identifier} is registered twice")
         address = next(iter((check.__doc__ or "").partition("References:")[2].split()), "") if url is None else url

@@ -34,6 +34,7 @@ LAYERS = (
     ("verify",),
     ("install",),
     ("fleet", "training", "export", "knowledge_check", "knowledge_update", "bisect", "forecast"),
+    ("trial",),
     ("completion",),
     ("commands",),
     ("output",),
