@@ -64,12 +64,16 @@ def run_uv(
     log: Path | None = None,
     on_output: Callable[[str], None] | None = None,
     pass_fds: Sequence[int] = (),
+    launcher: Sequence[str | Path] = (),
 ) -> CompletedProcess:
-    """Run uv in an empty directory, so that no pyproject.toml of the user changes its behaviour."""
+    """Run uv in an empty directory, so that no pyproject.toml of the user changes its behaviour.
+
+    `launcher` is a program with arguments that starts uv.
+    """
     fixed = {"UV_NO_COLOR": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     with tempfile.TemporaryDirectory(prefix="envdoctor-") as neutral:
         finished = run(
-            [find_uv(), *arguments],
+            [*launcher, find_uv(), *arguments],
             env=fixed | dict(environment),
             cwd=Path(neutral),
             timeout=timeout,

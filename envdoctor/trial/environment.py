@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.locking.uv import check_cache_writable, describe_unreachable, is_unreachable, run_uv, summarize_error
+from envdoctor.trial.confinement import confined, own_folders, uv_cache
 from envdoctor.trial.contents import Contents
 from envdoctor.trial.plan import PlannedStep, Seed
 
@@ -53,7 +55,6 @@ class TrialEnvironment:
 
     def create(self, seed: Seed, *, is_newest: bool) -> None:
         """Create the environment with the pip and the setuptools that it has at its start."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         created = self._call(["venv", "--quiet", "--no-project", "--python", self.interpreter, self.venv], {})
         if not created.ok:
             raise EnvdoctorError(
@@ -123,13 +124,14 @@ class TrialEnvironment:
     def _call(self, arguments: Sequence[str | Path], variables: Mapping[str, str]) -> UvRun:
         self.calls += 1
         log = self.folder / f"uv-{self.calls}.log"
-        fixed = {"UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "2", "CUDA_VISIBLE_DEVICES": ""}
+        retries = os.environ.get("UV_HTTP_RETRIES") or "2"
+        fixed = {"UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": retries, "CUDA_VISIBLE_DEVICES": ""}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = fixed | uv_environment(self.sources) | own_folders(self.folder)
         done = run_uv(
-            arguments,
-            environment=dict(variables) | fixed | uv_environment(self.sources),
-            timeout=self.seconds,
-            log=log,
-        )
+            arguments, environment=dict(variables) | settings, timeout=self.seconds, log=log,
+            launcher=confined([self.folder, uv_cache()]),
+        )  # fmt: skip
         output = log.read_bytes()[-_MAX_LOG:].decode("utf-8", "replace")
         if not done.ok:
             check_cache_writable(output)

@@ -13,6 +13,7 @@ import msgspec
 from envdoctor.core import processes
 from envdoctor.core.directories import PACKAGE
 from envdoctor.core.record import Record
+from envdoctor.trial.confinement import confined, own_folders
 from envdoctor.trial.contents import Contents
 from envdoctor.verify.loading.messages import describe_crash
 from envdoctor.verify.probe_process import probe_variables
@@ -100,15 +101,15 @@ def _import_batch(
     with tempfile.TemporaryDirectory(prefix="envdoctor-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         jobs, results, log, home = (folder / each for each in ("jobs.json", "results", "log", "home"))
-        home.mkdir()
+        own = own_folders(folder)
         results.touch()
         listed = [{"id": n, "module": each.module, "names": each.names} for n, each in enumerate(targets)]
         jobs.write_bytes(msgspec.json.encode({"seconds": seconds, "targets": listed}))
         hidden = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void", "PYTHONNOUSERSITE": "1"}
         finished = processes.run(
-            [python, SCRIPT, jobs, results],
+            [*confined([folder, python.parent.parent]), python, SCRIPT, jobs, results],
             timeout=START_SECONDS + seconds * len(targets),
-            env=variables | probe_variables(folder) | hidden | {"HOME": str(home), "KERNELS_CACHE": str(folder)},
+            env=variables | probe_variables(folder) | hidden | own | {"KERNELS_CACHE": str(folder)},
             cwd=home,
             log=log,
             grace=0.5,

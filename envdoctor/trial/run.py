@@ -183,7 +183,7 @@ class _Trial:
         first = stage.results[0]
         owner = contents.owner(first.path) if first.path else contents.provider(first.target.module)
         lines = dict(pair for step in reversed(self.plan.steps) for pair in names_of(step.lines))
-        line = lines.get(owner.name, 0) if owner else 0
+        line = lines.get(owner.name, 0) if owner and not first.target.names else 0
         cause = explained(first.output) if first.state != "hang" else None
         place = f"{contents.relative(first.path)}, line {first.line}" if first.path else ""
         return FailedImport(
