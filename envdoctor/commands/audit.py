@@ -93,7 +93,7 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     fix: Annotated[str, Option("--fix", "Write corrected files, solved with uv, to this directory.", "DIR")] = ""
     force: ReplaceOption = False
     resolve: Annotated[str, Option("--resolve", "Resolve with uv: auto, always or never.", "WHEN")] = "auto"
-    trial: Annotated[bool, Option("--trial", "Install and import; builds run the code of packages.")] = False
+    trial: Annotated[bool, Option("--trial", "Install and import; runs the code of packages.")] = False
     skip_empty: Annotated[bool, Option("--skip-empty", "Skip files that install nothing, for a Git hook.")] = False
 
 

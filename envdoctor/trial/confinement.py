@@ -9,25 +9,25 @@ from functools import cache
 from pathlib import Path
 
 from envdoctor.core.directories import PACKAGE, config_directory, home_directory
+from envdoctor.core.processes import run
 from envdoctor.locking.uv import run_uv
 
 SCRIPT = PACKAGE / "probes/trial/confine.py"
 NEEDED_VERSION = 2  # of Landlock: 1 permits no links between folders, which uv makes
-UV_SECONDS = 60.0
+START_SECONDS = 60.0
 
 
 @cache
 def is_confinable() -> bool:
     """Whether the kernel can limit where a process writes: Landlock, from Linux 5.19."""
-    from envdoctor.probes.trial import confine
-
-    return sys.platform == "linux" and confine.version() >= NEEDED_VERSION
+    printed = run([sys.executable, "-I", SCRIPT], timeout=START_SECONDS).output.strip()
+    return printed.isdecimal() and int(printed) >= NEEDED_VERSION
 
 
 @cache
 def uv_cache() -> Path:
     """The cache folder of uv."""
-    printed = run_uv(["cache", "dir"], environment={}, timeout=UV_SECONDS).output.splitlines()
+    printed = run_uv(["cache", "dir"], environment={}, timeout=START_SECONDS).output.splitlines()
     return Path(printed[-1].strip()) if printed else home_directory() / ".cache/uv"
 
 

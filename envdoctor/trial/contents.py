@@ -48,6 +48,11 @@ class Installed(NamedTuple):
         named = [each for each in found if normalize_name(each) in (self.name, self.name.replace("-", ""))]
         return named or found[:MAX_MODULES]
 
+    def requires_package(self, name: str) -> bool:
+        """Whether it requires a package, also without an extra."""
+        found = (parse_requirement(text) for text in self.requires if "extra ==" not in text)
+        return any(each is not None and each.name == name for each in found)
+
     @property
     def tops(self) -> frozenset[str]:
         """The top-level modules and namespaces of its files."""

@@ -15,14 +15,14 @@ from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import dotted_numbers, public_part
 from envdoctor.manifests.trial_records import Cure
 from envdoctor.trial.causes import explained
-from envdoctor.trial.contents import Contents
+from envdoctor.trial.contents import Contents, Installed
 from envdoctor.trial.environment import TrialEnvironment
 from envdoctor.trial.imports import ImportResult, Target
 
-MAX_CANDIDATES = 6  # for one failure
+MAX_CANDIDATES = 8  # for one failure
 MAX_ROUNDS = 3  # a remedy may lead to the next failure
 CURE_SECONDS = 900.0  # for all remedies of an environment
-_OLDER_MINORS = 4
+_MAX_USERS = 12  # packages of whose time a dependency may be
 
 _NUMPY_2 = re.compile(
     r"numpy\.dtype size changed|numpy\.(?:_?core)\.(?:multiarray|umath) failed to import|_ARRAY_API not found"
@@ -119,17 +119,22 @@ class Curer:
                 for step in remedy.steps:
                     yield from _of_installed(step.packages if isinstance(step, Install) else (), versions)
 
-    def _older(self, name: str, user: object, contents: Contents) -> Iterator[str]:
-        """Releases of a dependency from the time of the release that uses it, then older minor releases."""
-        version = contents.versions.get(name, "")
-        owner = getattr(user, "name", "")
-        day = self.day_of(owner, contents.versions.get(owner, "")) if owner and owner != name else ""
-        if day and (dated := self._release_until(name, day)) and dated != public_part(version):
-            yield f"{name}=={dated}"
-        numbers = dotted_numbers(public_part(version))
-        for step in range(_OLDER_MINORS):
-            if len(numbers) > 1 and numbers[1] - step > 0:
-                yield f"{name}<{numbers[0]}.{numbers[1] - step}"
+    def _older(self, name: str, user: Installed | None, contents: Contents) -> Iterator[str]:
+        """Releases of a dependency from the time of the releases that use it, then older minor releases."""
+        version = public_part(contents.versions.get(name, ""))
+        users = [user] if user and user.name != name else []
+        users += [
+            each for each in contents.distributions.values() if each not in users and each.requires_package(name)
+        ]
+        days = [self.day_of(each.name, each.version) for each in users[:_MAX_USERS]]
+        for day in dict.fromkeys(filter(None, [*days[:1], *sorted(days[1:])])):
+            dated = self._release_until(name, day)
+            if dated and dated != version:
+                yield f"{name}=={dated}"
+        numbers = dotted_numbers(version)
+        if len(numbers) > 1 and numbers[1]:
+            parts = (numbers[1], numbers[1] * 3 // 4, numbers[1] // 2)
+            yield from (f"{name}<{numbers[0]}.{part}" for part in parts if part)
         if numbers and numbers[0] > 0:
             yield f"{name}<{numbers[0]}"
 

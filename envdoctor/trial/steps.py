@@ -82,6 +82,8 @@ class StepRunner:
             return self._without_unreachable(done)
         if build := _BUILD.search(done.output):
             return self._without_build(build[1], done.output)
+        if not self.with_indexes:
+            return self._without_absent(done.output)
         if absent := self._absent(done.output):
             self._add("refused", describe_conflict(done.output)[:_MAX_REASON], absent[0], line=absent[1])
             self._exclude(_name(absent[0]))
@@ -113,6 +115,16 @@ class StepRunner:
             self.excluded += [name for name in (_name(text),) if name and name not in self.excluded]
         self.lines = [each for each in self.lines if each not in urls]
         return True
+
+    def _without_absent(self, output: str) -> bool:
+        """Leave out what only the index that is not reachable may have; False if uv names no requirement."""
+        absent = self._absent(output)
+        what = absent[0] if absent else self.step.command[:100]
+        reason = "the configured index does not have it, and the index of the step is not reachable"
+        self.untried.append(Untried(what=what, reason=reason, line=absent[1] if absent else self.step.line))
+        if absent:
+            self._exclude(_name(absent[0]))
+        return absent is not None
 
     def _absent(self, output: str) -> tuple[str, int] | None:
         """A requirement of the step of which the index has no release, or none for this Python."""

@@ -1,6 +1,7 @@
 """Run a command that may write only below some folders, with Landlock of the kernel.
 
     python -I confine.py FOLDER ... -- COMMAND ARGUMENT ...
+    python -I confine.py
 
 Builds of source archives and imports run the code of packages, which can write wherever the user can: the setup.py of
 nvidia-pyindex changes /etc/pip.conf. The rules apply to the command and all its children; reading and the network are
@@ -59,7 +60,10 @@ def confine(folders: "list[str]") -> None:
 
 
 def main() -> None:
-    """Confine this process, and replace it by the command."""
+    """Confine this process, and replace it by the command. Without arguments, print the version of Landlock."""
+    if not sys.argv[1:]:
+        print(version())
+        return
     separator = sys.argv.index("--")
     confine(sys.argv[1:separator])
     command = sys.argv[separator + 1 :]
