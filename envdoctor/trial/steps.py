@@ -10,7 +10,7 @@ from envdoctor.core.remedies import Install, remedy_of
 from envdoctor.explain.rank import Cause
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.trial_needs import build_packages, find_need
-from envdoctor.locking.step_solver import describe_conflict
+from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, summarize_error
 from envdoctor.manifests.trial_records import Cure, FailedStep, Need, Untried
 from envdoctor.redact.output import without_secrets
