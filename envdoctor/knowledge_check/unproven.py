@@ -159,6 +159,9 @@ UNPROVEN = {
     "services runner": Unproven(
         _SERVICES, "A job on GitHub with one of the labels is started."
     ),
+    "wheel_cuda wheel": Unproven(
+        _NATIVE, "`readelf -d` of a compiled module of one of these releases names libraries of another CUDA version."
+    ),
 }  # fmt: skip
 
 # Lists that pages, METADATA or sources of wheels prove.

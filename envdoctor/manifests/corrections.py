@@ -19,7 +19,7 @@ from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, s
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.numpy_limits import can_limit_numpy
-from envdoctor.manifests.records import build_stack
+from envdoctor.manifests.records import build_stack, with_toolkit
 from envdoctor.manifests.target_build import BuildTarget
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTarget
@@ -122,7 +122,7 @@ def correct_environment(
     A torch whose release has no build for the driver and the GPUs is replaced by an older one, unless it is pinned.
     """
     target = target._replace(period_end=estimate_period_end(state))
-    search = _ReleaseSearch(machine, state, target)
+    search = _ReleaseSearch(with_toolkit(machine, state), state, target)
     packages, substitutions = search.substitute_all(dict(state.packages))
     substitutions += search.solved_as_well(packages, substitutions)
     packages, contemporary = search.substitute_contemporary(packages)

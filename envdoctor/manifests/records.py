@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from envdoctor.core.record import Record
 from envdoctor.core.records import (
     CudaToolkit,
@@ -92,6 +94,14 @@ def build_machine(trace: GuideTrace) -> Machine:
         interfaces=NOT_IN_GUIDE,
         slurm=NOT_IN_GUIDE,
     )
+
+
+def with_toolkit(machine: Machine, state: EnvironmentState) -> Machine:
+    """The machine with the CUDA toolkit of the image, or the one that a step installs."""
+    version = next((text for text in (state.toolkit, state.image_cuda) if text not in ("", "?")), "")
+    if not version or machine.cuda.nvcc_version.value:
+        return machine
+    return replace(machine, cuda=replace(machine.cuda, nvcc_version=known(version, SOURCE)))
 
 
 def _record(kind: type[R], **facts: Any) -> R:

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 from packaging.requirements import Requirement
 
+from envdoctor.core.remedies import Install
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
 from envdoctor.knowledge.releases import is_before_requirements
@@ -20,6 +21,7 @@ from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.registry import Rule
+from envdoctor.rules.wheel_cuda import WHEEL_CUDA
 
 _MAX_CANDIDATES = 60
 _DAYS_BEFORE_PINS = 365  # by which a release that the solver chooses may be older than the oldest pin
@@ -27,9 +29,17 @@ _DAYS_BEFORE_TODAY = 730  # the same without pins
 
 
 def broken_rules(versions: Mapping[str, str], corrected: CorrectedSet) -> list[Violation]:
-    """The errors of the version rules on solved packages."""
+    """The errors of the version rules on solved packages, and wheels for another CUDA where a release fits."""
     violations = _violations(versions, corrected)
-    return [violation for violation in violations if violation.problem.status == "error"]
+    return [each for each in violations if each.problem.status == "error" or _fitting_releases(each)]
+
+
+def _fitting_releases(violation: Violation) -> dict[str, str]:
+    """The releases for the CUDA of torch, by package, in place of a wheel for another one: `ctranslate2>=4.5,<5`."""
+    if violation.rule.id != WHEEL_CUDA:
+        return {}
+    steps = (step for remedy in violation.problem.remedies for step in remedy.steps if isinstance(step, Install))
+    return {Requirement(text).name: text for step in steps for text in step.packages}
 
 
 def _violations(
@@ -57,7 +67,7 @@ def limits_without(
             facts.append("torch")  # the evidence is the CUDA version of torch
         names = [name for name in facts if name in versions and name not in fixed]
         for name in names:
-            limit = _limit_of_break(violation.rule.id, name)
+            limit = _limit_of_break(violation.rule.id, name) or _fitting_releases(violation).get(name, "")
             if not limit and (version := _older_version(name, violation.rule, versions, corrected)):
                 limit = f"{name}<={version}"
             if limit:

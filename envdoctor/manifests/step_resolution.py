@@ -121,8 +121,9 @@ def other_indexes(action: Install) -> list[str]:
 
 
 def _is_pypi(url: str) -> bool:
-    """Whether an index is PyPI or a mirror: mirrors keep its path, /simple."""
-    return url.partition("?")[0].partition("#")[0].rstrip("/").endswith("/simple") and "nvidia" not in url
+    """Whether an index is PyPI or a mirror: mirrors keep its path, /simple; a feed of Azure Artifacts is none."""
+    path = url.partition("?")[0].partition("#")[0].rstrip("/")
+    return path.endswith("/simple") and not re.search(r"nvidia|/_packaging/", path)
 
 
 def _packages(

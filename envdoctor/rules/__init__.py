@@ -25,6 +25,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     vllm,
     vllm_builds,
     wheel_builds,
+    wheel_cuda,
 )
 from envdoctor.rules.registry import RULES, evaluate
 

@@ -27,11 +27,13 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Bound, ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
+from envdoctor.rules.wheel_cuda import WHEEL_CUDA
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 PYPI = "release list of PyPI"
@@ -204,7 +206,8 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             is_known = environment.state.resolution != "partial" or not _depends_on_unread(environment, substitution)
             is_used = not substitution.package.is_dependency or _is_required(environment, substitution.package)
             is_chosen = substitution.pinned or in_image or _is_torch_of_clone(environment, substitution)
-            if is_known and is_used and not is_chosen and not _is_cpu_build(substitution):
+            is_judged = not _is_cpu_build(substitution) and not _is_of_other_index(context, environment, substitution)
+            if is_known and is_used and not is_chosen and is_judged:
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
             yield _incompatible_release(context, environment, substitutions)
@@ -248,6 +251,17 @@ def _is_torch_of_clone(environment: CorrectedEnvironment, substitution: Substitu
 def _is_cpu_build(substitution: Substitution) -> bool:
     """Whether vLLM is installed with a CPU build of torch. RUN010 and RUN011 report the reason."""
     return substitution.violation.rule.id == "VLLM003" and substitution.package.cuda == "cpu"
+
+
+def _is_of_other_index(context: GuideContext, environment: CorrectedEnvironment, substitution: Substitution) -> bool:
+    """Whether a wheel of which PyPI's one is for another CUDA can come from another index."""
+    violation = substitution.violation
+    if violation.rule.id != WHEEL_CUDA:
+        return False
+    packages = environment.state.packages
+    lines = {packages[item.fact].line for item in violation.problem.evidence if item.fact in packages}
+    steps = (each.action for each in context.trace.installs if has_other_index(each.action))
+    return any(requirement.line in lines for action in steps for requirement in action.requirements)
 
 
 def _incompatible_release(
@@ -334,6 +348,8 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
             package, violation = substitution.package, substitution.violation
             named = {package.name, *(item.fact for item in violation.problem.evidence)}
             if not substitution.pinned or named & conflicting or _is_cpu_build(substitution):
+                continue
+            if _is_of_other_index(context, environment, substitution):
                 continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]

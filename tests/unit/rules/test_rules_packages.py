@@ -30,7 +30,7 @@ from envdoctor.rules.requirements import requirements_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 MODULES = ("packages", "vllm", "vllm_builds", "training", "companions", "shared_libraries", "known_breaks",
-           "wheel_builds")  # fmt: skip
+           "wheel_builds", "wheel_cuda")  # fmt: skip
 
 
 def packages(text: str) -> dict[str, str]:
@@ -222,6 +222,8 @@ BROKEN = [
     ("torch 2.6.0+cu124, nvidia-cudnn-cu12 8.9.2.26", "CUDNN005", "error"),
     ("torch 2.6.0+cu124, nvidia-nvjitlink-cu12 12.1.105", "CUDNN005", "error"),
     ("torch 2.8.0+cu128, nvidia-cuda-runtime-cu12 12.4.127", "CUDNN005", "warning"),
+    ("torch 2.8.0+cu128, onnxruntime-gpu 1.28.0", "PKG030", "warning"),
+    ("torch 2.5.1+cu124, ctranslate2 4.4.0", "PKG030", "warning"),
 ]  # fmt: skip
 
 
@@ -244,6 +246,35 @@ def test_the_torch_that_transformers_checks_for_counts_not_that_of_its_extras() 
     for text, reported in cases.items():
         findings = findings_by_id(make_machine([H100]), stack_of(text))
         assert ("PKG008" in findings) == reported, text
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        ("torch 2.8.0+cu128, onnxruntime-gpu 1.22.0", []),
+        ("torch 2.8.0+cu128, onnxruntime-gpu 9.9.0", []),  # newer than the table
+        ("torch 2.8.0+cpu, onnxruntime-gpu 1.28.0", []),
+        ("onnxruntime-gpu 1.28.0", []),
+        ("torch 2.8.0+cu128, onnxruntime-gpu 1.28.0, nvidia-cublas-cu13 13.0.1", []),
+        ("torch 2.8.0+cu128, onnxruntime-gpu 1.28.0", ["uv pip install 'onnxruntime-gpu>=1.19,<1.27'"]),
+        ("torch 2.2.2+cu121, onnxruntime-gpu 1.18.0", ["Use a torch for CUDA 11 and cuDNN 8"]),
+        ("torch 2.5.1+cu124, ctranslate2 4.4.0", ["uv pip install 'ctranslate2>=4.6.3,<=4.8.5'"]),
+        ("torch 2.3.1+cu121, ctranslate2 4.5.0", ["uv pip install 'ctranslate2>=4.6.3,<=4.8.5'"]),
+        ("torch 2.9.1+cu130, ctranslate2 4.8.5", ["no release of ctranslate2 is for CUDA 13"]),
+        ("torch 2.9.1+cu130, faster-whisper 1.2.1, ctranslate2 4.8.5, nvidia-cublas-cu12 12.9.1.4", []),
+        ("torch 2.9.1+cu130, sgl-kernel 0.3.21", ["Use a torch for CUDA 12"]),
+    ],
+)
+def test_a_wheel_for_another_cuda_than_torch(text: str, expected: list[str]) -> None:
+    finding = findings_by_id(make_machine([H100]), stack_of(text)).get("PKG030")
+    shown = f"{finding.fix} {' '.join(commands_of(finding))}" if finding else ""
+    assert bool(finding) == bool(expected)
+    assert all(part in shown for part in expected), shown
+
+
+def test_a_toolkit_brings_the_cuda_of_a_wheel() -> None:
+    stack = stack_of("torch 2.2.2+cu121, onnxruntime-gpu 1.18.0")
+    assert "PKG030" not in findings_by_id(make_machine([H100], nvcc="11.8.89"), stack)
 
 
 def test_fix_names_compatible_releases() -> None:

@@ -1,0 +1,86 @@
+"""Rule on wheels whose compiled modules load the libraries of another CUDA than torch brings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.versions import is_local_build, satisfies
+from envdoctor.knowledge.wheel_cuda import WheelCuda, fitting_wheels, packages_with_cuda, wheel_cuda
+from envdoctor.rules.facts import torch_cuda
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import version_evidence, versions_of
+
+WHEEL_CUDA = "PKG030"
+_CUDNN_9 = "2.4"  # torch's builds have cuDNN 9 from this release on: METADATA of its wheels on PyPI
+
+
+@rule(WHEEL_CUDA, kind="environment", severity="warning", cause="cudart-missing")
+def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The compiled modules of a wheel load CUDA or cuDNN in another major version than torch brings.
+
+    Nothing in the metadata of onnxruntime-gpu, CTranslate2 and others requires NVIDIA's libraries: they use those
+    that torch brings, or a toolkit. onnxruntime-gpu of PyPI is for CUDA 11 up to 1.18, for CUDA 12 up to 1.26, then
+    for CUDA 13. With another CUDA it silently runs on the CPU. Nothing is reported if a package of NVIDIA or a
+    toolkit has the version, or if the compiled files are known: their libraries are checked instead.
+
+    Fix: install the releases for torch's CUDA, or a torch for theirs.
+
+    References:
+    https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#requirements
+    https://github.com/SYSTRAN/faster-whisper/issues/1086
+    """
+    cuda = torch_cuda(stack).partition(".")[0]
+    if not cuda or stack.extensions.value is not None or _is_on_arm(machine):
+        return
+    versions = versions_of(stack)
+    cudnn = _cudnn(versions)
+    for name in packages_with_cuda():
+        version = versions.get(name, "")
+        row = wheel_cuda(name, version) if version and not is_local_build(version) else None
+        if row and not row.fits(cuda, cudnn) and not _is_provided(machine, versions, row):
+            yield _problem(stack, row, name, (cuda, cudnn))
+
+
+def _is_on_arm(machine: Machine) -> bool:
+    return machine.system.architecture.value not in (None, "x86_64")
+
+
+def _cudnn(versions: dict[str, str]) -> str:
+    """The major version of cuDNN: of its package, else of torch's build."""
+    packages = (versions[name] for name in versions if re.fullmatch(r"nvidia-cudnn-cu\d\d", name))
+    torch = versions.get("torch", "")
+    known = "9" if satisfies(torch, f">={_CUDNN_9}") else "8" if satisfies(torch, ">=1.8") else ""
+    return next((version.partition(".")[0] for version in packages if version), known)
+
+
+def _is_provided(machine: Machine, versions: dict[str, str], row: WheelCuda) -> bool:
+    """Whether packages of NVIDIA or of conda, or a toolkit, bring the CUDA of the wheel."""
+    toolkits = (machine.cuda.nvcc_version.value or "", versions.get("cudatoolkit", ""))
+    if any(text.partition(".")[0] == row.cuda for text in toolkits):
+        return True
+    cudnn = versions.get(f"nvidia-cudnn-cu{row.cuda}", "").partition(".")[0]
+    return f"nvidia-cublas-cu{row.cuda}" in versions and (not row.cudnn or cudnn == row.cudnn)
+
+
+def _problem(stack: Stack, row: WheelCuda, name: str, libraries: tuple[str, str]) -> Problem:
+    cuda, cudnn = libraries
+    wanted = fitting_wheels(name, cuda, cudnn)
+    version = versions_of(stack)[name]
+    brings = f"CUDA {cuda}" + (f" and cuDNN {cudnn}" if row.cudnn and cudnn else "")
+    return Problem(
+        "warning",
+        f"{name} {version} loads the libraries of {row.libraries}; torch brings {brings}: {row.effect}",
+        (
+            *version_evidence(stack, name, "torch"),
+            Evidence("CUDA of torch", torch_cuda(stack), stack.torch.source),
+            Evidence(f"{name} {row.versions}", row.libraries, f"{row.source}, {row.date}"),
+        ),
+        f"Install {name}{wanted}, which is for the CUDA of torch."
+        if wanted
+        else f"Use a torch for {row.libraries}: no release of {name} is for {brings}.",
+        steps(shell_command("uv pip install '{}{}'", name, wanted)) if wanted else (),
+    )
