@@ -56,11 +56,12 @@ SIGN_OF_BUILD = lazy_pattern(
 )
 MAX_CONTEXT = 200  # lines
 # Clauses of a description, each compared with the known messages if nothing else explains the report.
-CLAUSES = re.compile(r"(?<=[.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
+CLAUSES = re.compile(r"(?<=[^.][.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
 FEWEST, MAX_CLAUSE, MAX_CLAUSES, MAX_CLAUSES_LENGTH = 12, 200, 40, 2000
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
+EXTENSION = "ext-arch-not-in-build"
 
 
 def diagnose_report(report: Report) -> list[Finding]:
@@ -98,9 +99,24 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.score >= WARNING_SCORE
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
+    from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
     if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
         from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> list[Finding]:
+    """The finding on an extension for "no kernel image" if torch has code for every GPU and no cause is reported."""
+    from envdoctor.knowledge.causes import causes as texts
+
+    shown = next((each for each in causes if each.cause in ARCHITECTURE_CAUSES and each.lines), None)
+    reports = (report, *report.later)
+    if not shown or named & {*ARCHITECTURE_CAUSES, EXTENSION} or shown.score < WARNING_SCORE:
+        return []
+    if not all(has_code_for_every_gpu(each.machine, each.stack) for each in reports):
+        return []
+    text = texts()[EXTENSION]
+    return [Finding(f"{TEXT_PREFIX}{EXTENSION}", EXTENSION, "error", shown.lines[0], fix=text.fix, url=text.url)]
 
 
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:

@@ -198,22 +198,27 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_container_images(lines),
         parse_install_commands(lines),
     ]
+    _release_lists_of_facts(lines, [section for section in sections if section])
     consumed = set().union(*(section.consumed for section in sections if section))
     consumed -= {line.number for line in lines if list_kind(line.text)}  # `pip list on Windows 11 with an RTX 3080:`
-    texts = {line.number: line.text for line in lines}
-    consumed -= {
-        number
-        for section in sections
-        if section and section.kind in CLAIM_WHOLE_LINES
-        for number in section.consumed
-        if len(LIST_SEPARATOR.findall(texts[number])) >= SEVERAL
-    }
     sections.append(parse_sentences(lines, consumed))
     return [
         section
         for section in sections
         if section and (section.consumed or section.facts or section.gpus or section.distributions)
     ]
+
+
+def _release_lists_of_facts(lines: list[Line], sections: list[Section]) -> None:
+    """Return the lines to the other parsers that hold more facts than the one for which they were consumed."""
+    lists = {
+        line.number
+        for line in lines
+        if len(LIST_SEPARATOR.findall(line.text)) >= SEVERAL and "compilation tools" not in line.text
+    }
+    for section in sections:
+        if section.kind in CLAIM_WHOLE_LINES:
+            section.consumed -= lists
 
 
 def _libraries_in_use(sections: list[Section], log: str) -> tuple[str, ...]:

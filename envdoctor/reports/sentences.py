@@ -40,7 +40,7 @@ CLAUSE = re.compile(
     r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
 )
 END = r"(?![\w.]*\d)"  # no more digits follow
-RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+[\w.]+)?){END}"
+RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+\w+(?:\.\w+)*)?){END}"
 GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:

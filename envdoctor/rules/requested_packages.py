@@ -107,17 +107,27 @@ class _Lacking(NamedTuple):
 def _first_without_wheel(machine: Machine, stack: Stack) -> _Lacking | None:
     """The first requested package without a wheel here; the reason is usually the same for the others."""
     system = (machine.system.os.value or "").lower()
-    if (is_windows(machine) and not machine.system.wsl.value) or "mac" in system:
+    if "mac" in system:
         return None  # PY005
+    on_windows = is_windows(machine) and not machine.system.wsl.value
     for name, version in (stack.requested.value or {}).items():
+        if on_windows and name != "torch":  # whose wheels for Windows and Linux are of the same Pythons; else PY005
+            continue
         found = find_release(name, version) if version else None
         releases = (found,) if found else () if version else published_releases(name)
         wheels = tuple(each for each in releases if each.kind == "wheels" and not is_prerelease(each.version))
-        if wheels and name not in (stack.distributions.value or {}):
+        if wheels and not _is_installed(stack, name):
             dimension = _missing_dimension(machine, stack, name, wheels)
             if dimension:
                 return _Lacking(name, wheels, dimension)
     return None
+
+
+def _is_installed(stack: Stack, name: str) -> bool:
+    """Whether the report shows the package in the environment, not only in an install command."""
+    build = stack.torch.value if name == "torch" else None
+    only_requested = build is not None and build.version.note == "from an install command"
+    return name in (stack.distributions.value or {}) and not only_requested
 
 
 def _missing_dimension(machine: Machine, stack: Stack, name: str, releases: tuple[PublishedRelease, ...]) -> str:
