@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
-from envdoctor.rules.known_breaks import known_breaks
-from envdoctor.rules.requirements import requirements_of
 from envdoctor.rules.toolchain import compiles_cuda_code
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 
@@ -25,28 +24,6 @@ if TYPE_CHECKING:
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
-# A warning that reports a failure.
-FAILURE = (
-    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
-    r"|devices to be zero|Invoking ptxas"
-)
-# In a text that has none of these, nothing failed.
-SIGN_OF_FAILURE = lazy_pattern(
-    rf"{FAILURE}|Traceback|[Ee]xception\b|undefined symbol|[Ss]egmentation|core dumped"
-    r"|(?i:\b(?:crash|hang|broke|abort|fails|(?:not|n't|no longer) work|cannot|can't|unable|does not start))"
-    r"|(?i:\bwrong (?:result|output))"
-)
-DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
-# A remark that the environment is in use.
-WORKS = re.compile(
-    r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
-)
-# Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
-COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
-# Libraries that a training program imports only if its settings select them.
-OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", "apex", "unsloth", "ray"})
-PTX_NEEDED = "TORCH005"
-SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 # These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
 COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
 SIGN_OF_BUILD = lazy_pattern(
@@ -73,11 +50,10 @@ def diagnose_report(report: Report) -> list[Finding]:
 
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
-    findings = [_without_blame(each, reports, report.errors) for each in findings]
-    findings = [_without_use(each, reports, report.errors) for each in findings]
+    findings = [without_blame(each, reports, report.errors) for each in findings]
     if not SIGN_OF_BUILD.search(report.errors) and not any(compiles_cuda_code(each.stack) for each in reports):
         findings = [
-            _as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
+            as_note(each, "CUDA code is compiled") if each.id in COMPILER_RULES else each for each in findings
         ]
     rule_causes = {finding.cause for finding in findings if finding.status in ("error", "warning")}
     context = _context(report)
@@ -170,65 +146,6 @@ def _findings_of_each(reports: Sequence[Report]) -> list[Finding]:
             message = finding.message if in_all else f"{report.name}: {finding.message}"
             found.setdefault((finding.id, message), msgspec.structs.replace(finding, message=message))
     return list(found.values())
-
-
-def _without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
-    """A finding on an exact requirement with a newer version of the package, as `info` if nothing failed.
-
-    Projects require the release that they were tested with, and their own images have newer ones. Such a requirement
-    is a fact; it explains a failure if the text reports one of the two packages. The same applies to a later patch
-    release of torch than the one that vLLM was compiled for, if the text shows that CUDA works.
-    """
-    if finding.id not in (DECLARED_RANGES, *COMPILED_FOR) or finding.status != "warning" or not finding.evidence:
-        return finding
-    package = finding.evidence[0].fact
-    violations = [
-        each
-        for report in reports
-        for each in requirements_of(report.stack).violations
-        if each.name == package and str(each) in finding.message
-    ]
-    if finding.id in COMPILED_FOR:
-        works = WORKS.search(errors) or all(report.stack.cuda_available.value for report in reports)
-        is_harmless = works and all(each.is_later_patch and each.requirer == "vllm" for each in violations)
-    else:
-        is_harmless = all(each.is_newer_than_tested for each in violations)
-    if not violations or not is_harmless:
-        return finding
-    names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
-    if SIGN_OF_FAILURE.search(errors) and re.search(_any_name(names), errors):
-        return finding
-    return _as_note(finding, "it fails")
-
-
-def _without_use(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
-    """A finding on code that the text does not use, as `info`: an installed package need not be imported.
-
-    SGLang imports a few of vLLM's kernels if they load, so that vLLM's torch does not matter next to it. A program
-    imports DeepSpeed or vLLM only if its settings select them, and a few kernels of vLLM need PTX: both matter if
-    something failed. A report without a sentence does not show whether something failed.
-    """
-    if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
-        return finding if re.search(r"(?i)\bvllm\b", errors) else _as_note(finding, "vLLM itself is used")
-    if not (SENTENCE.search(errors) or WORKS.search(errors)) or SIGN_OF_FAILURE.search(errors):
-        return finding
-    if finding.id == PTX_NEEDED:
-        return _as_note(finding, "a kernel fails")
-    row = next((row for row in known_breaks() if row.id == finding.id), None)
-    used = {condition.partition(" ")[0] for condition in row.when} & OPTIONAL_PACKAGES if row else set()
-    if not used or re.search(_any_name(used), errors):
-        return finding
-    return _as_note(finding, f"{min(used)} is used")
-
-
-def _as_note(finding: Finding, unless: str) -> Finding:
-    """The finding as `info`: it explains a failure, and the text reports none."""
-    return msgspec.structs.replace(finding, status="info", fix=f"No action needed unless {unless}. {finding.fix}")
-
-
-def _any_name(names: Iterable[str]) -> str:
-    """A pattern for packages and their modules: flash-attn, flash_attn."""
-    return "(?i)" + "|".join(re.escape(name).replace(r"\-", "[-_]") for name in names)
 
 
 def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> bool:

@@ -12,7 +12,15 @@ from functools import cache
 
 from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import FOLDER, TableRow, load_table
-from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
+from envdoctor.knowledge.versions import (
+    is_local_build,
+    is_prerelease,
+    local_part,
+    minor_of,
+    public_part,
+    satisfies,
+    version_key,
+)
 
 MAX_REQUIREMENT_LENGTH = 2000  # characters, with the marker
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*+)\s*(?:\[[^\]]*\])?\s*\(?([^;@()]*)\)?\s*(?:;(.*))?")
@@ -117,9 +125,10 @@ def releases_of(package: str) -> dict[str, Release]:
 def requirements_of_release(package: str, version: str) -> tuple[str, ...]:
     """The requirement lines of a release, and the torch that its compiled code needs if they do not name it.
 
-    Empty if the tables do not contain the release, or if the version is a local build.
+    Empty if the tables do not contain the release, or if the version is a local build. The tables have the wheels for
+    CUDA: vLLM's builds for other devices require another torch.
     """
-    if is_local_build(version):
+    if is_local_build(version) or (package == "vllm" and re.match(r"cpu|rocm|xpu", local_part(version))):
         return ()
     row = releases_of(package).get(public_part(version)) or _neighbours(package, public_part(version))
     return (*(row.requires if row else ()), *_undeclared_requirements(package, public_part(version)))
@@ -146,6 +155,15 @@ def _undeclared_requirements(package: str, version: str) -> tuple[str, ...]:
     """`torch>=2.11` of torchaudio 2.11.0, whose metadata does not name torch."""
     rows = load_table("companions.toml", tuple[TorchPairing, ...], "undeclared")
     return tuple(f"torch{row.torch}" for row in rows if row.package == package and satisfies(version, row.versions))
+
+
+def has_conda_build(package: str, version: str, torch: str) -> bool:
+    """Whether conda has a build of this release for a torch that the wheel on PyPI is not built for."""
+    rows = load_table("companions.toml", tuple[TorchPairing, ...], "conda")
+    return any(
+        row.package == package and satisfies(version, row.versions) and satisfies(public_part(torch), row.torch)
+        for row in rows
+    )
 
 
 def undeclared_versions(package: str, torch: str) -> str:

@@ -29,6 +29,9 @@ UNPROVEN = {
     "companions checked": Unproven(
         _PROJECTS, "A release of the row disables a torch of its range when it is imported, or accepts another one."
     ),
+    "companions conda": Unproven(
+        _COMPILED, "The channel of the package on conda has no build of the release for one of these torch releases."
+    ),
     "companions numpy2": Unproven(
         _COMPILED, "An import of a release before `first` with numpy 2 works, or one from `first` on fails."
     ),

@@ -25,6 +25,7 @@ from envdoctor.core.records import (
     known,
     unreadable,
 )
+from envdoctor.knowledge.gpus import gpu_model
 from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM, torch_releases
 from envdoctor.knowledge.versions import major_minor, minor_of
 from envdoctor.reports.container_images import WITH_GPUS, WITHOUT_GPUS
@@ -72,7 +73,7 @@ def build_machine(sections: list[Section], origin: str) -> Machine:
     gpus = build_gpus(facts)
     return Machine(
         origin=origin,
-        system=_with_arm_of_grace(System(**facts.record("system", System.__struct_fields__)), gpus.value or ()),
+        system=_with_arm_of_module(System(**facts.record("system", System.__struct_fields__)), gpus.value or ()),
         memory=Memory(**facts.record("memory", Memory.__struct_fields__)),
         storage=Storage(**facts.record("storage", Storage.__struct_fields__)),
         limits=Limits(**facts.record("limits", Limits.__struct_fields__)),
@@ -86,12 +87,18 @@ def build_machine(sections: list[Section], origin: str) -> Machine:
     )
 
 
-def _with_arm_of_grace(system: System, gpus: Sequence[Gpu]) -> System:
-    """The system with the architecture of the Grace processor, which is on one module with the GPU."""
-    if system.architecture.value or not gpus or not all(GRACE.search(gpu.name.value or "") for gpu in gpus):
+def _with_arm_of_module(system: System, gpus: Sequence[Gpu]) -> System:
+    """The system with the architecture of the Arm processor that is on one module with the GPU: Grace, Jetson."""
+    if system.architecture.value or not gpus or not all(map(_is_next_to_arm, gpus)):
         return system
-    note = f"the processor of {gpus[0].name.value} is a Grace"
+    note = f"the processor of {gpus[0].name.value} is an Arm"
     return replace(system, architecture=known("aarch64", gpus[0].name.source, note))
+
+
+def _is_next_to_arm(gpu: Gpu) -> bool:
+    name = gpu.name.value or ""
+    model = gpu_model(name)
+    return bool(GRACE.search(name)) or (model is not None and model.kind == "jetson")
 
 
 def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> Stack:
@@ -188,10 +195,12 @@ def _cuda_of_pypi(version: str, facts: MergedFacts, lists: list[Section]) -> Fac
     if arm:
         is_cpu = major_minor(version) <= LAST_CPU_BUILD_FOR_ARM and not works
         return absent(source, f"the wheel of torch {version} on PyPI for aarch64 has no CUDA") if is_cpu else None
-    runtime = next((each.distributions[name].version for each in lists for name in each.distributions
-                    if name.startswith("nvidia-cuda-runtime")), "")  # fmt: skip
+    runtimes = [minor_of(each.distributions[name].version) for each in lists for name in each.distributions
+                if name.startswith("nvidia-cuda-runtime")]  # fmt: skip
     release = torch_releases().get(minor_of(version))
-    cuda = minor_of(runtime) if runtime else release.pypi if release else ""
+    of_release = release.pypi if release else ""
+    # Other packages can require the runtime of another CUDA version as well.
+    cuda = runtimes[0] if len(runtimes) == 1 else of_release or next(iter(runtimes), "")
     return known(cuda, source, f"the wheel of torch {version} on PyPI") if cuda else None
 
 

@@ -35,15 +35,18 @@ def parse_driver_state(lines: list[Line]) -> Section | None:
     built: set[str] = set()  # kernels for which DKMS has installed the module
     kernel = ""
     listing = False  # the line above is `lsmod | grep nvidia`
+    of_package = False  # the last command lists cuda-compat, which is loaded instead of the driver's libraries
     loaded = missing = False
     for line in lines:
         text = line.text
         loaded |= bool(MODULE_ROW.match(text))
         missing |= listing and not MODULE_ROW.match(text)
         listing = bool(MODULE_LIST.search(text)) and bool(extract_command(text) or text.startswith("lsmod"))
+        if command := extract_command(text):
+            of_package = "compat" in command
         if match := DKMS.match(text):
             built |= {match[2]} if match[3] == "installed" else {""}
-        elif "compat" not in text and (library := LIBRARY.search(text)):
+        elif "compat" not in text and not of_package and (library := LIBRARY.search(text)):
             section.set_fact("driver.library", next(group for group in library.groups() if group))
         elif line.key == "kernel driver in use" and line.value == "nouveau":
             missing = True

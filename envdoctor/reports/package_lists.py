@@ -104,7 +104,8 @@ def _add_conda(section: Section, words: list[str]) -> bool:
             section.set_fact("stack.torch.cuda", f"{cuda[1]}.{cuda[2]}", f"conda build {words[2]}")
         elif re.search(r"(?:^|_)cpu(?:_|$)", words[2]):
             section.set_absent("stack.torch.cuda", f"a build without CUDA (conda build {words[2]})")
-    return section.add_distribution(words[0], words[1], "pip" if from_pip else "conda")
+    channel = " conda-forge" if "conda-forge" in words[2:] else ""  # the source is that of an installed environment
+    return section.add_distribution(words[0], words[1], "pip" if from_pip else f"conda{channel}")
 
 
 CONDA_DIST = re.compile(r"([a-z0-9_][\w.-]{0,80})-(\d[\w.!+]{0,40})-([\w.]{1,60})$")

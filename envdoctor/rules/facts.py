@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from envdoctor.core.records import Fact, Gpu, Machine, Stack
+from envdoctor.core.records import Distribution, Fact, Gpu, Machine, Stack
 from envdoctor.knowledge.gpus import GpuModel, gpu_model
 from envdoctor.rules.registry import NotReadableError
 
@@ -62,6 +62,11 @@ def require_value(name: str, fact: Fact[T]) -> T | None:
     if fact.state == "unreadable" and not is_reported(fact):
         raise NotReadableError(name, fact)
     return fact.value
+
+
+def is_from_conda(distribution: Distribution) -> bool:
+    """Whether conda installed a distribution; its source is `conda CHANNEL`."""
+    return distribution.source.partition(" ")[0] == "conda"
 
 
 def is_from_report(stack: Stack) -> bool:

@@ -9,7 +9,7 @@ from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import checked_specifier, releases_that_accept, undeclared_versions
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
-from envdoctor.rules.facts import is_from_report
+from envdoctor.rules.facts import is_from_conda, is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
     CHECKED_AT_IMPORT,
@@ -307,7 +307,7 @@ def declared_requirement_is_not_installed(machine: Machine, stack: Stack) -> Ite
     distributions = stack.distributions.value or {}
     missing_by_requirer: dict[str, list[str]] = {}
     for missing in requirements_of(stack).missing:
-        by_conda = missing.requirer in distributions and distributions[missing.requirer].source == "conda"
+        by_conda = missing.requirer in distributions and is_from_conda(distributions[missing.requirer])
         expected = missing.name.startswith(("nvidia-", "cuda-")) or missing.name in PROVIDED_ELSEWHERE
         if missing.requirer in CORE and not expected and not by_conda:
             missing_by_requirer.setdefault(missing.requirer, []).append(missing.name + missing.specifier)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Evidence, Stack
-from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
+from envdoctor.knowledge.releases import has_conda_build, parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.rules.facts import torch_version
+from envdoctor.rules.facts import is_from_conda, torch_version
 
 # Packages with one release for each torch release.
 COMPANIONS = frozenset({"torchvision", "torchaudio", "torchao", "torchcodec", "torchtext"})
@@ -190,6 +190,8 @@ def _check_requirements(stack: Stack) -> Requirements:
             elif required.specifier and _is_outside(present, required.specifier):
                 if _built_together(distribution, distributions.get(required.name), present, required.specifier):
                     continue
+                if required.name == "torch" and _may_be_of_conda(distribution, present):
+                    continue
                 old = is_below(present, required.specifier)
                 violation = Violation(
                     distribution.name, distribution.version, required.name, required.specifier, present, old
@@ -203,11 +205,18 @@ def _check_requirements(stack: Stack) -> Requirements:
 def _built_together(one: Distribution, other: Distribution | None, version: str, specifier: str) -> bool:
     """Whether both are of conda, which builds them for each other and compares them, unlike the wheels on PyPI.
 
-    torchvision 0.22.0 of conda-forge is built with torch 2.7.1. Another minor version is reported.
+    conda-forge builds torchvision 0.22.0 with torch 2.7.1, and 0.24.0 with 2.8.0 (locks of
+    aws/sagemaker-distribution, 2026-04-22); their metadata names the torch of PyPI's wheels.
     """
     bound = re.fullmatch(r"==([\d.]+)", specifier)
-    from_conda = bool(other and one.source == other.source == "conda" and not one.requires)
-    return from_conda and bool(bound and same_minor(bound[1], version))
+    if not bound or not other or one.requires or not (is_from_conda(one) and is_from_conda(other)):
+        return False
+    return same_minor(bound[1], version) or other.source.endswith(" conda-forge")
+
+
+def _may_be_of_conda(distribution: Distribution, torch: str) -> bool:
+    """Whether conda has the release for the installed torch as well. METADATA, which a report lacks, decides."""
+    return not distribution.requires and has_conda_build(distribution.name, distribution.version, torch)
 
 
 def _is_undecidable(violation: Violation) -> bool:

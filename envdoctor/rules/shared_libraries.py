@@ -11,7 +11,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import published_releases, releases_in_range
 from envdoctor.knowledge.releases import numpy2_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
-from envdoctor.rules.facts import is_from_report, torch_cuda
+from envdoctor.rules.facts import is_from_conda, is_from_report, torch_cuda
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import conda_command, install_library, pin_of_torch
@@ -102,7 +102,7 @@ def mkl_is_too_new_for_condas_torch(machine: Machine, stack: Stack) -> Iterator[
     distributions = stack.distributions.value or {}
     torch = distributions.get("pytorch") or distributions.get("torch")
     mkl = distributions.get("mkl")
-    by_conda = torch and (torch.name == "pytorch" or torch.source == "conda")
+    by_conda = torch and (torch.name == "pytorch" or is_from_conda(torch))
     if not torch or not mkl or not by_conda or "conda-forge" in torch.source:
         return
     if satisfies(mkl.version, ">=2024.1") and satisfies(public_part(torch.version), "<2.6"):
@@ -208,7 +208,7 @@ def library_is_older_than_torch_was_built_with(machine: Machine, stack: Stack) -
     """
     versions = versions_of(stack)
     torch = (stack.distributions.value or {}).get("torch")
-    if not torch or torch.source == "conda":
+    if not torch or is_from_conda(torch):
         return
     for pattern, consequence, at_import in OLDER_LIBRARIES:
         for name in filter(pattern.fullmatch, versions):

@@ -13,6 +13,7 @@ from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import (
     cuda_of_local,
     dotted_numbers,
+    is_local_build,
     is_prerelease,
     local_part,
     minor_of,
@@ -46,6 +47,8 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
     version = versions_of(stack).get("vllm", "")
     if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
         return
+    if _is_rocm(stack) or is_local_build(version):
+        return  # vLLM's ROCm images build torch; a build from source fits the torch that it was built with
     distribution = (stack.distributions.value or {}).get("vllm")
     if distribution and distribution.requires and "vllm" not in specifiers_for(stack, "torch"):
         return  # built locally for this torch: its metadata does not require one

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.versions import local_part, minor_of, public_part
+from envdoctor.knowledge.versions import local_part, major_minor, minor_of, public_part
 from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
@@ -20,13 +20,14 @@ CUDA_OF_BUILD = re.compile(r"cu(\d{2})")
 ABI_OF_BUILD = re.compile(r"cxx11abi(true|false)")
 
 
-@rule("FA001", kind="environment", severity="error", cause="torch-abi-mismatch")
+@rule("FA001", kind="environment", severity=("error", "warning"), cause="torch-abi-mismatch")
 def wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """A compiled wheel, of flash-attn for example, was built for another torch, CUDA or C++ ABI.
 
     Its name, its version or the address of its index contains the versions: `+cu12torch2.8cxx11abiTRUE` of
     flash-attn, `+pt25cu124` of PyTorch Geometric, `flashinfer.ai/whl/cu121/torch2.3`. With any other torch the import
-    fails with `undefined symbol: _ZN3c10...`. Upgrading torch after the package has the same effect.
+    fails with `undefined symbol: _ZN3c10...`. Upgrading torch after the package has the same effect. A wheel for
+    torch 2.10 can run with a newer one: NVIDIA's NeMo RL installs flash-attn for 2.10 with 2.11 (2026-08-20).
 
     Fix: install the wheel for the installed torch, or rebuild without the cached wheel.
 
@@ -47,7 +48,7 @@ def wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Probl
         release = public_part(package.version)
         again = rebuild(name, release) if release else ""
         yield Problem(
-            "error",
+            "warning" if _may_run(label, torch) else "error",
             f"{name} {release}".rstrip() + f" was built for {difference}; torch {torch} is installed",
             (*version_evidence(stack, "torch"), Evidence(name, label, stack.distributions.source)),
             f"Install the {name} wheel for torch {minor_of(torch)}, or rebuild it."
@@ -55,6 +56,12 @@ def wheel_is_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Probl
             else f"Remove it, and install a {name} wheel built for torch {minor_of(torch)} if you need it.",
             steps(again or shell_command("uv pip uninstall {}", name)),
         )
+
+
+def _may_run(label: str, torch: str) -> bool:
+    """Whether the wheel is for torch 2.10 or newer, and the installed torch is newer."""
+    built_for = _torch_of(label)
+    return bool(built_for) and (2, 10) <= major_minor(built_for) < major_minor(torch)
 
 
 def _abi(stack: Stack) -> bool | None:

@@ -1,0 +1,147 @@
+"""Findings on a pasted report that explain a failure, as notes if the text reports none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from envdoctor.core.patterns import lazy_pattern
+from envdoctor.core.records import Finding
+from envdoctor.rules.known_breaks import known_breaks
+from envdoctor.rules.requirements import requirements_of
+
+if TYPE_CHECKING:
+    from envdoctor.reports import Report
+
+# A warning that reports a failure.
+FAILURE = (
+    r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
+    r"|devices to be zero|Invoking ptxas"
+)
+# In a text that has none of these, nothing failed.
+SIGN_OF_FAILURE = lazy_pattern(
+    rf"{FAILURE}|Traceback|[Ee]xception\b|undefined symbol|[Ss]egmentation|core dumped"
+    r"|(?i:\b(?:crash|hang|broke|abort|fails|no(?:t| longer) work|cannot|can't|unable|does not start))"
+    r"|(?i:n't (?:work|start)|\bwrong (?:result|output)|\bskipping import\b|\bincompatible\b)"
+)
+# A remark that the environment is in use.
+WORKS = re.compile(
+    r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
+)
+SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
+# Somebody who lists so few packages reports a combination, and one who lists so many reports all that is installed.
+SHORT_LIST, COMPLETE_LIST = 4, 40
+DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
+# Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
+COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
+# Warnings on versions that installers, or the libraries themselves, accept with a warning: TRL prints one next to
+# another vLLM, torchao uses its Python code. Projects override declared ranges and run.
+ACCEPTED_VERSIONS = frozenset({
+    "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "FA001",
+    "MKL001",
+})  # fmt: skip
+NEED_OWN_FAILURE = frozenset({"TRL001"})  # explain no failure of other packages
+# Findings on what a program need not use: a training with LoRA, with the Trainer or in 8 bits, and a second copy of
+# NCCL or NVML. Projects run vLLM 0.17 to 0.19 with transformers 5, which is outside of its range.
+FAILS_IN_USE = frozenset({
+    "HF006", "HF007", "HF017", "BNB001", "BNB003", "PKG004", "PKG008", "PKG010", "NCCL001", "NVML001",
+})  # fmt: skip
+# Libraries that a training program imports only if its settings select them.
+OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", "apex", "unsloth", "ray"})
+PTX_NEEDED = "TORCH005"
+
+
+def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
+    """The finding, as `info` if it is possible next to a working program and the text reports no failure."""
+    if finding.status not in ("error", "warning"):
+        return finding
+    number = max(len(each.stack.distributions.value or {}) for each in reports)
+    for note in (
+        _on_tested_releases(finding, reports, errors, number),
+        _on_versions(finding, errors, number),
+        _on_unused_code(finding, reports, errors),
+    ):
+        if note:
+            return note
+    return finding
+
+
+def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
+    """A note on an exact requirement with a newer version of the package.
+
+    Projects require the release that they were tested with, and their own images have newer ones. Such a requirement
+    is a fact; it explains a failure if the text reports one of the two packages. The same applies to a later patch
+    release of torch than the one that vLLM was compiled for, if CUDA works or the text reports no failure.
+    """
+    if finding.id not in (DECLARED_RANGES, *COMPILED_FOR) or finding.status != "warning" or not finding.evidence:
+        return None
+    package = finding.evidence[0].fact
+    violations = [
+        each
+        for report in reports
+        for each in requirements_of(report.stack).violations
+        if each.name == package and str(each) in finding.message
+    ]
+    failed = SIGN_OF_FAILURE.search(errors)
+    if finding.id in COMPILED_FOR:
+        works = WORKS.search(errors) or all(report.stack.cuda_available.value for report in reports)
+        works = works or (number > SHORT_LIST and not failed)
+        is_harmless = works and all(each.is_later_patch and each.requirer == "vllm" for each in violations)
+    else:
+        is_harmless = all(each.is_newer_than_tested for each in violations)
+    if not violations or not is_harmless:
+        return None
+    names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
+    if failed and re.search(_any_name(names), errors):
+        return None
+    return as_note(finding, "it fails")
+
+
+def _on_versions(finding: Finding, errors: str, number: int) -> Finding | None:
+    """A note on versions outside of a declared range, or on a function that fails only if it is called."""
+    packages = {each.fact for each in finding.evidence} - {"torch"}
+    compiled = (
+        finding.id == DECLARED_RANGES and "triton" in packages
+    )  # torch generates code for one release of triton
+    is_break = any(row.id == finding.id for row in known_breaks())
+    accepted = finding.status == "warning" and finding.id in ACCEPTED_VERSIONS and not compiled
+    unused = finding.id in FAILS_IN_USE or (finding.status == "warning" and is_break)
+    if not (accepted and number > SHORT_LIST) and not (unused and number >= COMPLETE_LIST):
+        return None
+    named = packages and re.search(_any_name(packages), errors)
+    if SIGN_OF_FAILURE.search(errors) and (named or finding.id not in NEED_OWN_FAILURE):
+        return None
+    return as_note(finding, "one of these packages fails")
+
+
+def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) -> Finding | None:
+    """A note on code that the text does not use: an installed package need not be imported.
+
+    SGLang imports a few of vLLM's kernels if they load, so that vLLM's torch does not matter next to it. A program
+    imports DeepSpeed or vLLM only if its settings select them, and a few kernels of vLLM need PTX: both matter if
+    something failed. A report without a sentence does not show whether something failed.
+    """
+    if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
+        return None if re.search(r"(?i)\bvllm\b", errors) else as_note(finding, "vLLM itself is used")
+    if not (SENTENCE.search(errors) or WORKS.search(errors)) or SIGN_OF_FAILURE.search(errors):
+        return None
+    if finding.id == PTX_NEEDED:
+        return as_note(finding, "a kernel fails")
+    row = next((row for row in known_breaks() if row.id == finding.id), None)
+    used = {condition.partition(" ")[0] for condition in row.when} & OPTIONAL_PACKAGES if row else set()
+    if not used or re.search(_any_name(used), errors):
+        return None
+    return as_note(finding, f"{min(used)} is used")
+
+
+def as_note(finding: Finding, unless: str) -> Finding:
+    """The finding as `info`: it explains a failure, and the text reports none."""
+    return msgspec.structs.replace(finding, status="info", fix=f"No action needed unless {unless}. {finding.fix}")
+
+
+def _any_name(names: Iterable[str]) -> str:
+    """A pattern for packages and their modules: flash-attn, flash_attn."""
+    return "(?i)" + "|".join(re.escape(name).replace(r"\-", "[-_]") for name in names)
