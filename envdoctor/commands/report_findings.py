@@ -35,6 +35,9 @@ MAX_CONTEXT = 200  # lines
 # Clauses of a description, each compared with the known messages if nothing else explains the report.
 CLAUSES = re.compile(r"(?<=[^.][.!?])\s+|;\s*|\s(?:-+>|=>|\u2192|\u2014)\s|[\u3002\uff1b]")
 FEWEST, MAX_CLAUSE, MAX_CLAUSES, MAX_CLAUSES_LENGTH = 12, 200, 40, 2000
+WORDS = re.compile(
+    r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
+)  # more than `AssertionError`, `glibc=2.39`
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
@@ -108,6 +111,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]
+    clauses = [clause for clause in clauses if WORDS.search(clause)]
     found = {
         symptom: hit.text
         for clause in clauses[:MAX_CLAUSES]

@@ -72,3 +72,8 @@ def blamed(text: str) -> set[str]:
 def test_uncommon_builds_are_not_blamed(sound: str, faulty: str, cause: str) -> None:
     assert blamed(sound) == set()
     assert cause in blamed(faulty)
+
+
+@each_case("text", ["AssertionError", "pixi info: __unix=0=0, __linux=6.8.0=0, __glibc=2.39=0, __archspec=1=zen4"])
+def test_a_single_word_is_no_description_of_an_error(text: str) -> None:
+    assert blamed(f"{H100}torch==2.9.1+cu130\n\n{text}\n") == set()
