@@ -23,7 +23,6 @@ from envdoctor.rules.facts import (
 )
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import agreed_range, versions_of
-from envdoctor.rules.torch_build import has_code_for_every_gpu
 from envdoctor.rules.torch_install import (
     TorchInstall,
     backend_of,
@@ -286,8 +285,9 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
                       "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
                       steps(*(("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())))  # fmt: skip
         return
-    # From CUDA 13 on, Jetson runs the wheels for Arm servers.
-    if not is_jetson(machine) or (torch_cuda(stack).startswith("13.") and has_code_for_every_gpu(machine, stack)):
+    # With CUDA 13 a Thor runs the wheels for Arm servers.
+    is_thor = any(gpu.compute_capability.value == "11.0" for gpu in gpus_of(machine))
+    if not is_jetson(machine) or (is_thor and torch_cuda(stack).startswith("13.")):
         return
     library = _without_build_for_jetson(stack)
     old = (parse_major_minor(stack.python_version.value) or (3, 10)) < (3, 10) or "5.10." in (
