@@ -12,6 +12,7 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
+from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
@@ -29,8 +30,11 @@ from envdoctor.resolution.index_facts import (
     ComparedNames,
     IndexedRelease,
     InstalledSet,
+    Numpy1Build,
+    RefusedRelease,
     RejectedRelease,
     RustBuild,
+    SharedFile,
 )
 
 TOTAL_SECONDS = 30.0  # of all questions of a command
@@ -149,8 +153,27 @@ class IndexReader:
 
     def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
         """The releases that another release of the set rejects when it is imported."""
+        return self._of_set(rejected_releases, installed)
+
+    def numpy_1_builds(self, installed: InstalledSet) -> Sequence[Numpy1Build]:
+        """The packages of the set with compiled modules that NumPy 2 rejects."""
+        return self._of_set(numpy_1_builds, installed)
+
+    def refused_releases(self, installed: InstalledSet) -> Sequence[RefusedRelease]:
+        """The named packages of the set whose metadata pip refuses."""
+        return self._of_set(refused_releases, installed)
+
+    def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
+        """The packages of the set that install the same module."""
+        return self._of_set(shared_files, installed)
+
+    def _of_set(self, find: Callable[[SetNames, InstalledSet], Iterable[T]], installed: InstalledSet) -> Sequence[T]:
         names = self._names_of(installed)
-        return list(rejected_releases(names, installed)) if names else ()
+        if names is None:
+            return ()
+        names.allow_reading()
+        names.wheels.read_releases(installed.versions)
+        return list(find(names, installed))
 
     def _names_of(self, installed: InstalledSet) -> SetNames | None:
         self._end = time.monotonic() + SET_SECONDS

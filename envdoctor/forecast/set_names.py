@@ -76,13 +76,13 @@ class SetNames:
 
     def compare(self, installed: InstalledSet) -> ComparedNames:
         """Compare the uses of each old release with the newer releases of its dependencies."""
-        self._allow_reading(2)
+        self.allow_reading(2)
         users, skipped = self._users(installed)
         self.wheels.read_sources(user for user in users if self._has_wheel(user))
         missing: list[MissingName] = []
         files = 0
         for user in users:
-            self._allow_reading()
+            self.allow_reading()
             failures = self._failures
             pairs = self._pairs(user, installed)
             imports = self.module_imports(user)
@@ -101,7 +101,7 @@ class SetNames:
             self._uses.pop(user, None)
         return ComparedNames(missing, [str(pin) for pin in skipped])
 
-    def _allow_reading(self, factor: int = 1) -> None:
+    def allow_reading(self, factor: int = 1) -> None:
         """Limit the time of the next requests; nothing is requested after several failures."""
         self._is_failing |= self._failures > MAX_FAILURES
         self.wheels.client.end = time.monotonic() + (0 if self._is_failing else READ_SECONDS * factor)

@@ -145,7 +145,8 @@ class _ReleaseSearch:
         self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
         self.known: dict[str, str] = {}  # versions from the tables, where a solver resolved the environment
         resolved = self.resolve(state.packages, {})
-        if state.resolution in ("solved", "partial"):
+        is_solved = state.resolution in ("solved", "partial")
+        if is_solved or not state.packages.keys() <= resolved.keys():  # as pip's packages in an environment of conda
             self.known = {name: package.version for name, package in resolved.items()}
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:

@@ -98,6 +98,31 @@ class BuildImport(NamedTuple):
     is_legacy: bool = True  # the archive has no pyproject.toml
 
 
+class Numpy1Build(NamedTuple):
+    """A release with a compiled module that is built for NumPy 1."""
+
+    release: IndexedRelease
+    module: str  # path in the wheel
+    wheel: str
+    is_loaded: bool  # by `import` of the package
+
+
+class RefusedRelease(NamedTuple):
+    """A release whose metadata have a requirement that pip refuses."""
+
+    release: IndexedRelease
+    requirement: str
+    wheel: str
+
+
+class SharedFile(NamedTuple):
+    """A file that two releases install."""
+
+    first: IndexedRelease
+    second: IndexedRelease
+    path: str
+
+
 class RustBuild(NamedTuple):
     """A release whose source archive compiles Rust code, and the Pythons for which it has a wheel, newest first."""
 
@@ -126,6 +151,18 @@ class IndexFacts(Protocol):
 
     def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
         """The releases that another release of the set rejects when it is imported."""
+        ...
+
+    def numpy_1_builds(self, installed: InstalledSet) -> Sequence[Numpy1Build]:
+        """The packages of the set with compiled modules that NumPy 2 rejects."""
+        ...
+
+    def refused_releases(self, installed: InstalledSet) -> Sequence[RefusedRelease]:
+        """The named packages of the set whose metadata pip refuses."""
+        ...
+
+    def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
+        """The packages of the set that install the same module."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

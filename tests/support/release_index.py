@@ -68,6 +68,7 @@ class Release:
     files: tuple[tuple[str, str | bytes], ...] = ()  # path and content; an sdist with setup.py has no other backend
     python: str = ""  # Requires-Python
     home_page: str = ""
+    tag: str = "py3-none-any"
 
     @property
     def stem(self) -> str:
@@ -75,7 +76,7 @@ class Release:
 
     @property
     def wheel_name(self) -> str:
-        return f"{self.stem}-py3-none-any.whl"
+        return f"{self.stem}-{self.tag}.whl"
 
     @property
     def file_name(self) -> str:
@@ -96,7 +97,7 @@ class Release:
 
     def _wheel(self) -> bytes:
         info = f"{self.stem}.dist-info"
-        wheel = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {self.tag}\n"
         files = dict(self.files) | {f"{info}/METADATA": self.metadata, f"{info}/WHEEL": wheel}
         record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
         stream = io.BytesIO()

@@ -32,6 +32,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     stated_machine,
     stated_versions,
     table_age,
+    wheel_contents,
     wheels,
 )
 from envdoctor.manifests.checks.certainty import with_evidence

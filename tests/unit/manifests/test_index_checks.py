@@ -3,110 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import date
 
 import pytest
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import py, sh
 
 from envdoctor.commands.audit import AuditRequest
 from envdoctor.commands.audit import run as run_audit
 from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.errors import BadInput
-from envdoctor.core.records import Finding
-from envdoctor.manifests import audit_paths
 from envdoctor.manifests.checks.source_at_main import are_disjoint
-from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
-    AbsentImport,
-    BuildImport,
-    CodeImport,
-    ComparedNames,
     IndexedRelease,
-    InstalledSet,
     MissingName,
     RejectedRelease,
-    RustBuild,
     UseKind,
 )
-from envdoctor.resolution.step import StepProblem, StepSolution
 
-DAY = date(2026, 11, 26)
 DIFFUSERS = "https://github.com/huggingface/diffusers"
-
-
-class FixedIndex:
-    """An index of a few releases, of which the last one is the newest."""
-
-    def __init__(self, *releases: IndexedRelease, missing: Sequence[MissingName] = ()) -> None:
-        self.releases, self.missing = releases, missing
-        self.sets: list[InstalledSet] = []
-        self.skipped: Sequence[str] = ()
-        self.rejected: Sequence[RejectedRelease] = ()
-        self.requirements: dict[str, Sequence[str]] = {}
-
-    def newest_release(self, name: str) -> IndexedRelease | None:
-        return next((each for each in reversed(self.releases) if each.name == name), None)
-
-    def release(self, name: str, version: str) -> IndexedRelease | None:
-        return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
-
-    def is_published_from(self, name: str, url: str) -> bool:
-        return f"huggingface/{name}" in url
-
-    def missing_names(self, installed: InstalledSet) -> ComparedNames:
-        self.sets.append(installed)
-        return ComparedNames([each for each in self.missing if each.user.name in installed.users], self.skipped)
-
-    def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
-        return [each for each in self.rejected if each.user.name in installed.versions]
-
-    def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
-        names = {each.name for each in self.releases} & installed.versions.keys()
-        return [
-            AbsentImport(each, f"{each.module}.{each.name}".strip("."), release)
-            for each in used
-            if each.top in names
-            and (release := self.newest_release(each.top))
-            and "old" in (each.name or each.module)
-        ]
-
-    def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
-        release = self.release(name, version)
-        return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
-
-    def requires(self, name: str, version: str) -> Sequence[str]:
-        return self.requirements.get(f"{name} {version}", ())
-
-    def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
-        release = self.release(name, version)
-        return RustBuild(f"{name}-{version}.tar.gz", ("3.11", "3.10")) if release else None
-
-
-class FixedSolver:
-    """Solves each step with these versions; those of `built` have no wheel."""
-
-    reason = ""
-
-    def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
-        self.index, self.versions, self.built = index, versions, frozenset(built)
-
-    def __call__(self, problem: StepProblem) -> StepSolution:
-        names = {each.name for each in problem.requirements}
-        if "no-such-release" in names:
-            return StepSolution(conflict="there is no version of no-such-release")
-        required_by = {"starlette": ("webui",)} if "webui" in names else {}
-        chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
-        return StepSolution(chosen, required_by, self.built & chosen.keys())
-
-
-def findings(text: str, solver: FixedSolver, *identifiers: str) -> list[Finding]:
-    guide = parse_guide(text, "SETUP.md")
-    audit = audit_paths(guide, parse_paths(guide, text, "SETUP.md"), today=DAY, solver=solver)
-    return [each for each in audit.findings if each.id in identifiers]
-
-
 MAIN = f"uv pip install git+{DIFFUSERS}.git@main#egg=diffusers"
 # Commands, and the Python for which the newest release is too new.
 PYTHONS: dict[str, tuple[tuple[str, ...], bool]] = {

@@ -1,0 +1,116 @@
+"""What the wheels of a set contain: modules that are built for NumPy 1, metadata that pip refuses, shared files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from envdoctor.download.http_client import RequestFailed
+from envdoctor.forecast.set_names import SetNames
+from envdoctor.forecast.wheels import Pin
+from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.package_index.numpy_builds import numpy_1_module
+from envdoctor.resolution.index_facts import InstalledSet, Numpy1Build, RefusedRelease, SharedFile
+
+MAX_WHEELS = 25  # of a set of which compiled modules are read
+_LAST_NUMPY_1_DAY = "2025-06-30"  # few wheels were built with NumPy 1 one year after NumPy 2.0
+_PIP_REFUSES_DAY = "2024-06-20"  # of pip 24.1, which refuses versions and specifiers outside of PEP 440
+_EXTENSION = re.compile(r"\.[\w-]+\.so$|\.so$")
+# What distinguishes the names of packages that are often builds of the same project.
+_VARIANT = re.compile(
+    r"^(?:python|py)-?|-?(?:python|py|binary|headless|contrib|simd|gpu|cpu|full|lite|slim|nightly|cu\d+|rocm|ng|next)(?=-|$)"
+)
+_SAME_MODULE = ({"fitz", "pymupdf"}, {"crypto", "pycrypto", "pycryptodome"}, {"pil", "pillow", "pillow-simd"})
+_NOT_IMPORTED = re.compile(
+    r"(?:^|/)(?:tests?|docs?|examples?|benchmarks?|scripts?)(?:/|\.py$)|^setup\.py$|^conftest\.py$"
+)
+
+
+def numpy_1_builds(names: SetNames, installed: InstalledSet) -> Iterator[Numpy1Build]:
+    """The packages that require numpy and whose wheels have modules built for NumPy 1."""
+    wheels = names.wheels
+    candidates = []
+    for name, version in installed.versions.items():
+        pin = Pin(name, version)
+        file, day = wheels.fitting_wheel(pin), wheels.day(pin)
+        if file and file.wheel and file.wheel.platform != "any" and day and day <= _LAST_NUMPY_1_DAY:
+            candidates.append((name not in installed.named, day, pin, file))
+    wheels.read_metadata([pin for *_, pin, _ in sorted(candidates)[:MAX_WHEELS]])
+    for *_, pin, file in sorted(candidates)[:MAX_WHEELS]:
+        metadata = wheels.metadata(pin)
+        required = (
+            {found.name for text in metadata.requires if (found := parse_requirement(text))} if metadata else ()
+        )
+        if "numpy" not in required:
+            continue
+        loaded = _loaded_modules(names, pin)
+        try:
+            module = numpy_1_module(wheels.client, file, loaded)
+        except RequestFailed:
+            continue
+        if module:
+            yield Numpy1Build(names.indexed(pin), module, file.name, module in loaded)
+
+
+def _loaded_modules(names: SetNames, pin: Pin) -> frozenset[str]:
+    """The paths of compiled modules that `import` of a package loads."""
+    imports = names.module_imports(pin)
+    if imports is None:
+        return frozenset()
+    used: set[str] = set()
+    own = pin.name.replace("-", "_")
+    for start in [own] if own in imports.paths else [top for top in sorted(imports.tops) if top in imports.paths]:
+        for module in imports.loaded(start):
+            for each in imports.imports_of(module):
+                used |= {each.module, f"{each.module}.{each.name}"}
+    compiled = {path: _EXTENSION.sub("", path).replace("/", ".") for path in imports.sources.compiled}
+    return frozenset(path for path, module in compiled.items() if module in used)
+
+
+def refused_releases(names: SetNames, installed: InstalledSet) -> Iterator[RefusedRelease]:
+    """The named packages whose METADATA pip 24.1 and newer refuse."""
+    wheels = names.wheels
+    old = [
+        pin for name in sorted(installed.named) if name in installed.versions
+        if (day := wheels.day(pin := Pin(name, installed.versions[name]))) and day <= _PIP_REFUSES_DAY
+        and wheels.any_wheel(pin)
+    ]  # fmt: skip
+    wheels.read_metadata(old)
+    for pin in old:
+        metadata = wheels.metadata(pin)
+        refused = next((text for text in metadata.requires if not _is_valid(text)), "") if metadata else ""
+        if metadata and refused:
+            yield RefusedRelease(names.indexed(pin), refused, metadata.file)
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        return False
+    return True
+
+
+def shared_files(names: SetNames, installed: InstalledSet) -> Iterator[SharedFile]:
+    """The pairs of packages that install the same module, of those with names of one project."""
+    packages = sorted(installed.versions)
+    groups: dict[str, list[str]] = {}
+    for name in packages:
+        groups.setdefault(_stem(name), []).append(name)
+    pairs = [(one, other) for group in groups.values() for one in group for other in group if one < other]
+    pairs += [(one, other) for group in _SAME_MODULE for one in packages for other in packages
+              if one < other and {one, other} <= group and _stem(one) != _stem(other)]  # fmt: skip
+    for one, other in pairs:
+        first, second = Pin(one, installed.versions[one]), Pin(other, installed.versions[other])
+        imports = names.module_imports(first), names.module_imports(second)
+        paths = [set(each.sources.paths) if each else set() for each in imports]
+        common = sorted(path for path in paths[0] & paths[1] if "/" in path and not _NOT_IMPORTED.search(path))
+        if common:
+            module = min(common, key=lambda path: (path.count("/"), not path.endswith("/__init__.py"), path))
+            yield SharedFile(names.indexed(first), names.indexed(second), module)
+
+
+def _stem(name: str) -> str:
+    return _VARIANT.sub("", name).strip("-") or name

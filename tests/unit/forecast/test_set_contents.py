@@ -1,0 +1,83 @@
+"""Contents of wheels that are read from an index on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.dated_index import serve
+from support.release_index import Release
+
+from envdoctor.download.sources import Sources
+from envdoctor.forecast.index_facts import IndexReader
+from envdoctor.resolution.index_facts import InstalledSet
+
+OLD = "2023-10-01"
+NUMPY_1 = b"\x7fELF numpy.core._multiarray_umath\0_ARRAY_API"
+NUMPY_2 = b"\x7fELF numpy._core._multiarray_umath\0numpy.core._multiarray_umath\0_ARRAY_API"
+TAG = "cp312-cp312-manylinux_2_17_x86_64"
+SO = "cpython-312-x86_64-linux-gnu.so"
+
+
+@pytest.fixture(autouse=True)
+def isolated_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def package(
+    name: str,
+    *files: tuple[str, str | bytes],
+    day: str = OLD,
+    requires: tuple[str, ...] = (),
+    tag: str = "py3-none-any",
+) -> Release:
+    return Release(name, "1.0", day, requires=requires, files=files, tag=tag)
+
+
+def installed(*names: str) -> InstalledSet:
+    return InstalledSet(dict.fromkeys(names, "1.0"), names, "3.12", "x86_64", named=frozenset(names))
+
+
+def reader(index: object) -> IndexReader:
+    return IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))  # type: ignore[attr-defined]
+
+
+BUILDS = {
+    "built for NumPy 1": ("from ._core import x", NUMPY_1, OLD, ("numpy>=1.20",), [True]),
+    "not loaded by the import": ("", NUMPY_1, OLD, ("numpy",), [False]),
+    "built for NumPy 2": ("from ._core import x", NUMPY_2, OLD, ("numpy",), []),
+    "without the C interface": ("from ._core import x", b"\x7fELF", OLD, ("numpy",), []),
+    "numpy is not required": ("from ._core import x", NUMPY_1, OLD, (), []),
+    "built long after NumPy 2.0": ("from ._core import x", NUMPY_1, "2026-01-01", ("numpy",), []),
+}
+
+
+@each_case("name", [*BUILDS])
+def test_a_module_that_is_built_for_numpy_1(name: str) -> None:
+    code, module, day, requires, loaded = BUILDS[name]
+    files = ((f"built/_core.{SO}", module), ("built/__init__.py", code))
+    with serve(package("built", *files, day=day, requires=requires, tag=TAG)) as index:
+        found = reader(index).numpy_1_builds(installed("built"))
+        assert [each.is_loaded for each in found] == loaded
+        requests = len(index.requests)
+        assert reader(index).numpy_1_builds(installed("built")) == found
+        assert [each for each in index.requests[requests:] if each.endswith(".whl")] == []  # from the cache
+
+
+@each_case("requirement, refused", [("torch (>=1.9.*)", True), ("torch (>=1.9)", False), ("torch==1.9.*", False)])
+def test_metadata_that_pip_refuses(requirement: str, refused: bool) -> None:
+    with serve(package("lightning", ("lightning/__init__.py", ""), requires=(requirement,))) as index:
+        found = reader(index).refused_releases(installed("lightning"))
+    assert [each.requirement for each in found] == ([requirement] if refused else [])
+
+
+def test_files_that_two_packages_install() -> None:
+    one = package("vision-python", ("cv/__init__.py", ""), ("tests/test_a.py", ""))
+    other = package("vision-python-headless", ("cv/__init__.py", ""), ("tests/test_a.py", ""))
+    apart = package("vision-gpu", ("cv_gpu/__init__.py", ""), ("tests/test_a.py", ""))
+    with serve(one, other, apart) as index:
+        found = reader(index).shared_files(installed("vision-python", "vision-python-headless", "vision-gpu"))
+    assert [(each.first.name, each.second.name, each.path) for each in found] == [
+        ("vision-python", "vision-python-headless", "cv/__init__.py")
+    ]

@@ -1,0 +1,67 @@
+"""Rules on the contents of the wheels of a set, and on environments that conda and pip install together."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import sh
+
+from envdoctor.resolution.index_facts import IndexedRelease, Numpy1Build, RefusedRelease, SharedFile
+
+WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
+
+
+def solver(**versions: str) -> FixedSolver:
+    return FixedSolver(FixedIndex(), {name.replace("_", "-"): version for name, version in versions.items()})
+
+
+@each_case(
+    ("numpy", "loaded", "status"),
+    [("2.2.6", True, "error"), ("2.2.6", False, "warning"), ("1.26.4", True, "")],
+)
+def test_a_module_is_built_for_numpy_1(numpy: str, loaded: bool, status: str) -> None:
+    solved = solver(webui="3.48.0", numpy=numpy)
+    solved.index.numpy_1 = [Numpy1Build(WEBUI, "webui/_core.so", "webui.whl", loaded)]
+    found = findings(sh("pip install numpy", "pip install webui==3.48.0"), solved, "RUN120")
+    assert [(each.status, each.line) for each in found] == ([(status, 4)] if status else [])
+    for each in found:
+        assert [remedy.commands for remedy in each.remedies] == [("uv pip install webui==3.48.0 'numpy<2'",)]
+
+
+REFUSING = {
+    "pip": ("pip install webui==3.48.0", "error"),
+    "an older pip": ("pip install pip==24.0 && pip install webui==3.48.0", ""),
+    "the pip of an old Python": (
+        "conda create -n x python=3.7 -y && conda activate x && pip install webui==3.48.0",
+        "",
+    ),
+    "uv": ("uv pip install webui==3.48.0", ""),
+    "a range": ("pip install 'webui<4'", ""),
+    "an image": ("docker run -it ubuntu:22.04 bash && pip install webui==3.48.0", "unknown"),
+}
+
+
+@each_case("name", [*REFUSING])
+def test_pip_refuses_metadata(name: str) -> None:
+    command, status = REFUSING[name]
+    solved = solver(webui="3.48.0", pip="24.0")
+    solved.index.refused = [RefusedRelease(WEBUI, "torch (>=1.9.*)", "webui.whl")]
+    found = findings(sh(*command.split(" && ")), solved, "RUN121")
+    assert [each.status for each in found] == ([status] if status else [])
+
+
+@each_case("version, status", [("3.48.0", "info"), ("3.40.0", "warning")])
+def test_two_packages_install_one_module(version: str, status: str) -> None:
+    solved = solver(webui="3.48.0", webui_headless=version)
+    other = IndexedRelease("webui-headless", version, "2023-10-17")
+    solved.index.shared = [SharedFile(WEBUI, other, "webui/__init__.py")]
+    (found,) = findings(sh("pip install webui==3.48.0", "pip install webui-headless"), solved, "RUN122")
+    assert (found.status, found.line) == (status, 4)
+    assert findings(sh("pip install webui==3.48.0"), solved, "RUN122") == []
+
+
+def test_packages_outside_of_the_tables_in_an_environment_of_conda() -> None:
+    solved = solver(gradio="4.24.0", starlette="1.7.0", diffusers="0.25.0", huggingface_hub="0.36.2")
+    steps = ("conda install pytorch==2.1.2 -c pytorch", "pip install gradio==4.24.0 starlette diffusers==0.25.0")
+    found = findings(sh(*steps, "pip install huggingface-hub"), solved, "RUN003")
+    assert sorted(each.message.partition(" resolves")[0] for each in found) == ["`huggingface-hub`", "`starlette`"]
