@@ -8,6 +8,8 @@ from typing import NamedTuple
 from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.requirement import InstallRequirement, parse_conda_spec, parse_install_requirement
 
+# Files that conda refuses, and guides, also indent the keys of the file.
+_KEY = re.compile(r"(?:\s+(?=(?:name|channels|dependencies|prefix|variables):))?(\w+):\s*(.*)")
 _ITEM = re.compile(r"(\s*)-\s*(.*)")
 
 
@@ -30,7 +32,7 @@ def parse_environment_yml(lines: tuple[Line, ...]) -> CondaEnvironmentFile:
     section, pip_indent = "", -1
     for number, raw in lines:
         text = raw.partition(" #")[0].rstrip()
-        if key := re.match(r"(\w+):\s*(.*)", text):
+        if key := _KEY.match(text):
             section, pip_indent = key[1], -1
             if section == "name":
                 file = file._replace(name=key[2].strip())

@@ -84,6 +84,11 @@ def _is_of_unpublished_wheel(violation: Violation, packages: Packages) -> bool:
     return is_declared and any(fact in packages and packages[fact].origin == LOCAL_FOLDER for fact in facts)
 
 
+def _is_of_other_python(violation: Violation, state: EnvironmentState) -> bool:
+    """Whether a declared range is judged for a Python that the tables do not cover: 3.9 has exact pins of its own."""
+    return violation.rule.id == "PKG001" and bool(state.python) and satisfies(state.python, "<3.10") is True
+
+
 @cache
 def version_rules() -> tuple[Rule, ...]:
     """The rules about the releases of packages."""
@@ -145,8 +150,9 @@ class _ReleaseSearch:
         self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
         self.known: dict[str, str] = {}  # versions from the tables, where a solver resolved the environment
         resolved = self.resolve(state.packages, {})
-        is_solved = state.resolution in ("solved", "partial")
-        if is_solved or not state.packages.keys() <= resolved.keys():  # as pip's packages in an environment of conda
+        # In an environment of conda, the dependencies that the tables lack are those of solved steps of pip.
+        by_solver = any(each.is_dependency and not published_releases(each.name) for each in state.packages.values())
+        if state.resolution in ("solved", "partial") or by_solver:
             self.known = {name: package.version for name, package in resolved.items()}
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
@@ -156,6 +162,7 @@ class _ReleaseSearch:
             for violation in found
             if not _is_of_unpublished_wheel(violation, packages)
             and not _is_of_cpu_build(violation, packages)
+            and not _is_of_other_python(violation, self.state)
             and not (violation.rule.id == "NPY001" and can_limit_numpy(self.state))
         ]
 

@@ -35,6 +35,7 @@ class Guide(NamedTuple):
     blocks: tuple[Block, ...] = ()
     unread: tuple[str, ...] = ()  # blocks that could not be read, with the reason
     absent_files: tuple[MissingFile, ...] = ()  # of a manifest: what it includes and does not exist
+    syntax_errors: tuple[tuple[int, str], ...] = ()  # lines of a manifest that its tool cannot read, with the reason
     python: str = ""  # for environments for which the guide names none, as the user states it
 
 

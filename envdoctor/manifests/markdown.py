@@ -38,6 +38,8 @@ _NEGATION = re.compile(
     r"|不要|切勿|别|避免|❌|не ",
     re.IGNORECASE,
 )
+_DIFF = frozenset({"diff", "patch"})
+_DIFF_HEADER = re.compile(r"@@|--- |\+\+\+ |diff ")
 _MAX_DEPTH = 4  # of fences that are indented like code
 
 
@@ -99,7 +101,12 @@ class _MarkdownReader:
     def _fenced(self, token: Token, row: int) -> Block:
         words = token.info.replace("{", " ").replace("}", " ").split()
         language = words[0].lstrip(".").lower() if words else ""
-        return Block(language, token.info.strip(), self._code(token.content, row + 1), self.preceding_text)
+        code = self._code(token.content, row + 1)
+        if language in _DIFF and not any(_DIFF_HEADER.match(text) for _, text in code):
+            # Commands that are coloured as additions; the patch of a file has headers.
+            language, code = "", tuple((number, text.removeprefix("+").removeprefix(" ")) for number, text in code
+                                       if not text.startswith("-"))  # fmt: skip
+        return Block(language, token.info.strip(), code, self.preceding_text)
 
     def _code(self, text: str, row: int) -> tuple[Line, ...]:
         lines = text.removesuffix("\n").split("\n") if text else []

@@ -94,12 +94,13 @@ class FixedSolver:
 
     def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
         self.index, self.versions, self.built = index, versions, frozenset(built)
+        self.required = ["starlette"]  # by webui
 
     def __call__(self, problem: StepProblem) -> StepSolution:
         names = {each.name for each in problem.requirements}
         if "no-such-release" in names:
             return StepSolution(conflict="there is no version of no-such-release")
-        required_by = {"starlette": ("webui",)} if "webui" in names else {}
+        required_by = dict.fromkeys(self.required, ("webui",)) if "webui" in names else {}
         chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
         return StepSolution(chosen, required_by, self.built & chosen.keys())
 

@@ -59,7 +59,35 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             line=line,
             proven=("isolation",),
         )
+    yield from _isolated_dependencies(context)
     yield from _isolated_repositories(context)
+
+
+def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
+    """Packages without a wheel that others require: no step installs them with torch before."""
+    for install in context.trace.installs:
+        action = install.action
+        built = install.resolution.built & (BUILT_WITH_TORCH - {"flash-attn-3"})
+        for name in sorted(built - action.built_with_torch - install.before.packages.keys()):
+            package = install.resolution.packages.get(name)
+            if not package or not package.is_dependency or action.no_build_isolation or action.only_binary:
+                continue
+            line, pin = package.line or action.line, f"{name}=={package.version}"
+            yield Problem(
+                "error",
+                f"{pin} ({package.reason}) is built from source in an isolated environment without torch",
+                (
+                    guide_evidence(context, name, package.reason, line),
+                    table_evidence(pin, "no wheel for the target", "the package index"),
+                ),
+                f"Install torch and the tools of the build first, then {name} without isolation, then this step.",
+                steps(
+                    shell_command("uv pip install '{}' wheel packaging psutil ninja", BUILD_PINS["setuptools"]),
+                    shell_command("uv pip install {} --no-build-isolation", pin),
+                ),
+                line=line,
+                proven=("isolation",),
+            )
 
 
 def _has_wheel_on_index(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:

@@ -18,6 +18,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
+CONDA_FILES = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
@@ -63,6 +64,23 @@ def included_file_does_not_exist(context: GuideContext) -> Iterator[Problem]:
             (guide_evidence(context, "included file", each.path, each.line),),
             "Add the file to the project, or remove the line.",
             line=each.line,
+        )
+
+
+@rule("RUN123", kind="guide", severity="error", cause="dependency-pin-violated", url=CONDA_FILES)
+def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
+    """An environment.yml is not valid YAML: conda stops. What can be read of it is audited all the same.
+
+    Often the keys have different indentations, or a tab is among the spaces.
+    """
+    for line, reason in context.guide.syntax_errors:
+        text = context.guide.lines[line - 1].strip() if line <= len(context.guide.lines) else ""
+        yield Problem(
+            "error",
+            f"line {line} is not valid YAML ({reason}): conda cannot read the file",
+            (guide_evidence(context, "YAML", text[:80], line),),
+            "Indent all keys of a level by the same number of spaces.",
+            line=line,
         )
 
 

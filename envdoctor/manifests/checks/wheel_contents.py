@@ -93,7 +93,7 @@ def _numpy_1_build(
 @rule(
     "RUN121",
     kind="guide",
-    severity=("error", "unknown"),
+    severity=("error", "warning", "unknown"),
     cause="dependency-pin-violated",
     url=LEGACY_METADATA,
     needs=("release",),
@@ -101,33 +101,36 @@ def _numpy_1_build(
 def pip_refuses_the_metadata(context: GuideContext) -> Iterator[Problem]:
     """The metadata of a pinned release have a requirement outside of PEP 440, which pip 24.1 and newer refuse.
 
-    pip skips the release and finds no other one for the pin. uv accepts some of these requirements.
+    pip skips the release and finds no other one for the pin. uv accepts some of these requirements: a warning for a
+    requirements file, which both can read.
     """
     for each in _sets(context):
         for refused in each.facts.refused_releases(each.installed):
             package = each.state.packages[refused.release.name]
             step = step_of(context, package.line)
-            is_new = _has_new_pip(each.state, step)
-            if package.pinned and step and step.action.tool == "pip" and is_new is not False:
-                yield _refused(context, refused, package, is_certain=bool(is_new))
+            status = _status_with_pip(context, each.state, step) if step and package.pinned else None
+            if status:
+                yield _refused(context, refused, package, status)
 
 
-def _has_new_pip(state: EnvironmentState, step: InstallStep | None) -> bool | None:
-    """Whether pip refuses such metadata; None in an image, whose pip is as old as the image."""
-    pip = (step.before if step else state).packages.get("pip")
-    if pip and pip.version:
-        return satisfies(pip.version, ">=24.1")
-    if state.python and satisfies(state.python, f"<={_LAST_OLD_PYTHON}.99"):
-        return False
-    return None if state.image else True
+def _status_with_pip(context: GuideContext, state: EnvironmentState, step: InstallStep) -> Status | None:
+    """Unknown in an image, whose pip is as old as the image; None where another or an older installer is used."""
+    is_file = not context.guide.commands and step.action.command.startswith("uv pip install -r ")
+    if step.action.tool != "pip" and not is_file:
+        return None
+    pip = step.before.packages.get("pip")
+    is_old_python = bool(state.python) and satisfies(state.python, f"<={_LAST_OLD_PYTHON}.99")
+    if is_old_python or (pip and satisfies(pip.version, "<24.1")):
+        return None
+    if state.image and not pip:
+        return "unknown"
+    return "warning" if is_file else "error"
 
 
-def _refused(
-    context: GuideContext, refused: RefusedRelease, package: ResolvedPackage, *, is_certain: bool
-) -> Problem:
-    image = "" if is_certain else " (not certain: the release of pip in the image is not known)"
+def _refused(context: GuideContext, refused: RefusedRelease, package: ResolvedPackage, status: Status) -> Problem:
+    image = " (not certain: the release of pip in the image is not known)" if status == "unknown" else ""
     return Problem(
-        "error" if is_certain else "unknown",
+        status,
         f"pip 24.1 and newer refuse {refused.release}, whose metadata have the invalid requirement "
         f"`{refused.requirement}`{image}",
         (

@@ -11,6 +11,7 @@ from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.records import Document
 
+_OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
 _WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
 
 
@@ -27,6 +28,7 @@ def coverage_of(document: Document) -> Coverage:
     """The coverage of a document."""
     guides = (*document.paths, *((document.guide,) if document.guide else ()))
     names = {name for guide in guides for name in _installed_names(guide)}
+    names = {_OF_CONDA.get(name, name) for name in names}
     names |= {package.name for each in document.sets for package in each.packages}
     names |= set((document.stack.distributions.value or {}) if document.stack else {})
     actions = [action for guide in guides for action in guide.actions]

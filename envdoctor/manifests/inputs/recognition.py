@@ -15,7 +15,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, workflows
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
-from envdoctor.manifests.inputs.yaml_nodes import load_yaml
+from envdoctor.manifests.inputs.yaml_nodes import load_yaml, yaml_error
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
 from envdoctor.manifests.requirement_files import logical_lines, requirement_text
@@ -187,9 +187,13 @@ def _read_toml_text(text: str, name: str, files: Files) -> Document:
 def _read_yaml(text: str, name: str, files: Files) -> Document:
     data = load_yaml(text)
     if not isinstance(data, dict):
+        line, reason = yaml_error(text)
         if parse_environment_yml(numbered(text)).packages:
-            return manifests.read_conda_environment(text, name, files)
-        raise BadInput(f"{name} is not a YAML mapping", expected=EXPECTED, hint=HINT)
+            document = manifests.read_conda_environment(text, name, files)
+            error = ((line, reason),) if line else ()
+            return document._replace(paths=tuple(path._replace(syntax_errors=error) for path in document.paths))
+        what = f"is not valid YAML: line {line}: {reason}" if line else "is not a YAML mapping"
+        raise BadInput(f"{name} {what}", expected=EXPECTED, hint=HINT)
     if "environments" in data and "packages" in data:
         return Document("pixi.lock", sets=conda_locks.pixi_sets(data, text), unread=conda_locks.other_platforms(data))
     if "metadata" in data and rows(data.get("package")):

@@ -66,6 +66,20 @@ def load_yaml(text: str) -> Any:
         return None
 
 
+def yaml_error(text: str) -> tuple[int, str]:
+    """The line and the reason why a text is not valid YAML; 0 for a valid one."""
+    import yaml
+
+    try:
+        yaml.compose(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return (mark.line + 1 if mark else 1), error.problem or "syntax error"
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return 1, str(error).partition("\n")[0][:120] or type(error).__name__
+    return 0, ""
+
+
 def _loader() -> Any:
     """The safe loader of libyaml: ten times as fast as the one in Python."""
     import yaml

@@ -83,7 +83,7 @@ REJECTED = {
     "package.json": ('{"name": "x"}', "has no known format"),
     "train.ipynb": ('{"cells": [', "is not valid JSON"),
     "compose.yml": ("services:\n  a:\n    image: x\n", "has no known format"),
-    "broken.yml": ("a: [", "is not a YAML mapping"),
+    "broken.yml": ("a: [", "is not valid YAML: line 2"),
     "requirements.txt": ("torch==2.8.0\n!!! not a requirement\n", "requirements.txt, line 2: "),
     "pylock.toml": ('lock-version = "1.0"\npackages = [{name = "torch", version = "x y"}]\n', "pylock.toml: "),
     "prose.txt": ("This text installs nothing at all.\n", "has no known format"),

@@ -6,6 +6,7 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.index_facts import IndexedRelease, Numpy1Build, RefusedRelease, SharedFile
 
 WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
@@ -50,6 +51,13 @@ def test_pip_refuses_metadata(name: str) -> None:
     assert [each.status for each in found] == ([status] if status else [])
 
 
+def test_pip_refuses_metadata_of_a_requirements_file() -> None:
+    solved = solver(webui="3.48.0")
+    solved.index.refused = [RefusedRelease(WEBUI, "torch (>=1.9.*)", "webui.whl")]
+    result = audit_text("torch==2.8.0\nwebui==3.48.0\n", "requirements.txt", None, solved).result
+    assert [(each.status, each.line) for each in result.findings if each.id == "RUN121"] == [("warning", 2)]
+
+
 @each_case("version, status", [("3.48.0", "info"), ("3.40.0", "warning")])
 def test_two_packages_install_one_module(version: str, status: str) -> None:
     solved = solver(webui="3.48.0", webui_headless=version)
@@ -61,7 +69,20 @@ def test_two_packages_install_one_module(version: str, status: str) -> None:
 
 
 def test_packages_outside_of_the_tables_in_an_environment_of_conda() -> None:
-    solved = solver(gradio="4.24.0", starlette="1.7.0", diffusers="0.25.0", huggingface_hub="0.36.2")
-    steps = ("conda install pytorch==2.1.2 -c pytorch", "pip install gradio==4.24.0 starlette diffusers==0.25.0")
+    solved = solver(webui="3.48.0", gradio="4.24.0", starlette="1.7.0", diffusers="0.25.0", huggingface_hub="0.36.2")
+    steps = ("conda install pytorch==2.1.2 -c pytorch", "pip install webui gradio==4.24.0 diffusers==0.25.0")
     found = findings(sh(*steps, "pip install huggingface-hub"), solved, "RUN003")
-    assert sorted(each.message.partition(" resolves")[0] for each in found) == ["`huggingface-hub`", "`starlette`"]
+    assert sorted(each.message.partition(" resolves")[0] for each in found) == [
+        "`huggingface-hub`", "starlette (required by webui 3.48.0)"
+    ]  # fmt: skip
+
+
+def test_a_required_package_is_built_without_torch() -> None:
+    versions = {"webui": "3.48.0", "flash-attn": "2.7.4.post1"}
+    solved = FixedSolver(FixedIndex(), versions, ["flash-attn"])
+    solved.required = ["flash-attn"]
+    (found,) = findings(sh("pip install webui==3.48.0"), solved, "RUN040")
+    assert (found.status, found.line) == ("error", 3)
+    assert "flash-attn==2.7.4.post1 (required by webui 3.48.0) is built from source" in found.message
+    first = "pip install flash-attn==2.7.4.post1 --no-build-isolation"
+    assert findings(sh(first, "pip install webui==3.48.0"), solved, "RUN040") == []
