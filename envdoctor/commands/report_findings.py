@@ -39,6 +39,7 @@ WORDS = re.compile(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
+LEAST_WORDS = 3  # fewer are the name of a component: `GCC 13.3`
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 EXTENSION = "ext-arch-not-in-build"
@@ -101,7 +102,7 @@ def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> l
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
     from envdoctor.explain.rank import WARNING_LINE
-    from envdoctor.explain.similar import similar_symptoms
+    from envdoctor.explain.similar import similar_symptoms, words_of
     from envdoctor.knowledge.causes import causes
 
     clauses = [
@@ -116,7 +117,8 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         symptom: hit.text
         for clause in clauses[:MAX_CLAUSES]
         for symptom, hit in list(similar_symptoms(clause).items())[:1]
-        if symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
+        if len(words_of(clause)) >= LEAST_WORDS
+        and symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
     }
     best = max(found, key=lambda symptom: symptom.weight, default=None)
     if best is None or best.cause in named or causes()[best.cause].program_error:

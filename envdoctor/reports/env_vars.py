@@ -14,6 +14,7 @@ ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za
 REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
 # What follows a value in the report of an experiment: `1, same test:`.
 EXPERIMENT = re.compile(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
+RESULT = re.compile(r"^\S+\s(?:-+>|=>|\u2192)\s[a-z]")  # `1 -> runs`
 # Variables with these prefixes are listed by vLLM's collect_env or set by GPU images (NVIDIA Container Toolkit).
 ADDITIONAL_PREFIXES = (
     "CUDA_", "NVIDIA_", "CUDNN_", "CUBLAS_", "OMP_", "MKL_", "TORCHINDUCTOR_", "NVSHMEM_", "UCX_", "GLOO_", "HF_",
@@ -43,7 +44,7 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
         match = ASSIGNMENT.match(command)
         if not match or not match[1].isupper() or match[2].count("`") == 1:  # the end of code within a sentence
             continue
-        if EXPERIMENT.match(match[2]):
+        if EXPERIMENT.match(match[2]) or RESULT.search(match[2]):
             continue
         words = command.split(" ") if " " in command else []
         leading = _leading_assignments(words)
