@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +22,7 @@ from envdoctor.commands.audit_file import (
     reject_fix,
 )
 from envdoctor.commands.audit_fix import Corrections
+from envdoctor.commands.audit_set_trial import try_sets
 from envdoctor.commands.audit_trial import reject_trial, with_trial
 from envdoctor.core.errors import EXIT_BAD_INPUT, BadInput, exit_code
 from envdoctor.core.options import FactOption, MachineOption, Option, ReplaceOption
@@ -100,9 +103,10 @@ class AuditRequest(Record, frozen=True, kw_only=True):
 def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResult:
     """Audit files and directories."""
     report_phase = reporter.phase if reporter else _ignore
-    fix = Corrections(Path(request.fix), replace=request.force) if request.fix else None
     has_machine = request.machine or request.facts
     machine = select_machine(request.machine, request.facts) if has_machine else None
+    trial = try_sets(machine, report_phase) if request.trial else None
+    fix = Corrections(Path(request.fix), replace=request.force, trial=trial) if request.fix else None
     _check_python(request.python)
     solver = _select_solver(request.resolve)
     audits: list[AuditResult] = []
@@ -117,10 +121,8 @@ def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResul
                 directories.append(audit_directory(target, machine, in_folder, fix, python=request.python))
             else:
                 is_single = len(set(request.targets)) == 1
-                audited = _audit(target, request, machine, solver, fix, is_single=is_single)
-                if isinstance(audited, FileAudit) and request.trial:
-                    audited = with_trial(audited, solver, report_phase, python=request.python)
-                audits.append(audited.result if isinstance(audited, FileAudit) else audited)
+                judge = partial(with_trial, solver, report_phase, python=request.python) if request.trial else None
+                audits.append(_audit(target, request, machine, solver, fix, judge=judge, is_single=is_single))
         except NothingToAudit:
             if not request.skip_empty:
                 raise
@@ -174,18 +176,21 @@ def _audit(
     solver: StepSolver,
     fix: Corrections | None,
     *,
+    judge: Callable[[FileAudit], FileAudit] | None,
     is_single: bool,
-) -> FileAudit | AuditResult:
+) -> AuditResult:
     if target == "-":
         if fix:
             raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
-        return audit_standard_input(machine, solver, python=request.python, is_tried=request.trial)
+        audited = audit_standard_input(machine, solver, python=request.python, is_tried=request.trial)
+        return (judge(audited) if judge else audited).result
     if is_folder(target):
         if fix:
             raise reject_fix("an environment", shell_command("envdoctor fix {}", target))
         return audit_environment(target, machine)
     root = Path(target).parent if is_single or Path(target).is_absolute() or ".." in Path(target).parts else Path()
     below = fix.below(root) if fix else None
-    return audit_file(
-        target, machine, solver, below, fix_only_problems=not is_single, python=request.python, is_tried=request.trial
+    audited = audit_file(
+        target, machine, solver, below, fix_only_problems=not is_single, python=request.python, judge=judge
     )
+    return audited.result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,16 +97,17 @@ def audit_file(
     *,
     fix_only_problems: bool = False,
     python: str = "",
-    is_tried: bool = False,
+    judge: Callable[[FileAudit], FileAudit] | None = None,
 ) -> FileAudit:
     """Audit a file. Raises BadInput for unknown content, and NothingToAudit if nothing of it can be judged.
 
     With `fix_only_problems`, a file without errors and warnings is not solved. `python` is for environments for which
-    the file names none. A file that is tried afterwards need not have a package of the tables.
+    the file names none. `judge` adds the findings of a trial; such a file need not have a package of the tables.
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    audited = audit_text(text, target, machine, solver, python=python, is_tried=is_tried)
+    audited = audit_text(text, target, machine, solver, python=python, is_tried=judge is not None)
+    audited = judge(audited) if judge else audited
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
@@ -173,7 +175,7 @@ def _fixed(  # noqa: PLR0917
         text=text,
         kind=document.kind,
         audit_again=audit_again,
-        check=check_sets(machine, solver, stated),
+        check=fix.check(check_sets(machine, solver, stated), audited.audit.traces),
         fix=fix,
     )
 

@@ -21,10 +21,14 @@ from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.set_solver import TOTAL_SECONDS
-from envdoctor.locking.solve_set import Check, SolvedSet, solve_set
+from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.write_back import MANIFESTS, IsolatedBuild, write_back
 
+Traces = Sequence[tuple[Guide, GuideTrace]]
+SetTrial = Callable[[Check, Traces], Check]
 HINT = "envdoctor audit SETUP.md --fix ."
 GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
 
@@ -70,7 +74,9 @@ class Corrections:
     Files below `root` keep their path relative to it.
     """
 
-    def __init__(self, folder: Path, root: Path | None = None, *, replace: bool = False) -> None:
+    def __init__(
+        self, folder: Path, root: Path | None = None, *, replace: bool = False, trial: SetTrial | None = None
+    ) -> None:
         if not is_folder(folder):
             raise BadInput(
                 f"--fix {folder}: not a directory",
@@ -84,10 +90,15 @@ class Corrections:
         self.paths: dict[Path, Path] = {}  # of the corrected files
         self.files: dict[Path, str] = {}  # to write at the end of the run: all of them or, if one exists, none
         self.replace = replace
+        self.trial = trial  # with --trial
+
+    def check(self, check: Check, traces: Traces = ()) -> Check:
+        """A check of solved sets, which are also tried with --trial. `traces` are those of the original file."""
+        return self.trial(check, traces) if self.trial else check
 
     def below(self, root: Path) -> Corrections:
         """The same run for the files below a directory."""
-        other = Corrections(self.folder, root)
+        other = Corrections(self.folder, root, trial=self.trial)
         other.texts, other.paths, other.files = self.texts, self.paths, self.files
         return other
 
@@ -139,15 +150,24 @@ class Corrections:
 
 def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     """Solve the set of each environment of a guide: without problems, what its steps install today."""
-    sources, end = read_sources(), time.monotonic() + TOTAL_SECONDS
+    sources, end, spent = read_sources(), time.monotonic() + TOTAL_SECONDS, 0.0
+
+    def timed(solved: SolvedSet) -> SetProblems:
+        """A check whose time does not count: that of a trial is minutes."""
+        nonlocal spent
+        started = time.monotonic()
+        problems = check(solved)
+        spent += time.monotonic() - started
+        return problems
+
     sets = [corrected for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
-        return tuple(solve_set(corrected, sources, check, end) for corrected in sets)
+        return tuple(solve_set(corrected, sources, timed, end + spent) for corrected in sets)
     complete = [msgspec.structs.replace(
         each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day="", exclude_newer="",
         is_python_assumed=False,
     ) for each in sets if not each.is_partial]  # fmt: skip
-    solved = (solve_set(corrected, sources, check, end) for corrected in complete)
+    solved = (solve_set(corrected, sources, timed, end + spent) for corrected in complete)
     return tuple(each for each in solved if each.state == "solved")
 
 

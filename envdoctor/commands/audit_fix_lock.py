@@ -15,7 +15,7 @@ from envdoctor.core.records import Finding, Machine
 from envdoctor.download.sources import read_sources
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.locking.solve_set import SolvedSet, solve_set
+from envdoctor.locking.solve_set import SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet, audit_paths
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.assumed_python import USUAL_PYTHON
@@ -69,8 +69,8 @@ class _LockFix:
             return Outcome(notes=(f"{self.path.name} was not corrected: {advice}",))
         if done := self._corrected_before(locks):
             return done
-        sources = read_sources()
-        solved = [(lock, solve_set(lock.corrected, sources)) for lock in locks]
+        sources, check = read_sources(), self.fix.check(accept)
+        solved = [(lock, solve_set(lock.corrected, sources, check)) for lock in locks]
         usable = [(lock, each) for lock, each in solved if each.state == "solved"]
         outcome = Outcome(sets=tuple(fixed_set(each) for _, each in solved))
         if any(package.origin == "conda" for each in self.sets for package in each.packages):

@@ -29,7 +29,7 @@ def reject_trial(kind: str) -> BadInput:
 
 
 def with_trial(
-    audited: FileAudit, solver: StepSolver, report_phase: Callable[[str], None], *, python: str
+    solver: StepSolver, report_phase: Callable[[str], None], audited: FileAudit, *, python: str
 ) -> FileAudit:
     """The audit with the results of a trial of each of its environments."""
     plans = _plans(audited, python)
@@ -37,7 +37,9 @@ def with_trial(
     result = audited.result
     findings = [*result.findings, *_unreported(judge_trials(trials), result.findings)]
     findings.sort(key=lambda finding: (finding.line, finding.id))
-    return audited._replace(result=replace(result, findings=tuple(findings), trials=tuple(trials)))
+    audit = replace(audited.audit, findings=tuple(findings)) if audited.audit else None
+    result = replace(result, findings=tuple(findings), trials=tuple(trials))
+    return audited._replace(result=result, audit=audit)
 
 
 def _plans(audited: FileAudit, python: str) -> list[TrialPlan]:

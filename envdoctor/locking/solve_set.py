@@ -171,7 +171,9 @@ class _Search:
                 more.append(f"torch!={attempt.versions['torch']}")  # of a folder of wheels
             if not violations and not more:
                 solved = self._solved((*requirements, *limits), attempt, dropped, note)
+                started = time.monotonic()
                 problems = self.check(solved)
+                solver.end += time.monotonic() - started  # the limit is that of the search
                 if not problems.errors:
                     return solved
                 more = [

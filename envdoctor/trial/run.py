@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,12 @@ PREFIX = "trial-"
 ABANDONED_SECONDS = 2 * 86400  # age of the environment of a trial that was killed
 MAX_TARGETS = 150
 _OLDEST = (3, 6)
+_EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\b")
+# Failures that a machine does not cause.
+_IS_OF_PACKAGES = re.compile(
+    r"No module named '(?!google\.colab|kaggle_secrets|dbutils)|cannot import name|module '[\w.]+' has no attribute"
+    r"|numpy\.dtype size changed|undefined symbol"
+)
 
 
 def run_trials(
@@ -218,9 +225,11 @@ class _Trial:
 
 
 def _exceptions(result: ImportResult) -> str:
-    """The exceptions of a traceback without its lines of code, which name what is not missing."""
-    lines = [line for line in result.output.splitlines() if line[:1].strip() and not line.startswith("Traceback")]
-    return "\n".join([result.reason, *lines[-40:]])
+    """The exceptions of a failed import. What it printed, and its lines of code, also name what is not missing."""
+    if _IS_OF_PACKAGES.search(result.reason):
+        return ""
+    exceptions = [line for line in result.output.splitlines() if _EXCEPTION.match(line)]
+    return "\n".join([result.reason, *exceptions[-10:]])
 
 
 def _remove_abandoned(base: Path) -> None:

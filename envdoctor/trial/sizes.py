@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from envdoctor.core.errors import EnvdoctorError
+from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.locking.uv import OWN_PYTHON, lookup_environment, run_uv
 from envdoctor.trial.plan import PlannedStep, TrialPlan
 
 SOLVE_SECONDS = 120.0
 _UNPACKED = 2.5  # size of the unpacked files of torch's wheels compared with the wheels, and the wheels in the cache
 _RESERVE = 1 << 30
+_MAX_WITHOUT = 6
+_WITHOUT_WHEEL = re.compile(r"Because ([A-Za-z0-9][\w.-]*?)(?:[=<>!~]\S*)? has no (?:usable )?wheels")
 _UNKNOWN_SIZE = 4 << 30  # assumed for a step whose files are not known
 
 
@@ -41,23 +47,39 @@ def require_space(plan: TrialPlan, sources: Sources, folder: Path) -> str:
 
 
 def _files_of(step: PlannedStep, python: str, sources: Sources) -> dict[str, int] | None:
-    """The sizes of the files that a step installs, by their addresses; None if they are not known."""
+    """The sizes of the files that a step installs, by their names; None if they are not known.
+
+    Nothing is built for it: packages without a wheel do not count.
+    """
+    without: list[str] = []
+    for _ in range(_MAX_WITHOUT):
+        done, lock = _solve(step, python, sources, without)
+        if done.ok:
+            return dict(_sizes(lock))
+        names = {normalize_name(name) for name in _WITHOUT_WHEEL.findall(done.output)} - set(without)
+        if not names:
+            return None
+        without += names
+    return None
+
+
+def _solve(
+    step: PlannedStep, python: str, sources: Sources, without: Sequence[str]
+) -> tuple[CompletedProcess, dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="envdoctor-trial-") as name:
-        source, output = Path(name, "step.in"), Path(name, "pylock.toml")
+        source, overrides, output = (Path(name, each) for each in ("step.in", "overrides.txt", "pylock.toml"))
         source.write_text("".join(f"{text}\n" for text, _ in step.lines if "://" not in text))
+        overrides.write_text("".join(f"{each} ; python_version < '3'\n" for each in without))
         links = [f"--find-links={link}" for link in sources.find_links]
         done = run_uv(
             [
                 "pip", "compile", source, *OWN_PYTHON, "--python-version", python, "--format", "pylock.toml",
-                "--output-file", output, "--no-build", "--quiet",
+                "--output-file", output, "--no-build", "--quiet", "--overrides", overrides,
                 *(["--no-deps"] if "--no-deps" in step.options else []), *links, *uv_arguments(sources),
             ],
             environment=lookup_environment() | uv_environment(sources), timeout=SOLVE_SECONDS,
         )  # fmt: skip
-        if not done.ok:
-            return None
-        lock = tomllib.loads(output.read_text())
-    return dict(_sizes(lock))
+        return done, tomllib.loads(output.read_text()) if done.ok else {}
 
 
 def _sizes(lock: dict[str, object]) -> list[tuple[str, int]]:
