@@ -14,14 +14,15 @@ from envdoctor.core.processes import CompletedProcess
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.locking.uv import OWN_PYTHON, lookup_environment, run_uv
+from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv
+from envdoctor.trial.environment import UvRun, require_reachable
 from envdoctor.trial.plan import PlannedStep, TrialPlan
 
 SOLVE_SECONDS = 120.0
 _UNPACKED = 2.5  # size of the unpacked files of torch's wheels compared with the wheels, and the wheels in the cache
 _RESERVE = 1 << 30
 _MAX_WITHOUT = 6
-_WITHOUT_WHEEL = re.compile(r"Because ([A-Za-z0-9][\w.-]*?)(?:[=<>!~]\S*)? has no (?:usable )?wheels")
+_WITHOUT_WHEEL = re.compile(r"Wheels are required for `([^`]+)` because building from source is disabled")
 _UNKNOWN_SIZE = 4 << 30  # assumed for a step whose files are not known
 
 
@@ -56,6 +57,8 @@ def _files_of(step: PlannedStep, python: str, sources: Sources) -> dict[str, int
         done, lock = _solve(step, python, sources, without)
         if done.ok:
             return dict(_sizes(lock))
+        if is_unreachable(done.output) and not step.indexes:
+            require_reachable(UvRun(ok=False, output=done.output))
         names = {normalize_name(name) for name in _WITHOUT_WHEEL.findall(done.output)} - set(without)
         if not names:
             return None

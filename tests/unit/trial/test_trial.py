@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,9 +18,13 @@ from support.source_packages import write_sdist
 
 from envdoctor.commands.audit import AuditRequest, run
 from envdoctor.commands.audit_file import AuditResult
+from envdoctor.commands.audit_set_trial import try_sets
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.records import Finding
 from envdoctor.core.results import CommandResult
+from envdoctor.download.sources import read_sources
+from envdoctor.locking.solve_set import accept, solve_set
+from envdoctor.manifests import CorrectedSet
 from envdoctor.output.audit import trial_text
 from envdoctor.output.envelope import to_json
 from envdoctor.output.github import to_github
@@ -219,6 +224,27 @@ def test_a_build_and_an_import_write_only_to_the_trial(
     ):
         assert finding(result, text).status == "unknown"
     assert not outside.exists()
+
+
+def test_a_solved_set_is_a_solution_after_its_trial(variables: None) -> None:
+    """The newest release that uv selects lacks a name; the remedy of the trial limits the next solution."""
+    corrected = CorrectedSet(
+        architecture=platform.machine(), glibc="2.35", python=PYTHON, requirements=("uses-old==1.0",),
+        own=("uses-old==1.0",), wanted=("uses-old==1.0",),
+    )  # fmt: skip
+    assert solve_set(corrected, read_sources()).corrected.requirements == ("uses-old==1.0",)
+    solved = solve_set(corrected, read_sources(), try_sets(None, lambda _: None)(accept, ()))
+    assert (solved.state, solved.corrected.requirements) == ("solved", ("uses-old==1.0", "changed==1.4"))
+
+
+def test_a_set_whose_trial_has_no_remedy_is_none(variables: None) -> None:
+    corrected = CorrectedSet(
+        architecture=platform.machine(), glibc="2.35", python=PYTHON, requirements=("raises==1.0",),
+        own=("raises==1.0",), wanted=("raises==1.0",),
+    )  # fmt: skip
+    solved = solve_set(corrected, read_sources(), try_sets(None, lambda _: None)(accept, ()))
+    assert solved.state != "solved"
+    assert "a trial of the set fails: raises does not import" in solved.note
 
 
 def test_json_sarif_and_annotations_have_the_findings(tried: AuditResult) -> None:
