@@ -20,6 +20,7 @@ from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
+from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
@@ -176,7 +177,8 @@ def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
     corrected = solved.corrected
     unfit = unfit if solved.state == "solved" else ""
     is_solved = solved.state == "solved" and not unfit
-    built = f"built from source: {', '.join(solved.built)}" if solved.built else ""
+    needs = [f"{pin}: {needs}" for pin in solved.built if (needs := needs_of_build(pin.partition("==")[0]))]
+    built = "; ".join([f"built from source: {', '.join(solved.built)}", *needs]) if solved.built else ""
     return FixedSet(
         branch=corrected.branch,
         state="not-verified" if unfit else solved.state,
@@ -298,9 +300,14 @@ def requirements_text(solved: SolvedSet) -> str:
         f"# uv pip install {options} -r THIS_FILE" if options else "",
         *(f"# not included: {dropped.name}: {dropped.reason}" for dropped in corrected.dropped),
         *requirement_lines(solved),
-        *(f"{pin}  # built from source" for pin in solved.built),
+        *(f"{pin}  # {_remark_on_build(pin)}" for pin in solved.built),
     ]  # fmt: skip
     return "\n".join(line for line in lines if line) + "\n"
+
+
+def _remark_on_build(pin: str) -> str:
+    needs = needs_of_build(pin.partition("==")[0])
+    return f"built from source: {needs}" if needs else "built from source"
 
 
 def _next_to(path: Path, source: Path, word: str) -> Path:

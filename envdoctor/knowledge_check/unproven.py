@@ -162,6 +162,9 @@ UNPROVEN = {
     "services runner": Unproven(
         _SERVICES, "A job on GitHub with one of the labels is started."
     ),
+    "source_needs source": Unproven(
+        _PROJECTS, "The source archive of the package builds in an image that has only a compiler and Python."
+    ),
     "wheel_cuda wheel": Unproven(
         _NATIVE, "`readelf -d` of a compiled module of one of these releases names libraries of another CUDA version."
     ),

@@ -18,6 +18,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, likely_pythons, target_of
 from envdoctor.locking.step_conflicts import describe_conflict
@@ -268,7 +269,9 @@ def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
     if command := corrected.from_pages.get(name, ""):
         return f"the index has no wheel: keep `{command}` after these requirements"
     command = shell_command("uv pip install --no-build-isolation {}", pin)
-    return f"the index has only a source archive: build it after these requirements with `{command}`"
+    commands = f"`uv pip install pip setuptools wheel` and `{command}`"
+    needs = f"; {needs}" if (needs := needs_of_build(name)) else ""
+    return f"the index has only a source archive: build it after these requirements with {commands}{needs}"
 
 
 def _least_important(conflict: str, requirements: Sequence[str]) -> str:

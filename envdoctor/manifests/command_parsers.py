@@ -38,6 +38,7 @@ _DOCKER_WITH_VALUE = frozenset({
 })  # fmt: skip
 _DOCKER_WITHOUT_VALUE = frozenset({"-t", "-i", "-d", "-P", "-n", "-c", "-f", "-r", "-C", "-b", "-O", "-o"})
 _PRINTED_FILE = re.compile(r"\$\((?:cat\s+|<\s*)([\w./-]+)\)")
+_MMCV_WHEELS = "https://download.openmmlab.com/mmcv/dist/"  # openmim 0.3.9, mim/commands/install.py
 _MAX_REQUIREMENTS = 2000
 _MAX_DEPTH = 3  # of nested commands, such as `bash -c` inside `docker run`
 
@@ -84,6 +85,15 @@ def _pip(command: Command, files: Files) -> Iterator[Action]:
         yield _install(command, options, names, "pip", files)
     elif verb in ("uninstall", "remove"):
         yield _uninstall(command, names)
+
+
+def _mim(command: Command, files: Files) -> Iterator[Action]:
+    """OpenMIM installs with pip; for mmcv it adds the page of OpenMMLab's wheels."""
+    for action in _pip(command, files):
+        if isinstance(action, Install) and any(each.name.startswith("mmcv") for each in action.requirements):
+            yield action._replace(find_links=(*action.find_links, _MMCV_WHEELS))
+        else:
+            yield action
 
 
 def _uninstall(command: Command, names: list[str]) -> Uninstall:
@@ -366,7 +376,8 @@ def _python_version(text: str) -> str:
 
 
 PARSERS: dict[str, Callable[[Command, Files], Iterator[Action]]] = {
-    "uv": _uv, "conda": _conda, "mamba": _conda, "micromamba": _conda, "docker": _docker, "podman": _docker,
+    "uv": _uv, "mim": _mim, "conda": _conda, "mamba": _conda, "micromamba": _conda, "docker": _docker,
+    "podman": _docker,
     "apptainer": _apptainer, "singularity": _apptainer, "enroot": _apptainer, "apt": _apt, "apt-get": _apt,
     "wget": _download,
     "curl": _download, "module": _module, "ml": _module, "export": _export, "setenv": _export, "ENV": _export,

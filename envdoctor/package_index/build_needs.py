@@ -115,13 +115,26 @@ def _reached(
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from [] if node.level else [(node.module or "", node.lineno)]
+        elif isinstance(node, ast.Try):
+            yield from _imports_in_all_branches(node, functions, depth)
         elif isinstance(node, ast.With) or (isinstance(node, ast.If) and _is_main(node.test)):
             yield from _reached(node.body, functions, depth)
-        elif not isinstance(node, ast.If | ast.Try | ast.ClassDef | Function | ast.For | ast.While) and depth:
+        elif not isinstance(node, ast.If | ast.ClassDef | Function | ast.For | ast.While) and depth:
             called = {each.func.id for each in ast.walk(node)
                       if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}  # fmt: skip
             for name in sorted(called & functions.keys()):
                 yield from _reached(functions[name].body, functions, depth - 1)
+
+
+def _imports_in_all_branches(
+    node: ast.Try, functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef], depth: int
+) -> Iterator[tuple[str, int]]:
+    """The imports of `try` whose package each handler imports as well: no branch works without it."""
+    handlers = [{module.partition(".")[0] for module, _ in _reached(each.body, functions, depth)}
+                for each in node.handlers]  # fmt: skip
+    for module, line in _reached(node.body, functions, depth):
+        if handlers and all(module.partition(".")[0] in tops for tops in handlers):
+            yield module, line
 
 
 def _is_main(test: ast.expr) -> bool:

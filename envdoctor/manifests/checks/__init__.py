@@ -29,6 +29,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     shell_mistakes,
     solutions,
     source_at_main,
+    source_builds,
     stated_machine,
     stated_versions,
     table_age,

@@ -365,7 +365,7 @@ def _failing_build(
             guide_evidence(context, package.name, package.reason, line),
             *(table_evidence(f"setup.py:{each.line}", f"import {each.module}", each.archive) for each in found),
         ),
-        f"Install {' and '.join(needed)} and wheel first, then build without isolation.",
+        f"Install {', '.join(needed)} and wheel first, then build without isolation.",
         steps(
             shell_command("uv pip install {} wheel", needed),
             shell_command("uv pip install {} --no-build-isolation", pin),

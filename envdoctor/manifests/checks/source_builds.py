@@ -1,0 +1,62 @@
+"""Checks on releases without a wheel whose build needs libraries or programs of the system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.images import is_bare_image
+from envdoctor.knowledge.source_needs import SourceNeed, source_need
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.rules.registry import Problem, rule
+
+SDISTS = "https://packaging.python.org/en/latest/discussions/package-formats/#what-about-source-distributions"
+
+
+@rule("RUN109", kind="guide", severity=("error", "warning"), cause="system-library-missing", url=SDISTS,
+      needs=("wheels", "python"))  # fmt: skip
+def build_needs_a_system_library(context: GuideContext) -> Iterator[Problem]:
+    """A release has no wheel for the Python, and its build needs headers or programs that no step installs.
+
+    av needs the headers of FFmpeg, mpi4py an MPI library, PyAudio those of PortAudio. An error in an image that has
+    only an operating system; elsewhere a warning, because the machine can have them.
+    """
+    text = "\n".join(context.guide.lines)
+    for install in context.trace.installs:
+        if install.action.only_binary or install.action.tool == "conda":
+            continue
+        for name in sorted(install.resolution.built):
+            package, row = install.resolution.packages.get(name), source_need(name)
+            if package and row and not _is_provided(install, row, text):
+                yield _missing(context, install, package, row)
+
+
+def _is_provided(install: InstallStep, row: SourceNeed, text: str) -> bool:
+    """Whether the text names what brings the libraries, or the conda environment has them."""
+    in_conda = {name for name, each in install.before.packages.items() if each.origin == "conda"}
+    return bool(re.search(row.provided, text)) or bool(in_conda & set(row.conda))
+
+
+def _missing(context: GuideContext, install: InstallStep, package: ResolvedPackage, row: SourceNeed) -> Problem:
+    line = line_of(context, package.line or install.action.line, package.reason)
+    index = context.index_facts
+    newest = index.newest_release(package.name) if index else None
+    is_better = newest is not None and newest.has_wheel and newest.version != package.version
+    other = f", or use a release with a wheel, such as {newest.name} {newest.version}" if newest and is_better else ""
+    is_bare = bool(install.before.image) and is_bare_image(install.before.image)
+    return Problem(
+        "error" if is_bare and install.before.tool == "image" else "warning",
+        f"{package.name} {package.version} has no wheel, and its build needs {row.needs}, which no step installs",
+        (
+            guide_evidence(context, package.name, package.reason, line),
+            table_evidence(f"build of {package.name}", row.needs, row.source, row.date),
+        ),
+        f"Install them first (Debian, Ubuntu: {' '.join(row.apt)}){other}.",
+        steps(shell_command("sudo apt-get install -y {}", list(row.apt))),
+        line=line,
+    )

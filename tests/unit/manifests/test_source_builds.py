@@ -1,0 +1,78 @@
+"""Releases without a wheel whose build needs libraries of the system, or modules of the environment."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.guide_cases import sh
+from test_index_checks import FixedIndex, FixedSolver, findings
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.knowledge.source_needs import needs_of_build
+from envdoctor.package_index.build_needs import missing_build_modules
+from envdoctor.package_index.source_archive import SourceArchive
+from envdoctor.resolution.index_facts import IndexedRelease
+
+INDEX = FixedIndex(IndexedRelease("av", "17.0.1", "2026-08-01", "", True))
+VERSIONS = {"av": "11.0.0", "mpi4py": "3.1.6", "einops": "0.8.1"}
+INSTALL = "pip install av==11.0.0 einops==0.8.1"
+
+
+@each_case(
+    ("commands", "expected"),
+    [
+        ((INSTALL,), [(3, "warning")]),
+        (("sudo apt-get install -y libavformat-dev libavdevice-dev pkg-config", INSTALL), []),
+        (("sudo apt-get install -y ffmpeg", INSTALL), [(4, "warning")]),  # the programs without the headers
+        (("conda install -c conda-forge ffmpeg", INSTALL), []),
+        (("module load openmpi/4.1", "pip install mpi4py==3.1.6"), []),
+        (("pip install mpi4py==3.1.6",), [(3, "warning")]),
+        (("pip install einops==0.8.1",), []),
+        (("pip install --only-binary :all: av==11.0.0",), []),
+    ],
+)
+def test_the_build_of_a_release_needs_a_library(commands: tuple[str, ...], expected: list[tuple[int, str]]) -> None:
+    solver = FixedSolver(INDEX, VERSIONS, built=["av", "mpi4py"])
+    found = findings(sh("uv venv --python 3.11", *commands), solver, "RUN109")
+    assert [(each.line - 1, each.status) for each in found if each.line] == expected
+
+
+def test_the_newest_release_with_a_wheel_is_proposed() -> None:
+    (found,) = findings(sh(INSTALL), FixedSolver(INDEX, VERSIONS, built=["av"]), "RUN109")
+    assert "such as av 17.0.1" in found.fix
+    assert "libavformat-dev" in found.remedies[0].commands[0]
+
+
+def test_an_image_of_an_operating_system_alone_lacks_the_library() -> None:
+    solver = FixedSolver(INDEX, VERSIONS, built=["av"])
+    for image, status in (("ubuntu:22.04", "error"), ("pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel", "warning")):
+        text = f"FROM {image}\nRUN {INSTALL} torch==2.8.0\n"
+        found = audit_text(text, "Dockerfile", None, solver, python="3.11").result.findings
+        assert [each.status for each in found if each.id == "RUN109"] == [status], image
+
+
+def test_a_solved_set_names_what_a_build_needs() -> None:
+    assert "libopenmpi-dev" in needs_of_build("mpi4py")
+    assert needs_of_build("einops") == ""
+
+
+@each_case(
+    ("code", "missing"),
+    [
+        ("try:\n    from pip._internal.req import x\nexcept ImportError:\n    from pip.req import x\n", ["pip"]),
+        ("try:\n    import pip\nexcept ImportError:\n    pip = None\n", []),
+        ("try:\n    import numpy\nexcept ImportError:\n    import os\n", []),
+        ("try:\n    import torch\nfinally:\n    pass\n", []),
+        ("try:\n    import a.b\nexcept KeyError:\n    import c\nexcept ImportError:\n    import a\n", []),
+    ],
+)
+def test_an_import_that_each_branch_of_try_needs(code: str, missing: list[str]) -> None:
+    archive = SourceArchive(
+        "a-1.tar.gz", ("setup.py",), {"setup.py": f"from setuptools import setup\n{code}setup()\n"}
+    )
+    assert [module for module, _ in missing_build_modules(archive, "3.12")] == missing
+
+
+def test_openmim_installs_with_pip() -> None:
+    solver = FixedSolver(INDEX, VERSIONS | {"mmcv": "2.1.0"}, built=["av", "mmcv"])
+    text = sh("uv venv --python 3.11", "mim install av==11.0.0", "mim install 'mmcv>=2.0.1'")
+    assert [each.line for each in findings(text, solver, "RUN109")] == [4]
