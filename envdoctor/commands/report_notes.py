@@ -40,8 +40,8 @@ COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # Warnings on versions that installers, or the libraries themselves, accept with a warning: TRL prints one next to
 # another vLLM, torchao uses its Python code. Projects override declared ranges and run.
 ACCEPTED_VERSIONS = frozenset({
-    "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "FA001",
-    "MKL001",
+    "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
+    "FA001", "MKL001",
 })  # fmt: skip
 NEED_OWN_FAILURE = frozenset({"TRL001"})  # explain no failure of other packages
 # Findings on what a program need not use: a training with LoRA, with the Trainer or in 8 bits, and a second copy of

@@ -37,9 +37,10 @@ NO_BITSANDBYTES = "No release of bitsandbytes in the tables has one: build it fr
 def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
     """torchao's compiled kernels were built for another torch release, although its metadata does not require one.
 
-    Installers therefore accept the combination. torchao 0.13 and newer logs `Skipping import of cpp extensions due to
-    incompatible torch version` and uses its slower Python code. Older releases with torch 2.9 or newer abort the
-    process at import. torchao 0.13 and newer uses names that older torch releases lack, so that its import fails.
+    Installers therefore accept the combination. torchao 0.13 and newer logs `Skipping import of cpp extensions due
+    to incompatible torch version` and uses its slower Python code. Older releases with torch 2.9 or newer abort the
+    process at import, unless their library does not load because it needs libcudart.so.12. torchao 0.13 and newer
+    uses names that older torch releases lack, so that its import fails.
 
     Fix: install the torchao release for the installed torch.
 
@@ -61,7 +62,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
     compatible = next((other for other in reversed(rows) if _works_with(other, torch)), None)
     wanted = compatible.versions if compatible else ""
     yield Problem(
-        "error" if cannot_import or satisfies(torchao, "<0.13") is True else "warning",
+        "error" if cannot_import or (satisfies(torchao, "<0.13") is True and _has_cuda_12(stack)) else "warning",
         f"torchao {torchao} needs torch{row.imports} to be imported, but torch {torch} is installed"
         if cannot_import
         else f"torchao {torchao} has kernels for torch{row.torch}, but torch {torch} is installed",
@@ -71,6 +72,12 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
         else f"Install the torchao for torch {torch} (github.com/pytorch/ao/issues/2919), or remove torchao.",
         steps(shell_command("uv pip install 'torchao{}'", wanted) if compatible else "uv pip uninstall torchao"),
     )
+
+
+def _has_cuda_12(stack: Stack) -> bool:
+    """Whether torch is for CUDA 12, as torchao's wheels (read from 0.10.0, 2026-11-26), or its CUDA is unknown."""
+    build = stack.torch.value
+    return torch_cuda(stack)[:2] in ("", "12") and not (build and build.cuda.state == "absent")
 
 
 def _works_with(row: TorchPairing, torch: str) -> bool:

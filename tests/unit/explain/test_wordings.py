@@ -41,6 +41,22 @@ def test_a_text_that_does_not_decide_gets_a_low_percentage(text: str) -> None:
     assert [cause.cause for cause in found.causes if cause.confidence >= UNDECIDED] == []
 
 
+@each_case(
+    "lines",
+    [
+        [
+            "Tried to allocate 512.00 GiB. GPU 0 has a total capacity of 79.10 GiB",
+            "site-packages/transformers/models/x.py",
+        ],
+        ["Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 23.65 GiB"],
+        ["Tried to allocate 120.00 GiB. GPU 0 has a total capacity of 139.72 GiB of which 12.50 GiB is free."],
+    ],
+)
+def test_a_tensor_of_a_library_or_one_that_fits_is_a_lack_of_memory(lines: list[str]) -> None:
+    first, *_ = explained("torch.OutOfMemoryError: CUDA out of memory. " + "\n".join(lines)).causes
+    assert (first.cause, first.confidence >= UNDECIDED) == ("gpu-oom", True)
+
+
 @each_case("text", WORDINGS["of the program"])
 def test_an_error_of_the_program_blames_no_environment(text: str) -> None:
     assert [cause.cause for cause in explained(text).causes if cause.confidence >= UNDECIDED] == []

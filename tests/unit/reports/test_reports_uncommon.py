@@ -60,6 +60,11 @@ def blamed(text: str) -> set[str]:
         (f"{H100}{FORGE}", f"{H100}{FORGE.replace('conda-forge', 'pytorch')}", "torch-companion-mismatch"),
         (f"{MKL}", MKL.replace("conda-forge", "pytorch").replace("2.5.1", "2.4.1"), "mkl-too-new"),
         (COLAB, f"{COLAB}ImportError: Found an incompatible version of torchao.\n", "library-too-old"),
+        (
+            "No GPU.\ntorch==2.9.0+cpu\ntorchao==0.10.0\n" + FEW,
+            f"{TORCHAO}torchao==0.10.0\n".replace("cu130", "cu128").replace("torchao==0.14.0\n", ""),
+            "torch-companion-mismatch",
+        ),
         (OVERRIDDEN, f"{OVERRIDDEN}vllm serve crashes at start\n", "transformers-too-new"),
         (
             f"{H100}{FEW}torch==2.11.0\nflash_attn==2.8.1+cu13torch2.10\n",
