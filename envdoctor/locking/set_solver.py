@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import minor_of, newest_patch
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import Release, releases_to_build
-from envdoctor.locking.step_solver import newest_source_releases
+from envdoctor.locking.step_placeholders import newest_source_releases
 from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet

@@ -11,20 +11,21 @@ import re
 import tempfile
 import time
 from collections.abc import Container, Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.knowledge.published import find_release, published_packages, published_releases, releases_in_range
+from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import is_prerelease, newest_patch, public_part
+from envdoctor.knowledge.versions import is_prerelease, major_minor, newest_patch, public_part
 from envdoctor.locking.lock import Target
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.locking.step_conflicts import absent_requirement, conflicting_requirements, describe_conflict
+from envdoctor.locking.step_placeholders import newest_source_releases, wheels_of_torch_index
 from envdoctor.locking.uv import (
     OWN_PYTHON,
     describe_unreachable,
@@ -34,19 +35,19 @@ from envdoctor.locking.uv import (
 )
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement, is_at_commit, parse_wheel_name
-from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only, torch_of_companion
+from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only
 from envdoctor.resolution.step import StepProblem, StepSolution
-from envdoctor.resolution.torch_sources import TORCH_FAMILY, may_provide
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 STEP_SECONDS = 60.0  # limit of one run of uv
 TOTAL_SECONDS = 240.0  # of all steps of a command
 _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
 _MAX_CONFLICTS = 6  # of one step
+_MAX_PASSED_OVER = 4
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _GLIBC = "2.35"  # of Ubuntu 22.04
 _INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
 _COMMIT = "commit"  # local version of a placeholder whose requirements are not known
-_FROM_TORCH_INDEX = ("torch", "torchvision", "torchaudio")
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
@@ -97,6 +98,8 @@ class UvStepSolver:
             return StepSolution()
         if question not in self.solved:
             solution = self._solve(question)
+            if solution and self._find_passed_over(question, solution):
+                solution = self._solve(question)
             if solution and self.sources.extra_indexes:
                 solution = self._keep_installed(question, solution)
             self.solved[question] = solution
@@ -135,6 +138,28 @@ class UvStepSolver:
             else:
                 break
         return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
+
+    def _find_passed_over(self, question: _Question, solution: StepSolution) -> bool:
+        """Whether uv takes a release of an older major version because a newer one requires what has no wheel.
+
+        hydra-core 1 requires an antlr4 that has only a source archive: uv would take hydra-core 0.11.
+        """
+        stated = {_name(text): text[len(_name(text)) :] for text in question.requirements if "[" not in text}
+        names = {
+            name: specifier for name, specifier in stated.items()
+            if name in solution.versions and name not in TORCH_FAMILY and not re.search(r"<|==|~=", specifier)
+        }  # fmt: skip
+        newest = partial(self._newest_releases, question)
+        later = [
+            f"{name}=={version}" for name, version in sorted(newest(names) if names else ())
+            if major_minor(version)[0] > major_minor(solution.versions[name])[0]
+        ]  # fmt: skip
+        found: set[tuple[str, str]] = set()
+        for pin in later[:_MAX_PASSED_OVER]:
+            attempt = self._run(question._replace(requirements=(pin,), constraints=(), preferences=()))
+            found |= releases_to_build(attempt.output, (pin,), newest) - self.built
+        self.built |= found
+        return bool(found)
 
     def _keep_installed(self, question: _Question, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
@@ -270,7 +295,7 @@ def _question(problem: StepProblem) -> _Question:
         if package.name not in problem.upgraded:
             preferences.append(f"{package.name}=={version}")
     placeholders |= dict.fromkeys(newest_source_releases(target.exclude_newer))
-    wheels, newest = _wheels_of_torch_index(problem)
+    wheels, newest = wheels_of_torch_index(problem)
     placeholders |= dict.fromkeys(wheels)
     limits += [f"{name}<={version}" for name, version in newest.items()]
     platform = Target(target.platform, target.glibc if re.fullmatch(r"2\.\d+", target.glibc) else _GLIBC, ()).platform
@@ -344,39 +369,6 @@ def _valid(version: str) -> str:
 def _newest(name: str) -> str:
     """The newest release of the tables, for a package from a repository."""
     return next((row.version for row in published_releases(name) if not is_prerelease(row.version)), "")
-
-
-@cache
-def newest_source_releases(last_day: str) -> tuple[tuple[str, str], ...]:
-    """The newest release of each package of the tables that has only a source archive.
-
-    Without a placeholder, uv prefers an old release that has a wheel.
-    """
-    newest = {name: next(iter(releases_in_range(name, "", last_day)), None) for name in published_packages()}
-    return tuple((name, row.version) for name, row in newest.items() if row and row.kind == "source")
-
-
-def _wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The releases of torch on the PyTorch index of the step, and the newest ones if PyPI is not used for them."""
-    target = problem.target
-    source = target.source
-    if not source.backend or source.backend == "auto" or source.nightly:
-        return [], {}
-    wheels: list[tuple[str, str]] = []
-    newest: dict[str, str] = {}
-    is_cuda = source.cuda not in ("", "cpu")
-    pins = {requirement.name: public_part(requirement.pin) for requirement in problem.requirements}
-    for name in _FROM_TORCH_INDEX:
-        for row in published_releases(name):
-            torch = row.version if name == "torch" else torch_of_companion(name, row.version)
-            is_pinned = row.version == pins.get(name)
-            has_build = not torch or may_provide(torch, source.cuda, target.platform, is_pinned=is_pinned)
-            if is_prerelease(row.version) or (is_cuda and not has_build) or not row.has_wheel("", target.python):
-                continue
-            wheels.append((name, f"{row.version}+{source.backend}"))
-            if source.has_priority:
-                newest.setdefault(name, row.version)
-    return wheels, newest
 
 
 def _name(text: str) -> str:

@@ -32,6 +32,8 @@ _NEGATION = re.compile(
     r"|不要|切勿|避免|错误|注意|警告|❌|⚠",
     re.IGNORECASE,
 )
+# What earlier steps lack: a sentence names a command without the steps before it.
+_OF_EARLIER_STEPS = frozenset({"RUN018", "RUN019", "RUN041"})
 _LOWER = {"error": "warning", "warning": "info"}
 
 
@@ -80,6 +82,8 @@ def judge_mentions(guide: Guide, known: list[Finding], evaluate: Callable[[Guide
     found: list[Finding] = []
     for mention in find_mentions(guide):
         for finding in evaluate(_with_mention(guide, mention)):
+            if mention.place == "in the text" and finding.id in _OF_EARLIER_STEPS:
+                continue
             if finding.line == mention.line and (finding.line, finding.id) not in keys:
                 keys.add((finding.line, finding.id))
                 place = "" if mention.place == "image" else f"the command {mention.place}: "

@@ -31,6 +31,17 @@ def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> l
     return found if len(found) < len(filled) else []
 
 
+def names_other_system(lines: Sequence[str], blocks: Sequence[Block], line: int) -> bool:
+    """Whether the text of a section names Windows or macOS between its heading and a line of its code."""
+    code = {number for block in blocks for number, _ in block.lines}
+    for number in range(line - 1, 0, -1):
+        if number not in code and re.search(r"\b(?:Windows|mac ?OS)\b", lines[number - 1], re.IGNORECASE):
+            return True
+        if number not in code and re.match(r"#{1,6} ", lines[number - 1]):
+            return False
+    return False
+
+
 def _other_system(lines: Sequence[str], code: set[int], first: int) -> str:
     """The paragraph right above a line, or the heading of its section, that names another system; else empty."""
     texts = [(number, _plain(lines[number - 1])) for number in range(first - 1, 0, -1) if number not in code]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from envdoctor.knowledge.published import published_releases, releases_in_range
-from envdoctor.knowledge.releases import required_specifier
+from envdoctor.knowledge.releases import releases_that_pin, required_specifier
 from envdoctor.knowledge.torch_builds import known_builds, torch_releases
 from envdoctor.knowledge.versions import dotted_numbers, public_part, satisfies
 from envdoctor.manifests.actions import Install, torch_source
@@ -145,9 +145,20 @@ def _packages(
             requiring = _requiring(name, solution, requirements)
             line = requirements[requiring[-1]].line if requiring[-1] in requirements else action.line
             preferred = [each for each in solution.required_by.get(name, ()) if each in requirements]
-            first = _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
+            first = _excluding(name, before.version if before else "", solution)
+            first = first or _limiting(name, full, solution, [*preferred, requiring[0]]) or requiring[0]
             reason = f"required by {first} {public_part(solution.versions.get(first, ''))}".rstrip()
             yield name, ResolvedPackage(name, version, line, reason)
+
+
+def _excluding(name: str, installed: str, solution: StepSolution) -> str:
+    """The package whose range excludes the installed release of a dependency; empty if the tables name none."""
+    requiring = [each for each in solution.required_by.get(name, ()) if each not in TORCH_FAMILY]
+    for each in requiring if installed else ():
+        specifier = required_specifier(each, solution.versions.get(each, ""), name)
+        if specifier and satisfies(public_part(installed), specifier) is False:
+            return each
+    return ""
 
 
 def _limiting(name: str, version: str, solution: StepSolution, preferred: Sequence[str]) -> str:
@@ -186,10 +197,12 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
     )
     toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
     torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
+    companions: list[InstallRequirement] = []
     for requirement in action.requirements:
         name = _CONDA_NAMES.get(requirement.name, requirement.name)
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
-            continue  # conda selects the release for its torch
+            companions.append(requirement)
+            continue
         limit = _last_conda_torch(names, torch_build) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)
         releases = releases_in_range(name, specifier, exclude_newer)
@@ -205,7 +218,21 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
                 origin="conda",
                 specifier=requirement.specifier,
             )
-    return packages
+    return packages | dict(_conda_companions(companions, packages.get("torch")))
+
+
+def _conda_companions(
+    requirements: Sequence[InstallRequirement], torch: ResolvedPackage | None
+) -> Iterator[tuple[str, ResolvedPackage]]:
+    """The releases of torchvision and torchaudio that conda selects for its torch."""
+    for requirement in requirements if torch else ():
+        releases = releases_that_pin(requirement.name, "torch", torch.version if torch else "")
+        version = next((each for each in releases if satisfies(each, requirement.specifier) is not False), "")
+        if version:
+            yield requirement.name, ResolvedPackage(
+                requirement.name, version, requirement.line, requirement.text, origin="conda",
+                specifier=requirement.specifier,
+            )  # fmt: skip
 
 
 def _last_conda_torch(names: set[str], cuda: str) -> str:

@@ -14,6 +14,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.pins import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.other_systems import names_other_system
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
@@ -30,7 +31,7 @@ _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 @rule(
     "RUN015",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "info"),
     cause="dependency-pin-violated",
     url=SPECIFIERS,
     needs=("python",),
@@ -39,7 +40,8 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
     """No set of releases satisfies the requirements of a step and of their dependencies: the installer stops.
 
     A release that was never published or that was deleted, two exact versions that exclude each other, or a
-    dependency that needs another Python. uv resolves the step for the Python and the platform of the guide.
+    dependency that needs another Python. uv resolves the step for the Python and the platform of the guide. A package
+    that has wheels only for other systems is a note in a section that names Windows or macOS.
     """
     for install in context.trace.installs:
         for conflict in (install.resolution.conflict, *install.resolution.further_conflicts):
@@ -98,8 +100,9 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
     requirement = _blamed(install, conflict)
     line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
     name, fix, remedies = _fix(install, conflict)
+    is_for_others = "platform tag" in conflict and names_other_system(context.guide.lines, context.guide.blocks, line)
     return Problem(
-        "warning" if _UNKNOWN.search(conflict) else "error",
+        "info" if is_for_others else "warning" if _UNKNOWN.search(conflict) else "error",
         f"this step cannot be installed: {conflict}",
         (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
         fix,

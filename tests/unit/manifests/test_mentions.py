@@ -65,6 +65,11 @@ def test_a_warning_against_a_command_does_not_mention_it(sentence: str) -> None:
     assert found(f"{STEP}\n{sentence}\n") == []
 
 
+def test_what_earlier_steps_lack_is_not_judged_for_a_command_in_a_sentence() -> None:
+    sentence = "- **Please use** `pip install flash-attn --no-build-isolation` **for** one model.\n"
+    assert [each for each in found(f"{sh('pip install numpy')}\n{sentence}") if each[1] == "RUN041"] == []
+
+
 def test_a_mentioned_command_names_its_place() -> None:
     (finding,) = findings(sh(f"uv pip install {PINS}", "# pip install flash-attn"))[:1]
     assert finding.message.startswith("the command commented out: `flash-attn` is built from source")

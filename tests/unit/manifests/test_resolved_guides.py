@@ -12,6 +12,7 @@ from support.cases import each_case
 from support.guide_cases import INDEX, sh
 from support.local_packages import index_without_wheels, write_wheel
 from support.release_index import ReleaseIndex, serve
+from support.source_packages import write_sdist
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.core.records import Finding
@@ -81,6 +82,34 @@ def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, 
     assert [each for each in found(audit(tmp_path, sh(*steps), solver), "RUN003") if "outlines" in each.message] == []
     both = sh(steps[0], "pip install outlines-core==0.2.11")
     assert [each for each in found(audit(tmp_path, both, solver), "RUN003") if "outlines" in each.message]
+
+
+def test_conda_selects_the_companions_of_its_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    conda = "conda install pytorch=2.5.1 torchvision=0.20.1 -c pytorch"
+    write_wheel(tmp_path / "wheels", "models", "1.0", requires=["torch>=1.8", "torchvision"])
+    text = sh("conda create -n x python=3.10", "conda activate x", conda, "pip install models")
+    assert found(audit(tmp_path, text, solver), "RUN010") == []
+
+
+def test_a_release_that_requires_a_source_archive_is_not_passed_over(solver: UvStepSolver, tmp_path: Path) -> None:
+    """An installer builds parser-runtime, and takes settings 1.3."""
+    write_wheel(tmp_path / "wheels", "settings", "0.11")
+    write_wheel(tmp_path / "wheels", "settings", "1.3", requires=["parser-runtime==4.9.*"])
+    write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
+    audit(tmp_path, sh("pip install torch==2.8.0 settings"), solver)
+    (solution,) = solver.solved.values()
+    assert solution
+    assert (solution.versions["settings"], solution.built) == ("1.3", {"parser-runtime"})
+
+
+def test_wheels_for_other_systems_only_are_a_note_where_the_section_names_one(
+    solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", "npu-runtime", "1.0", tag="cp312-cp312-win_amd64")
+    step = sh("pip install npu-runtime", title="## NPU")
+    for text, status in ((step, "error"), (step.replace("```bash", "For an NPU of Windows:\n```bash"), "info")):
+        result = audit(tmp_path, f"{sh('pip install torch==2.8.0')}\n{text}", solver)
+        assert [each.status for each in found(result, "RUN015")] == [status]
 
 
 def test_a_python_without_a_patch_release_is_the_newest_one(solver: UvStepSolver, tmp_path: Path) -> None:
