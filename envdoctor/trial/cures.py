@@ -46,6 +46,13 @@ class Stage(NamedTuple):
     cure: Cure | None
 
 
+class _Trial(NamedTuple):
+    """A requirement, and what still fails with it."""
+
+    packages: str
+    remaining: list[ImportResult]
+
+
 class Curer:
     """Searches remedies in one environment, which keeps those that succeed."""
 
@@ -56,9 +63,9 @@ class Curer:
         self.end = time.monotonic() + CURE_SECONDS
 
     def cure(self, results: Sequence[ImportResult]) -> tuple[list[Stage], Contents]:
-        """The failures behind one another, with the remedy after which all modules import; the last has none without.
+        """The failures behind one another, each with the remedy after which all modules import.
 
-        The environment is restored if no remedy succeeds.
+        Without a remedy, the environment is restored. A failure in a release that a remedy chose is none of the file.
         """
         before = self.environment.contents()
         stages: list[tuple[ImportResult, ...]] = [tuple(results)]
@@ -67,36 +74,47 @@ class Curer:
             found = self._round(stages[-1], chosen)
             if found is None:
                 break
-            packages, remaining = found
-            chosen.append(packages)
-            if not remaining:
+            chosen.append(found.packages)
+            if not found.remaining:
                 after = self.environment.contents()
-                cure = Cure(
-                    remedy=remedy_of([Install(packages=tuple(chosen))]), changes=tuple(_changes(before, after))
-                )
-                return [Stage(each, cure) for each in stages], after
-            stages.append(tuple(remaining))
+                changes = tuple(_changes(before, after))
+                cure = Cure(remedy=remedy_of([Install(packages=tuple(chosen))]), changes=changes)
+                own = [each for each in stages[1:] if not _is_changed(each[0], before, after)]
+                return [Stage(each, cure) for each in (stages[0], *own)], after
+            stages.append(tuple(found.remaining))
         if chosen:
             self.environment.restore(before.versions)
         return [Stage(stages[0], None)], before
 
-    def _round(self, results: Sequence[ImportResult], chosen: Sequence[str]) -> tuple[str, list[ImportResult]] | None:
-        """A requirement after which the modules import or fail for another reason, and what fails then."""
+    def _round(self, results: Sequence[ImportResult], chosen: Sequence[str]) -> _Trial | None:
+        """A requirement after which the modules import; without one, the first after which they fail differently."""
         contents = self.environment.contents()
-        problems = self.environment.problems()
-        keys = {each.key for each in results}
+        other: _Trial | None = None
         for candidate in list(dict.fromkeys(self._candidates(results[0], contents)))[:MAX_CANDIDATES]:
             if candidate in chosen or time.monotonic() > self.end:
                 continue
-            done = self.environment.install([*chosen, candidate])
-            unchanged = self.environment.contents().versions == contents.versions
-            if done.ok and not unchanged and not self.environment.problems() - problems:
-                remaining = [each for each in self.importer([r.target for r in results]) if each.state != "imported"]
-                if not any(each.key in keys for each in remaining):
-                    return candidate, remaining
-            if done.ok and not unchanged:
-                self.environment.restore(contents.versions)
-        return None
+            found = self._try(candidate, results, chosen, contents)
+            if found and not found.remaining:
+                return found
+            other = other or found
+            self.environment.restore(contents.versions)
+        if other:
+            self.environment.install([*chosen, other.packages])
+        return other
+
+    def _try(
+        self, candidate: str, results: Sequence[ImportResult], chosen: Sequence[str], contents: Contents
+    ) -> _Trial | None:
+        """What fails with a requirement; None if it is the same, or if other packages then have a new conflict."""
+        problems = self.environment.problems()
+        done = self.environment.install([*chosen, candidate])
+        if not done.ok or self.environment.contents().versions == contents.versions:
+            return None
+        if self.environment.problems() - problems:
+            return None
+        remaining = [each for each in self.importer([r.target for r in results]) if each.state != "imported"]
+        keys = {each.key for each in results}
+        return None if any(each.key in keys for each in remaining) else _Trial(candidate, remaining)
 
     def _candidates(self, result: ImportResult, contents: Contents) -> Iterator[str]:
         """Requirements that may remove a failure, the most likely first."""
@@ -186,6 +204,12 @@ def _of_installed(packages: Iterable[str], versions: dict[str, str]) -> Iterator
         found = parse_requirement(text)
         if found and found.specifier and found.name in versions:
             yield text
+
+
+def _is_changed(result: ImportResult, before: Contents, after: Contents) -> bool:
+    """Whether a failure is in a package that a remedy changed."""
+    owner = after.owner(result.path) if result.path else after.provider(result.target.module)
+    return owner is not None and before.versions.get(owner.name) != owner.version
 
 
 def _changes(before: Contents, after: Contents) -> Iterator[str]:

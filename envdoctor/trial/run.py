@@ -194,7 +194,7 @@ class _Trial:
         cause = explained(first.output) if first.state != "hang" else None
         place = f"{contents.relative(first.path)}, line {first.line}" if first.path else ""
         return FailedImport(
-            modules=tuple(dict.fromkeys(each.target.text for each in stage.results)),
+            modules=tuple(_outermost([each.target.text for each in stage.results])),
             line=line or first.target.line,
             kind=first.state if first.state != "imported" else "exception",
             reason=without_secrets(first.reason.replace(str(contents.folder), "site-packages")),
@@ -222,6 +222,12 @@ class _Trial:
             top = paths[0].partition("/")[0].removesuffix(".py")
             line = lines.get(second.name) or lines.get(first.name, 0)
             yield Overlap(first=str(first), second=str(second), module=top, files=len(paths), line=line)
+
+
+def _outermost(texts: Sequence[str]) -> list[str]:
+    """The modules without names of modules that are listed themselves."""
+    modules = set(texts)
+    return [each for each in dict.fromkeys(texts) if not any(each.startswith(f"{other}.") for other in modules)]
 
 
 def _exceptions(result: ImportResult) -> str:

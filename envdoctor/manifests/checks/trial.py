@@ -109,7 +109,10 @@ def module_does_not_import(trial: EnvironmentTrial) -> Iterator[Problem]:
                 line=failed.line, cause=failed.cause,
             )  # fmt: skip
             continue
-        verb = "imports, but" if failed.kind == "degraded" else "does not import:"
+        several = len(failed.modules) > 1
+        verb = "does not import:" if not several else "do not import:"
+        if failed.kind == "degraded":
+            verb = "import, but:" if several else "imports, but:"
         yield Problem(
             _severity(failed),
             f"{names} {verb} {failed.reason}{where}",

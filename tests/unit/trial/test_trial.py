@@ -120,7 +120,7 @@ FINDINGS = (
     ("error", "RUN093", 4, "exits does not import: SystemExit: 4"),
     ("warning", "RUN093", 4, "hangs does not import: did not end within 1 s"),
     ("unknown", "RUN093", 4, "not tried here: importing drives needs the NVIDIA driver: OSError: libcuda.so.1"),
-    ("error", "RUN093", 5, "uses_old, also_uses does not import"),
+    ("error", "RUN093", 5, "uses_old, also_uses do not import: "),
     ("warning", "RUN094", 5, "twin-a 1.0 and twin-b 1.0 both install the module twin: 1 files differ"),
     ("unknown", "RUN095", 6, "./own-project was not tried: "),
     ("error", "RUN093", 10, "sound.absent does not import: "),
