@@ -245,6 +245,11 @@ def _audit_commands(  # noqa: PLR0917
         parts = read_pyproject(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
         audit = _audit_document(document, machine, solver, python)
+    elif document.kind == "pyproject" and solver and solver.index:
+        files = Files(project_folder(Path(target)), *_platforms(machine))
+        alone = read_pyproject(text, Path(target).name, files, is_alone=True)
+        if alone.paths:
+            audit = _with_project_alone(audit, _audit_document(alone, machine, solver, python))
     if not coverage.judged and not audit.findings and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
     result = AuditResult(
@@ -257,6 +262,18 @@ def _audit_commands(  # noqa: PLR0917
         requirements=_proposed(audit, document, text),
     )
     return FileAudit(result, document, audit.environment, audit)
+
+
+def _with_project_alone(audit: GuideAudit, alone: GuideAudit) -> GuideAudit:
+    """The findings on a project with all its extras, and those that its extras prevent, as by a limit of numpy."""
+    found = {(each.line, each.id, each.cause) for each in audit.findings}
+    more = [
+        msgspec.structs.replace(each, message=f"without the extras: {each.message}")
+        for each in alone.findings
+        if each.status in ("error", "warning") and (each.line, each.id, each.cause) not in found
+    ]
+    findings = sorted((*audit.findings, *more), key=lambda each: (each.line, each.id))
+    return msgspec.structs.replace(audit, findings=tuple(findings))
 
 
 def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:

@@ -40,6 +40,14 @@ class PyProject(NamedTuple):
     torch_backend: str
     built_with_torch: frozenset[str]  # packages whose build has torch, by tool.uv
     unread: tuple[str, ...]  # what could not be read, with the reason
+    base: tuple[InstallRequirement, ...] = ()  # without extras and groups
+
+    def without_extras(self) -> PyProject | None:
+        """The project alone; None if a variant is the same."""
+        if not self.base or len(self.base) in map(len, self.variants.values()):
+            return None
+        indexes = next(iter(self.indexes.values()), ())
+        return self._replace(variants={"": self.base}, indexes={"": indexes})
 
     def install(self, variant: str, line: int, name: str = "pyproject.toml") -> Install:
         """The installation of a variant."""
@@ -173,6 +181,7 @@ class _Reader:
             str(table(self.uv, "pip").get("torch-backend") or ""),
             frozenset(self._built_with_torch(base + [each for found in named.values() for each in found])),
             tuple(dict.fromkeys(self.unread)),
+            tuple(each for each in base if each.name != own_name or not own_name),
         )
 
     def _texts(self, value: object) -> list[InstallRequirement]:

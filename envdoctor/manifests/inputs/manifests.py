@@ -61,9 +61,16 @@ def read_conda_environment(text: str, name: str, files: Files) -> Document:
     return Document("conda", (guide,), unread=unread_parts([guide], files))
 
 
-def read_pyproject(text: str, name: str, files: Files, *, each_extra: bool = False) -> Document:
-    """A pyproject.toml. Conflicting extras and groups, or all of them, are environments of their own."""
+def read_pyproject(
+    text: str, name: str, files: Files, *, each_extra: bool = False, is_alone: bool = False
+) -> Document:
+    """A pyproject.toml. Conflicting extras and groups, or all of them, are environments of their own.
+
+    `is_alone` reads the project without them; the document is empty if it has none.
+    """
     project = parse_pyproject(numbered(text), files, each_extra=each_extra)
+    if is_alone:
+        project = project.without_extras() if project else None
     pixi = _toml(text).get("tool", {}).get("pixi")
     if isinstance(pixi, dict):
         common = project.variants[next(iter(project.variants))] if project else ()

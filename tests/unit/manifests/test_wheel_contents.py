@@ -8,6 +8,7 @@ from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.resolution.index_facts import IndexedRelease, Numpy1Build, RefusedRelease, SharedFile
+from envdoctor.resolution.step import StepProblem, StepSolution
 
 WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
 
@@ -86,3 +87,22 @@ def test_a_required_package_is_built_without_torch() -> None:
     assert "flash-attn==2.7.4.post1 (required by webui 3.48.0) is built from source" in found.message
     first = "pip install flash-attn==2.7.4.post1 --no-build-isolation"
     assert findings(sh(first, "pip install webui==3.48.0"), solved, "RUN040") == []
+
+
+class ByExtra(FixedSolver):
+    """A solver for which webui limits numpy."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        solution = super().__call__(problem)
+        limited = {"numpy": "1.26.4"} if "webui" in solution.versions else {}
+        return solution._replace(versions={**solution.versions, **limited})
+
+
+def test_a_fault_that_an_extra_prevents() -> None:
+    solved = ByExtra(FixedIndex(), {"webui": "3.48.0", "numpy": "2.2.6", "scikit-learn": "1.2.2"})
+    text = '[project]\nname = "x"\nrequires-python = "==3.11.*"\ndependencies = ["numpy", "scikit-learn==1.2.2"]\n'
+    extra = '[project.optional-dependencies]\nweb = ["webui==3.48.0"]\n'
+    for content, start in ((text, "`numpy` resolves"), (text + extra, "without the extras: `numpy` resolves")):
+        found = audit_text(content, "pyproject.toml", None, solved).result.findings
+        (finding,) = [each for each in found if each.id == "RUN003"]
+        assert finding.message.startswith(start)
