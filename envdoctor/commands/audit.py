@@ -138,7 +138,7 @@ def run(request: AuditRequest, reporter: Reporter | None = None) -> CommandResul
     )
     failed = any(finding.status in ("error", "crashed") for finding in result.findings)
     # As check: a file of which nothing could be judged is not free of problems.
-    unread = any(audit.kind == "environment" and audit.coverage.unread for audit in audits)
+    unread = any(audit.is_undecided or (audit.kind == "environment" and audit.coverage.unread) for audit in audits)
     undecided = unread or {finding.status for finding in result.findings} == {"unknown"}
     is_single = len(audits) == 1 and not skipped and not directories
     code = EXIT_BAD_INPUT if result.unreadable and not failed else exit_code(failed=failed, undecided=undecided)

@@ -25,7 +25,7 @@ from envdoctor.machine.select import select_machine
 from envdoctor.manifests import GuideAudit, Step, audit_paths
 from envdoctor.manifests.files import Files, project_folder
 from envdoctor.manifests.guide import PLATFORMS
-from envdoctor.manifests.inputs.coverage import Coverage, coverage_of
+from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
 from envdoctor.manifests.inputs.manifests import read_pyproject
@@ -33,9 +33,10 @@ from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
 from envdoctor.manifests.trial_records import EnvironmentTrial
-from envdoctor.resolution.step import StepSolver
+from envdoctor.resolution.step import NoSolver, StepSolver
 from envdoctor.rules import evaluate
 
+NOT_RESOLVED = "not resolved"
 _CONTRADICTIONS = {"RUN002", "RUN015"}
 MAX_BYTES = 32 << 20  # a lock of 500 packages for several platforms has 2 MB
 
@@ -55,6 +56,11 @@ class AuditResult(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what the written files do not contain
     commands: tuple[str, ...] = ()  # with --fix: what completes the correction, such as `uv lock`
     trials: tuple[EnvironmentTrial, ...] = ()  # with --trial: what was installed and imported
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether packages of an index that was not read decide about the input."""
+        return self.resolution.startswith(NOT_RESOLVED) and self.coverage.has_unread_index
 
 
 class UnreadableFile(Record, frozen=True):
@@ -255,7 +261,9 @@ def _audit_commands(  # noqa: PLR0917
     result = AuditResult(
         name=target,
         kind=document.kind,
-        coverage=coverage,
+        coverage=coverage
+        if isinstance(solver, NoSolver | None)
+        else with_unread_indexes(coverage, document, audit.unresolved),
         findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
@@ -280,7 +288,7 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
     """How the open versions of an input were determined, for the verdict."""
     if audit.unresolved and solver:
         reason = solver.reason or "the indexes that uv reads have no solution, and a step names another index"
-        return f"not resolved ({reason}): problems of open versions are only noted"
+        return f"{NOT_RESOLVED} ({reason}): problems of open versions are only noted"
     return f"resolved with uv for {'; '.join(audit.targets)}" if audit.targets else ""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+
+from msgspec.structs import replace
 
 from envdoctor.core.record import Record
 from envdoctor.knowledge.images import image_contents
@@ -10,7 +12,10 @@ from envdoctor.knowledge.published import published_releases
 from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.redact.variables import redact_variable
 
+_INDEX = "the index "
 _OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
 _WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
 
@@ -22,6 +27,11 @@ class Coverage(Record, frozen=True, kw_only=True):
     judged: int  # those of them, and images, that the built-in tables contain
     steps: int  # commands and instructions
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
+
+    @property
+    def has_unread_index(self) -> bool:
+        """Whether a step takes packages from an index that was not read."""
+        return any(each.startswith(_INDEX) for each in self.unread)
 
 
 def coverage_of(document: Document) -> Coverage:
@@ -41,6 +51,18 @@ def coverage_of(document: Document) -> Coverage:
         steps=len({(action.line, action.command) for action in actions if action.command} if has_steps else ()),
         unread=document.unread,
     )
+
+
+def with_unread_indexes(coverage: Coverage, document: Document, unresolved: Collection[int]) -> Coverage:
+    """The coverage with the indexes of steps whose open or unresolved versions may come from them."""
+    installs = [each for guide in document.paths for each in guide.actions if isinstance(each, Install)]
+    lines = [
+        f"{_INDEX}{redact_variable('', url)} (line {each.line}): its releases were not read"
+        for each in installs
+        if each.line in unresolved or not all(requirement.pin or requirement.url for requirement in each.requirements)
+        for url in other_indexes(each)
+    ]
+    return replace(coverage, unread=tuple(dict.fromkeys((*coverage.unread, *lines))))
 
 
 def _installed_names(guide: Guide) -> Iterator[str]:

@@ -223,7 +223,13 @@ def test_an_unreachable_index_is_named(tmp_path: Path) -> None:
 
 def test_another_index_is_named_where_uv_finds_no_solution(solver: UvStepSolver, tmp_path: Path) -> None:
     text = sh("pip install vllm==0.10.2 not-on-this-index==1.0 --extra-index-url https://other.example/whl")
-    assert "another index" in audit(tmp_path, text, solver).resolution
+    result = audit(tmp_path, text, solver)
+    assert "another index" in result.resolution
+    assert result.coverage.unread == ("the index https://other.example/whl (line 3): its releases were not read",)
+    assert result.is_undecided
+    pinned = audit(tmp_path, sh("pip install vllm==0.10.2 --extra-index-url https://other.example/whl"), solver)
+    assert (pinned.coverage.unread, pinned.is_undecided) == ((), False)
+    assert not audit(tmp_path, text, NoSolver()).is_undecided
 
 
 PYPROJECT = """[project]
