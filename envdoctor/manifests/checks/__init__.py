@@ -24,6 +24,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     platform_wheels,
     prerequisites,
     python_code,
+    replaced_extensions,
     replacements,
     services,
     shell_mistakes,

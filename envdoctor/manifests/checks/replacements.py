@@ -57,13 +57,13 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
             follows_torch = old.name != "torch" and old.name in _TORCH_PACKAGES and torch_is_replaced
             if old.name == "torch" and old.is_dependency and new.cuda != "cpu" and not _is_built_for(install):
                 continue  # the guide did not choose this torch, and nothing depends on it
-            if install.before.resolution == "partial" and not _is_certain(install, new):
+            if install.before.resolution == "partial" and not is_certain(install, new):
                 continue
             if not follows_torch and not (old.origin == IMAGE_ORIGIN and _is_announced(context, install, old, new)):
                 yield _replacement(context, install, old, new)
 
 
-def _is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
+def is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
     """Whether a pin of the step determines the new release, whatever the environment contains."""
     requiring = new.reason.removeprefix("required by ").partition(" ")[0]
     pins = {requirement.name for requirement in install.action.requirements if requirement.pin}
@@ -220,7 +220,7 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
         if not new or is_unchanged or new.cuda != "cpu" or torch_source(install.action).backend.startswith("cpu"):
             continue
         is_open = install.resolution.state == "partial" or has_other_index(install.action)
-        if is_open and not _is_certain(install, new):
+        if is_open and not is_certain(install, new):
             continue
         if install.action.tool == "conda":
             continue  # its channels have builds of their own

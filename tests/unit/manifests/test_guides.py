@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.cases import each_case
 from support.paths import DATA, ROOT
 from support.recorded_results import assert_as_recorded
@@ -52,9 +53,9 @@ EXPECTED = {
         (36, "RUN070"), (38, "RUN070"), (40, "RUN074"), (42, "RUN070"),
     },
     "outdated-verl-conda.md": {
-        (9, "RUN010"), (10, "RUN023"), (12, "RUN064"), (19, "RUN056"), (23, "RUN003"),
+        (5, "RUN124"), (9, "RUN010"), (10, "RUN023"), (12, "RUN064"), (19, "RUN056"), (23, "RUN003"),
     },
-    "outdated-docker-pyproject.md": {(9, "RUN003"), (28, "RUN010")},
+    "outdated-docker-pyproject.md": {(9, "RUN003"), (26, "RUN124"), (28, "RUN010")},
 }  # fmt: skip
 
 
@@ -222,7 +223,8 @@ def test_audit_starts_no_process_and_writes_no_file(tmp_path: Path) -> None:
 
 def test_audits_are_as_recorded() -> None:
     for name in [*CORRECT, *OUTDATED]:
-        assert_as_recorded(f"guides/{name.removesuffix('.md')}", {"audit": audit_sample(name)})
+        audit = replace(audit_sample(name), traces=())  # of the interpreter, for a trial
+        assert_as_recorded(f"guides/{name.removesuffix('.md')}", {"audit": audit})
 
 
 def test_an_environment_is_judged_before_a_later_step_replaces_its_packages() -> None:

@@ -7,6 +7,7 @@ from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.manifests import audit_guide
 from envdoctor.resolution.index_facts import IndexedRelease, Numpy1Build, RefusedRelease, SharedFile
 from envdoctor.resolution.step import StepProblem, StepSolution
 
@@ -106,3 +107,24 @@ def test_a_fault_that_an_extra_prevents() -> None:
         found = audit_text(content, "pyproject.toml", None, solved).result.findings
         (finding,) = [each for each in found if each.id == "RUN003"]
         assert finding.message.startswith(start)
+
+
+REPLACED = {
+    "an extension before the other torch": (("{torch}", "{flash}", "{vllm}"), 4),
+    "an extension after it": (("{torch}", "{vllm}", "{flash}"), 0),
+    "installed again": (("{torch}", "{flash}", "{vllm}", "{flash} --force-reinstall"), 0),
+    "the same minor release": (("pip install torch==2.8.0", "{flash}", "{vllm}"), 0),
+}
+
+
+@each_case("name", [*REPLACED])
+def test_an_extension_for_a_torch_that_is_replaced(name: str) -> None:
+    steps, line = REPLACED[name]
+    flash = "pip install flash-attn==2.8.3 --no-build-isolation"
+    commands = [
+        each.format(torch="pip install torch==2.4.0", flash=flash, vllm="pip install vllm==0.10.2") for each in steps
+    ]
+    found = [each for each in audit_guide(sh(*commands), name="guide.md").findings if each.id == "RUN124"]
+    assert [(each.status, each.line) for each in found] == ([("error", line)] if line else [])
+    for each in found:
+        assert "flash-attn is built for torch 2.4.0, which line 5 replaces with torch 2.8.0" in each.message
