@@ -77,6 +77,7 @@ class TrialEnvironment:
         if step.removed:
             self.uninstall(step.removed)
         options = [*step.options, *(step.indexes if with_indexes else ())]
+        options += [f"--no-build-isolation-package={name}" for name in sorted(step.built_with_torch)]
         overrides = [*step.overrides, *(f"{name} ; python_version < '3'" for name in excluded)]
         return self.install(
             lines, options, constraints=step.constraints, overrides=overrides, variables=dict(step.variables)

@@ -50,7 +50,7 @@ class PlannedStep(NamedTuple):
     indexes: tuple[str, ...] = ()  # options for indexes other than the configured ones
     variables: tuple[tuple[str, str], ...] = ()
     removed: tuple[str, ...] = ()  # packages to uninstall before it
-    build_isolation: bool = True
+    built_with_torch: frozenset[str] = frozenset()  # packages whose build has the torch of the environment
 
 
 class PlannedImport(NamedTuple):
@@ -256,7 +256,7 @@ def _planned_step(install: InstallStep, removed: tuple[str, ...]) -> tuple[Plann
         tuple(_indexes(action)),
         tuple(_variables(install.variables)),
         removed,
-        not action.no_build_isolation,
+        action.built_with_torch,
     ), untried
 
 

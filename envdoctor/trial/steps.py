@@ -18,6 +18,7 @@ from envdoctor.trial.causes import explained
 from envdoctor.trial.environment import TrialEnvironment, UvRun, require_reachable
 from envdoctor.trial.plan import PlannedStep, TrialPlan
 
+TORCH_BUILD = ("setuptools", "wheel", "ninja", "packaging", "psutil")  # what setup.py of extensions of torch imports
 _MAX_ATTEMPTS = 10
 _MAX_REASON = 400
 _BUILD = re.compile(r"Failed to (?:build|download and build|resolve|prepare|determine)\b[^`]*`([^`]+)`")
@@ -57,21 +58,30 @@ class StepRunner:
         self.with_indexes = True
 
     def run(self) -> StepOutcome:
-        """Run the step."""
-        stopped = True
+        """Run the step. Packages that are built with the installed torch come after the others."""
+        late = [each for each in self.lines if _name(each[0]) in self.step.built_with_torch]
+        if late:
+            self.lines = [each for each in self.lines if each not in late]
+        is_done = self._install_lines()
+        if is_done and late:
+            self.environment.install(TORCH_BUILD)
+            self.lines += late
+            is_done = self._install_lines()
+        return StepOutcome(tuple(self.failures), tuple(self.untried), tuple(self.excluded), not is_done)
+
+    def _install_lines(self) -> bool:
+        """Install the requirements, without those that fail; False if nothing more can be left out."""
         for _ in range(_MAX_ATTEMPTS):
             if not self.lines:
-                stopped = False
-                break
+                return True
             done = self.environment.run_step(
                 self.step, [text for text, _ in self.lines], self.excluded, with_indexes=self.with_indexes
             )
             if done.ok:
-                stopped = False
-                break
+                return True
             if not self._continue_after(done):
-                break
-        return StepOutcome(tuple(self.failures), tuple(self.untried), tuple(self.excluded), stopped)
+                return False
+        return False
 
     def _continue_after(self, done: UvRun) -> bool:
         """Record why uv failed, and leave out what it names; False if nothing of the step can be left out."""

@@ -61,14 +61,16 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 '''
 
 
-def write_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = (), source: str = SOURCE) -> Path:
-    """Write a source distribution with one C extension, without building it."""
+def write_sdist(
+    folder: Path, name: str, version: str, *, requires: Iterable[str] = (), source: str = SOURCE, start: str = ""
+) -> Path:
+    """Write a source distribution with one C extension, without building it. `start`: code that its build runs."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")
     files = {
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND.format(name=name, module=module, version=version, requires=list(requires)),
+        "backend.py": start + BACKEND.format(name=name, module=module, version=version, requires=list(requires)),
         "module.c": source.replace("MODULE", module),
     }
     path = folder / f"{module}-{version}.tar.gz"

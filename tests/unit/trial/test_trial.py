@@ -39,6 +39,7 @@ MODULES = {
     "exits": b"raise SystemExit(4)\n",
     "hangs": b"import time\ntime.sleep(60)\n",
     "drives": DRIVER,
+    "draws": b"import ctypes\nctypes.CDLL('libGL.so.1.none')\n",
     "uses-old": b"from changed import old_name\n",
     "also-uses": b"import changed\nchanged.old_name()\n",
 }
@@ -71,6 +72,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("twin-a", "twin-b"):
         write_wheel(folder, name, "1.0", files={"twin/__init__.py": f"x = {name!r}".encode()})
     write_sdist(folder, "fails-to-build", "1.0", source="#error this source is broken\n")
+    write_wheel(folder, "torch", "9.9.0")
+    write_sdist(folder, "on-torch", "1.0", start="import torch\n")
     write_sdist(folder, "needs-mpi", "1.0", source="#include <mpi.h>\n")
     return folder
 
@@ -182,6 +185,45 @@ def test_what_cannot_be_tried_has_its_reason(
     assert finding(result, reason).status == "unknown"
 
 
+PROJECT = """[project]
+name = "project"
+version = "1"
+dependencies = ["torch", "on-torch==1.0"]
+"""
+WITH_TORCH = """[tool.uv.extra-build-dependencies]
+on-torch = [{ requirement = "torch", match-runtime = true }]
+"""
+
+
+@pytest.mark.long
+def test_an_isolated_build_has_torch_only_where_the_project_adds_it(variables: None, tmp_path: Path) -> None:
+    isolated = audit(tmp_path, "pyproject.toml", PROJECT)
+    text = "`on-torch==1.0` cannot be built: ModuleNotFoundError: No module named 'torch'"
+    assert (finding(isolated, text).status, finding(isolated, text).cause) == ("error", "build-isolation-no-torch")
+    assert [
+        each for each in audit(tmp_path, "pyproject.toml", PROJECT + WITH_TORCH).findings if each.id == "RUN092"
+    ] == []
+
+
+@pytest.mark.long
+def test_the_image_and_its_system_packages_decide_about_a_library(variables: None, tmp_path: Path) -> None:
+    steps = "RUN pip install draws\n"
+    decided = audit(tmp_path, "Dockerfile", f"FROM python:{PYTHON}-slim\n{steps}")
+    missing = finding(decided, "draws does not import: OSError: libGL.so.1.none")
+    assert (missing.status, missing.remedies[0].commands) == ("error", ("sudo apt-get install -y libgl1",))
+    apt = "RUN apt-get update && apt-get install -y libgl1\n"
+    for text in (f"FROM python:{PYTHON}-slim\n{apt}{steps}", f"FROM python:{PYTHON}\n{steps}"):
+        assert finding(audit(tmp_path, "Dockerfile", text), "importing draws needs").status == "unknown"
+
+
+@pytest.mark.network
+def test_scikit_learn_that_was_compiled_for_numpy_1(tmp_path: Path) -> None:
+    result = audit(tmp_path, "requirements.txt", "scikit-learn==1.2.2\nnumpy\n", python="3.11")
+    failed = finding(result, "sklearn does not import: ValueError: numpy.dtype size changed")
+    assert (failed.status, failed.cause, failed.line) == ("error", "numpy2-abi", 1)
+    assert failed.remedies[0].commands == ("uv pip install 'numpy<2'",)
+
+
 def test_an_unreachable_index_is_one_error(variables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
@@ -237,6 +279,7 @@ def test_a_solved_set_is_a_solution_after_its_trial(variables: None) -> None:
     assert (solved.state, solved.corrected.requirements) == ("solved", ("uses-old==1.0", "changed==1.4"))
 
 
+@pytest.mark.long
 def test_a_set_whose_trial_has_no_remedy_is_none(variables: None) -> None:
     corrected = CorrectedSet(
         architecture=platform.machine(), glibc="2.35", python=PYTHON, requirements=("raises==1.0",),
