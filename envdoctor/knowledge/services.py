@@ -45,6 +45,14 @@ class ManagedPython(TableRow, frozen=True, kw_only=True):
     system: str
 
 
+class AptPython(TableRow, frozen=True, kw_only=True):
+    """The Pythons that apt has on an operating system."""
+
+    system: str
+    pythons: tuple[str, ...]
+    deadsnakes: bool  # this PPA has others
+
+
 class CudaTag(TableRow, frozen=True, kw_only=True):
     """The listed tags of nvidia/cuda for some releases of CUDA."""
 
@@ -67,6 +75,7 @@ class ServiceTables(Record, frozen=True, kw_only=True):
     action: tuple[DisabledAction, ...]
     archived_system: tuple[ArchivedSystem, ...]
     managed_python: tuple[ManagedPython, ...]
+    apt_python: tuple[AptPython, ...]
     cuda_tag: tuple[CudaTag, ...]
 
 

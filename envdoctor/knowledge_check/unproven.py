@@ -150,6 +150,9 @@ UNPROVEN = {
     "services action": Unproven(
         _SERVICES, "A workflow on GitHub with one of the references runs."
     ),
+    "services apt_python": Unproven(
+        _SERVICES, "`apt-get install` of another Python works in an unchanged image of the system."
+    ),
     "services archived_system": Unproven(
         _SERVICES, "`apt-get update` or `yum makecache` works in an unchanged image of one of the releases."
     ),

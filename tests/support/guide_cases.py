@@ -32,6 +32,7 @@ def image(base: str, command: str) -> str:
 
 
 ARM = "# GH200 (aarch64)"
+MINICONDA = "https://repo.anaconda.com/miniconda/Miniconda3-latest-Linux-x86_64.sh"
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2004/x86_64"
 PINS_128 = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1"
 INDEX = "https://index.example/whl/"
@@ -313,10 +314,14 @@ FAULTS = [
     Fault("GPUs after the image", sh("docker run -it my/image:1 --gpus all"),
           "RUN104", 3, "container-no-gpu", "docker run --gpus all my/image:1"),
     Fault("nvidia-docker", sh("nvidia-docker run -it my/image:1"), "RUN105", 3, "container-no-gpu", "--gpus all"),
-    Fault("terms of conda", image("continuumio/miniconda3:latest", "conda create -y -n x python=3.11"),
+    Fault("terms of conda", image("ubuntu:22.04", f"wget {MINICONDA} && bash M* && conda create -n x python=3.11"),
           "RUN106", 3, "service-auth", "Miniforge"),
     Fault("pip of the system", image("ubuntu:24.04", "apt-get install -y python3-pip && pip install trl==0.23.1"),
           "RUN107", 3, "wrong-python-env", "--break-system-packages"),
     Fault("key that was replaced", sh(f"sudo apt-key adv --fetch-keys {CUDA_REPOSITORY}/7fa2af80.pub"),
           "RUN108", 3, "service-withdrawn", "cuda-keyring"),
+    Fault("Python that apt does not have", image("ubuntu:24.04", "apt-get install -y python3.10"),
+          "RUN110", 3, "python-unsupported", "ubuntu24.04 has 3.12"),
+    Fault("image of another cuDNN", image("pytorch/pytorch:2.6.0-cuda12.4-cudnn8-devel", "python -V"),
+          "RUN111", 2, "service-withdrawn", "2.6.0-cuda12.4-cudnn9-devel"),
 ]  # fmt: skip

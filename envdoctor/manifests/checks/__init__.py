@@ -33,6 +33,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     source_builds,
     stated_machine,
     stated_versions,
+    system_pythons,
     table_age,
     wheel_contents,
     wheels,

@@ -36,7 +36,6 @@ _AFTER_IMAGE = re.compile(
     r"--gpus(?:=| )\S*(?:all|device=)|--(?:rm|shm-size|ipc|ulimit|runtime=nvidia)\b|-(?:it|ti)$"
 )
 _INSTALLER = re.compile(r"repo\.(?:anaconda|continuum)\.(?:com|io)/miniconda/Miniconda3-latest")
-_CONDA_IMAGES = ("continuumio/miniconda3", "continuumio/anaconda3")
 _ACCEPTED = re.compile(
     r"conda tos accept|AUTO_ACCEPT_TOS|\.condarc|nodefaults|default_channels|--remove(?:-key)? channels|ENV CI[= ]"
 )
@@ -158,9 +157,7 @@ def terms_of_conda_channels_are_not_accepted(context: GuideContext) -> Iterator[
 
 
 def _conda_source(context: GuideContext, image: UseImage) -> tuple[str, int] | None:
-    """The newest conda of an image, with its line: that of the image, or an installer below its line."""
-    if public_repository(image.name) in _CONDA_IMAGES and image.tag in ("", "latest"):
-        return f"the image {image.name}", image.line
+    """The newest conda that a step below the line of an image installs, with its line."""
     lines = enumerate(context.guide.lines[image.line :], image.line + 1)
     return next((("Miniconda3-latest", number) for number, text in lines if _INSTALLER.search(text)), None)
 

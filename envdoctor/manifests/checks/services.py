@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envdoctor.core.records import Status
@@ -14,6 +15,7 @@ from envdoctor.knowledge.services import (
     removed_runner,
     unlisted_cuda_tag,
 )
+from envdoctor.knowledge.torch_builds import torch_libraries
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.actions import UseImage, UseRunner, UseWorkflowAction
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -24,6 +26,9 @@ RUNNERS = "https://github.com/actions/runner-images#available-images"
 ARTIFACTS = "https://github.blog/changelog/2024-04-16-deprecation-notice-v3-of-the-artifact-actions/"
 CUDA_TAGS = "https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md"
 ARCHIVES = "https://www.debian.org/distrib/archive"
+PYTORCH_TAGS = "https://hub.docker.com/r/pytorch/pytorch/tags"
+_PYTORCH_TAG = re.compile(r"(?P<torch>\d\.\d+\.\d)-cuda\d+\.\d+-cudnn(?P<cudnn>\d+)-(?:runtime|devel)")
+_CUDNN = re.compile(r"nvidia-cudnn-cu\d\d==(\d+)[\d.]*")
 _OLDEST_CUDA = (11,)
 # From this release on the lists have every tag: none of its tags was deleted when they were read.
 _COMPLETE_FROM = (12, 4)
@@ -109,6 +114,31 @@ def _unlisted(context: GuideContext, action: UseImage, found: UnlistedTag) -> Pr
         f"Use {action.name}:{found.listed}." if found.listed else "Use the image of a newer CUDA release.",
         line=line,
     )  # fmt: skip
+
+
+@rule("RUN111", kind="guide", severity="error", cause="service-withdrawn", url=PYTORCH_TAGS)
+def pytorch_image_has_another_cudnn(context: GuideContext) -> Iterator[Problem]:
+    """The tag of a pytorch/pytorch image names another cuDNN than torch's build has, so that there is no such image.
+
+    Up to 2.3 the tags have cudnn8, from 2.4 on cudnn9.
+    """
+    for action in context.actions(UseImage):
+        found = _PYTORCH_TAG.fullmatch(action.tag) if public_repository(action.name) == "pytorch/pytorch" else None
+        row = next((row for row in torch_libraries() if found and found["torch"] in row.versions), None)
+        cudnn = _CUDNN.search(" ".join(row.libraries)) if row else None
+        if found and row and cudnn and cudnn[1] != found["cudnn"]:
+            line = line_of(context, action.line, action.tag)
+            tag = action.tag.replace(f"cudnn{found['cudnn']}", f"cudnn{cudnn[1]}")
+            yield Problem(
+                "error",
+                f"image {action.name}:{action.tag} does not exist: torch {found['torch']} has cuDNN {cudnn[1]}",
+                (
+                    guide_evidence(context, "image", action.tag, line),
+                    table_evidence(f"torch {found['torch']}", cudnn[0], row.source, row.date),
+                ),
+                f"Use {action.name}:{tag}.",
+                line=line,
+            )
 
 
 @rule("RUN103", kind="guide", severity="error", cause="service-withdrawn", url=ARCHIVES)
