@@ -14,6 +14,7 @@ from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
+from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
 from envdoctor.rules.toolchain import compiles_cuda_code
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 
@@ -39,10 +40,12 @@ WORDS = re.compile(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
-LEAST_WORDS = 3  # fewer are the name of a component: `GCC 13.3`
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
 EXTENSION = "ext-arch-not-in-build"
+# What a program reports that sees neither GPU nor driver.
+NO_GPU_SEEN = frozenset({"no-nvidia-gpu", "driver-not-loaded", "torch-cpu-build", "nvml-python-conflict"})
+CONTAINER = "container-no-gpu"
 
 
 def diagnose_report(report: Report) -> list[Finding]:
@@ -79,10 +82,25 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.score >= WARNING_SCORE
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
+    from_lines = [_of_container(finding, report) for finding in from_lines]
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
     if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
         from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _of_container(finding: Finding, report: Report) -> Finding:
+    """The finding that a program sees no GPU, with its reason if the container was started without one."""
+    from envdoctor.knowledge.causes import causes
+    from envdoctor.reports.container_images import WITHOUT_GPUS
+
+    if finding.cause not in NO_GPU_SEEN or report.machine.system.container.note != WITHOUT_GPUS:
+        return finding
+    text = causes()[CONTAINER]
+    start = start_container_with_gpus(container_of(report.machine))
+    return Finding(
+        f"{TEXT_PREFIX}{CONTAINER}", CONTAINER, "error", finding.message, fix=text.fix, remedies=start, url=text.url
+    )
 
 
 def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> list[Finding]:
@@ -102,7 +120,7 @@ def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> l
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
     from envdoctor.explain.rank import WARNING_LINE
-    from envdoctor.explain.similar import similar_symptoms, words_of
+    from envdoctor.explain.similar import similar_symptoms
     from envdoctor.knowledge.causes import causes
 
     clauses = [
@@ -117,8 +135,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         symptom: hit.text
         for clause in clauses[:MAX_CLAUSES]
         for symptom, hit in list(similar_symptoms(clause).items())[:1]
-        if len(words_of(clause)) >= LEAST_WORDS
-        and symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
+        if symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
     }
     best = max(found, key=lambda symptom: symptom.weight, default=None)
     if best is None or best.cause in named or causes()[best.cause].program_error:
@@ -130,12 +147,14 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
 def _context(report: Report) -> list[str]:
     """What the error lines refer to, from the facts: symptoms depend on the libraries, the GPU and the system."""
     system = report.machine.system
-    facts = [system.kernel, system.architecture, *(gpu.name for gpu in report.machine.gpus.value or ())]
+    gpus = report.machine.gpus.value or ()
+    facts = [system.kernel, system.architecture, *(gpu.name for gpu in gpus)]
     torch = report.stack.torch.value
     packages = (report.stack.distributions.value or {}).values()
     lines = [
         *(str(fact.value) for fact in facts if fact.value),
-        *(f"MIG {gpu.mig.note}" for gpu in report.machine.gpus.value or () if gpu.mig.value and gpu.mig.note),
+        *(f"capability {gpu.compute_capability.value}" for gpu in gpus if gpu.compute_capability.value),
+        *(f"MIG {gpu.mig.note}" for gpu in gpus if gpu.mig.value and gpu.mig.note),
         *((torch.cuda.note,) if torch and torch.cuda.state == "absent" else ()),
         *(f"{each.name}=={each.version}" for each in packages),
     ]

@@ -25,10 +25,15 @@ KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 START = re.compile(
     r"\b(?:docker|podman|nerdctl) (?:container )?run\b|^services:"
     r"|^kind: (?:Pod|Deployment|Job|StatefulSet)$|^(?:apptainer|singularity) (?:exec|run|shell)\b"
+    r"|\bsrun [^\n]{0,80}--container-image\b"
 )
 GPU_REQUEST = re.compile(
-    r"--gpus\b|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia|runtime: \"?nvidia"
-    r"|^gpus:|capabilities: ?\[.*gpu|--rocm|hooks|^device_requests"
+    r"--gpus\b|--gres[= ]gpu|--nv\b|--runtime[= ]nvidia|--device[= ]\S*nvidia|nvidia\.com/gpu|driver: nvidia"
+    r"|runtime: \"?nvidia|^gpus:|capabilities: ?\[.*gpu|--rocm|hooks|^device_requests"
+)
+# An option that a description misses: `apptainer exec train.sif (no --nv)`, `forgot --device nvidia.com/gpu=all`.
+LACKING_OPTION = re.compile(
+    r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?--?\S+(?: nvidia\S*)?"
 )
 WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
 
@@ -45,11 +50,11 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     """
     section = Section("container image")
     if _starts_container(lines):
-        has_gpus = any(GPU_REQUEST.search(line.text) for line in lines)
+        has_gpus = any(GPU_REQUEST.search(LACKING_OPTION.sub("", line.text)) for line in lines)
         section.set_fact("system.container", "docker", WITH_GPUS if has_gpus else WITHOUT_GPUS)
     is_private = True
     host_config = {line.key: line for line in lines if line.key in HOST_CONFIG}
-    if len(host_config) >= MIN_HOST_CONFIG:
+    if len(host_config) >= MIN_HOST_CONFIG or {"runtime", "devicerequests"} <= host_config.keys():
         _record_host_config(section, host_config)
     for line in lines:
         text = line.text

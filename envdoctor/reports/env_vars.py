@@ -66,7 +66,15 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
 SHOWN = re.compile(r"echo [\"']?\$\{?([A-Z][A-Z0-9_]{2,60})\}?[\"']?(?:\s{0,3}(?:->|=>|\u2192|#)\s?(\S{1,200}))?$")
 
 
+# An assignment of a program to the variables of its process.
+IN_PROGRAM = re.compile(r"os\.environ\[[\"']([A-Z][A-Z0-9_]{2,60})[\"']\]\s?=\s?[\"']([^\"']{0,80})[\"']")
+
+
 def _record_shown(section: Section, lines: list[Line]) -> None:
+    for line in lines:
+        for assigned in IN_PROGRAM.finditer(line.text) if "environ" in line.text else ():
+            if is_relevant(assigned[1]):
+                section.environment.setdefault(assigned[1], redact_variable(assigned[1], assigned[2]))
     for line, following in zip_longest(lines, lines[1:]):
         match = SHOWN.match(extract_command(line.text) or line.text) if "echo " in line.text else None
         if not match or not is_relevant(match[1]):
