@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
@@ -86,8 +87,9 @@ class _Writer:
         """Write one set. Returns the requirements without a place."""
         pins = {text.partition("==")[0]: text for text in corrected.requirements if "==" in text}
         placed: dict[str, Place] = {}
+        of_pip = {place.name for place in corrected.places if place.tool != "conda"}
         for place in corrected.places:
-            if place.tool == "conda" and self.has_commands:
+            if place.tool == "conda" and (self.has_commands or place.name in of_pip):
                 continue
             name = _RENAMED.get(place.name, place.name)
             if place.name in _REMOVED:
@@ -120,7 +122,9 @@ class _Writer:
             return _pin_of(place.text) == pin or self._replace_definition(place, pin)
         self.edited.add((place.line, place.name))
         written = place.text
-        if _pin_of(written) != pin:
+        if place.tool == "conda":
+            written = _conda_requirement(written, pin)
+        elif _pin_of(written) != pin:
             extras = re.match(r"[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", written)
             name, equals, version = pin.partition("==")
             marker = f" ; {written.partition(';')[2].strip()}" if ";" in written else ""
@@ -241,6 +245,15 @@ def _with_entry(line: str, name: str, pin: str) -> str:
         return head + re.sub(r"(=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)
     changed, count = re.subn(r"(\bversion\s*=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)
     return head + (changed if count else re.sub(r"\{\s*", f'{{ version = "{version}", ', value, count=1))
+
+
+def _conda_requirement(text: str, pin: str) -> str:
+    """A requirement of conda, which keeps its name and, where it is the release of the pin, its build."""
+    found = re.match(r"([^\s=<>!~]+)\s*(?:=+\s*([\w.]+))?", text)
+    version = pin.partition("==")[2]
+    if not found or (found[2] and satisfies(version, f"=={found[2]}.*")):
+        return text
+    return f"{found[1]}={version}"
 
 
 def _pin_of(text: str) -> str:

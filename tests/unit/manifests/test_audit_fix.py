@@ -320,6 +320,18 @@ def test_the_remedy_of_a_conda_environment_changes_its_file(tmp_path: Path, inde
     assert problems(audit(index, tmp_path, "environment.yml")) == []
 
 
+def test_packages_of_conda_keep_their_names_and_builds(tmp_path: Path, index: ReleaseIndex) -> None:
+    conda = "  - python=3.12\n  - numpy=1.26.4=py312hc5e2394_0\n  - typing_extensions=4.7.1\n  - tqdm=4.65.0\n"
+    pip = "  - pip:\n    - vllm==0.10.2\n    - transformers==5.1.0\n    - tqdm==4.67.1\n"
+    (tmp_path / "environment.yml").write_text(f"dependencies:\n{conda}{pip}")
+    (tmp_path / "out").mkdir()
+    audit(index, tmp_path, "environment.yml", "--fix", "out")
+    written = (tmp_path / "out" / "environment.yml").read_text()
+    assert "  - numpy=1.26.4=py312hc5e2394_0\n  - typing_extensions=4." in written
+    assert "  - tqdm=4.65.0\n" in written
+    assert "    - transformers==4.57.6\n    - tqdm==4.67.1" in written
+
+
 def test_a_version_newer_than_the_tables_is_judged(tmp_path: Path, index: ReleaseIndex) -> None:
     (tmp_path / "requirements.txt").write_text("vllm==0.10.2\ntransformers==5.99.0\n")
     data = audit(index, tmp_path, "requirements.txt")
