@@ -87,6 +87,7 @@ def render_audits(result: AuditsResult) -> list[Part]:
             unread = audit.coverage.unread
             text = f"  {audit.kind}: {coverage_text(audit)}, no problems found{' in that' if unread else ''}"
             parts.append(Text.assemble(_mark(audit), (audit.name, "title"), text))
+            parts += [indent(Text(trial_text(audit)))] if audit.trials else []
             parts += [Text.assemble(("  ! ", "warning"), f"not read: {each}") for each in unread]
     parts += [Text.assemble(("✗ ", "error"), f"not read: {each.file}: {each.reason}") for each in result.unreadable]
     parts += [

@@ -24,7 +24,7 @@ _CONDA_TOOLS = re.compile(
     r"python|pip|setuptools|wheel|(?:pytorch-)?cuda(?:-.*|toolkit.*)?|cudatoolkit.*|cudnn|nccl|mkl.*|blas|openblas|ninja"
     r"|make|cmake|git(?:-lfs)?|gcc.*|gxx.*|g\+\+.*|compilers|c-compiler|cxx-compiler|binutils.*|sysroot.*|ffmpeg|libgl.*"
     r"|nodejs|rust|cargo|pkg-config|wget|curl|tmux|vim|htop|unzip|ipykernel|jupyter.*|notebook|nvtop|openssh|uv"
-    r"|lib.*|_.*|ld_impl.*|ca-certificates|openssl|ncurses|readline|sqlite|tk|tzdata|xz|zlib|bzip2"
+    r"|lib.*|[_-].*|ld[_-]impl.*|ca-certificates|openssl|ncurses|readline|sqlite|tk|tzdata|xz|zlib|bzip2"
 )
 _BARE_IMAGE = re.compile(
     r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|almalinux|python|miniconda3?|uv|micromamba)$"

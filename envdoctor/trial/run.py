@@ -19,6 +19,7 @@ from envdoctor.machine.interpreters import read_interpreters
 from envdoctor.manifests.trial_records import EnvironmentTrial, FailedImport, FailedStep, Overlap, Untried
 from envdoctor.redact.output import without_secrets
 from envdoctor.trial.causes import explained
+from envdoctor.trial.confinement import is_confinable
 from envdoctor.trial.contents import Contents
 from envdoctor.trial.cures import Curer, Days, Stage
 from envdoctor.trial.environment import TrialEnvironment
@@ -30,6 +31,7 @@ from envdoctor.trial.steps import StepRunner, machine_need, names_of
 PREFIX = "trial-"
 ABANDONED_SECONDS = 2 * 86400  # age of the environment of a trial that was killed
 MAX_TARGETS = 150
+MAX_ENVIRONMENTS = 4  # of a file: a project has one for each extra, a lock one for each Python
 _OLDEST = (3, 6)
 _EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\b")
 # Failures that a machine does not cause.
@@ -47,10 +49,13 @@ def run_trials(
 ) -> list[EnvironmentTrial]:
     """Try each environment of a file."""
     base = cache_directory() / "trials"
-    results = []
+    results: list[EnvironmentTrial] = []
     for number, plan in enumerate(plans, 1):
         interpreter = find_interpreter(plan.python)
-        if reason := _obstacle(plan, interpreter):
+        reason = _obstacle(plan, interpreter)
+        if sum(each.tried for each in results) == MAX_ENVIRONMENTS:
+            reason = reason or f"{MAX_ENVIRONMENTS} environments of the file were tried before"
+        if reason:
             untried = Untried(what="this environment", reason=reason)
             results.append(EnvironmentTrial(branch=plan.branch, target=plan.target, tried=False, untried=(untried,)))
             continue
@@ -59,6 +64,8 @@ def run_trials(
         _remove_abandoned(base)
         size = require_space(plan, sources, base)
         report_phase(f"Trial {number} of {len(plans)} ({plan.target}): {size}")
+        if not is_confinable():
+            report_phase("This kernel has no Landlock: builds and imports can write wherever this user can")
         with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
             environment = TrialEnvironment(Path(folder), interpreter, sources)
             results.append(_Trial(plan, environment, report_phase, day_of).run())
