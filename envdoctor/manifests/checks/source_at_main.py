@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from envdoctor.core.records import Evidence
 from envdoctor.environment.markers import Markers
+from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone
@@ -195,11 +196,20 @@ def _broken_rules(
                 yield _Reason(about, f"does not fit: {message}", evidence)
 
 
+def _stated_day(state: EnvironmentState) -> str:
+    """The day of the newest release that the guide pins; empty if it pins none of the tables."""
+    pinned = (each for each in state.packages.values() if each.pinned)
+    rows = (find_release(each.name, public_part(each.version)) for each in pinned)
+    return max((row.date for row in rows if row), default="")
+
+
 def _misfit(context: GuideContext, source: _Source, newest: IndexedRelease, reasons: list[_Reason]) -> Problem:
     text = "; it ".join(each.text for each in reasons)
+    day = _stated_day(source.state)
+    age = f" (of today; the newest pin of the guide is of {day})" if day and day < newest.day else ""
     return Problem(
         "warning",
-        f"the main branch of {source.name} is installed: its newest release {newest.version} {text}",
+        f"the main branch of {source.name} is installed{age}: its newest release {newest.version} {text}",
         (
             guide_evidence(context, source.name, source.text, source.line),
             table_evidence(f"{newest.name} {newest.version}", reasons[0].text, "the package index", newest.day),

@@ -260,6 +260,8 @@ def test_the_main_branch_of_a_project_does_not_fit(name: str) -> None:
     found = findings(sh(*commands), FixedSolver(index, pins), "RUN080")
     assert [each.status for each in found] == (["warning"] if text else [])
     assert all(text in each.message and "newest release 0.33.0" in each.message for each in found)
+    for each in found if "torch" in pins else ():
+        assert re.search(r"installed \(of today; the newest pin of the guide is of 20\d\d-", each.message)
 
 
 def test_ranges_without_a_common_version() -> None:
