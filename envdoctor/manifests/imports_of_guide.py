@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+import warnings
 from collections.abc import Container, Iterator
 
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
@@ -13,6 +15,8 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.index_facts import CodeImport
 
+_MAGIC = re.compile(r"\s*[%!]")  # of notebooks
+_DOTTED = re.compile(r"\w+(?:\.\w+)*")
 MAX_IMPORTS = 40  # that are compared with the wheels
 _IMPORT = re.compile(
     r"(?:>>> )?(?:from ([A-Za-z_][\w.]*) import \(?([\w, ]+)\)?|import ([A-Za-z_][\w.]*)(?: as \w+)?)\s*"
@@ -28,6 +32,33 @@ def imports_of_guide(context: GuideContext) -> Iterator[CodeImport]:
             yield CodeImport(run.line, run.module)
         for part in run.code.split(";"):
             yield from _of_code(((run.line, part.strip()),))
+
+
+def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:
+    """The attributes that code reads from imported modules, `bnb.nn.Linear4bit`, without those in a `try`.
+
+    The blocks of a guide are one program. A block that does not parse is left out.
+    """
+    modules: dict[str, str] = {}
+    for block in context.guide.python_blocks:
+        text = "\n".join("" if _MAGIC.match(line) else line for _, line in block)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+                tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        excluded = {id(node) for each in ast.walk(tree) if isinstance(each, ast.Try) for node in ast.walk(each)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules |= {each.asname or each.name: each.name for each in node.names}
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                modules.pop(node.id, None)
+        excluded |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}  # parts of others
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in excluded:
+                first, _, rest = ast.unparse(node).partition(".")
+                if first in modules and _DOTTED.fullmatch(rest):
+                    yield CodeImport(block[0][0] + node.lineno - 1, modules[first], rest)
 
 
 def presupposed_module(context: GuideContext, installed: Container[str]) -> str:

@@ -8,7 +8,7 @@ from envdoctor.knowledge.names import packages as packages_with_tables
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
+from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, attributes_of_guide, imports_of_guide
 from envdoctor.resolution.index_facts import AbsentImport
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
@@ -22,14 +22,17 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
 
     Packages with a table of names have rules of their own: RUN064 and RUN077.
     """
-    used = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
+    imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
+    nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
+    unique = {(each.module, each.name): each for each in reversed((*imported[:MAX_IMPORTS], *nested))}
+    used = sorted(unique.values())
     if context.index_facts is None or not used:
         return
     for environment in context.environments[-1:]:
         state = environment.state
         if state.resolution not in ("solved", "partial") or state.image or not state.packages:
             continue
-        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:MAX_IMPORTS])
+        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[: 2 * MAX_IMPORTS])
         for each in absent:
             package = state.packages[each.release.name]
             if state.resolution == "solved" or not package.is_dependency:

@@ -39,7 +39,10 @@ def _sets(context: GuideContext) -> Iterator[_Set]:
     for environment in context.environments if index else ():
         state = environment.state
         certain = certain_packages(context.trace, state)
-        if index and certain and state.resolution not in ("unresolved", "conflict") and not state.is_superseded:
+        if state.resolution == "conflict":  # nothing is known of the dependencies, and the pins are as stated
+            state = state._replace(packages={name: each for name, each in state.packages.items() if each.pinned})
+            certain = frozenset(state.packages)
+        if index and certain and state.resolution != "unresolved" and not state.is_superseded:
             yield _Set(state, installed_set(context, state, ()), certain, index)
 
 

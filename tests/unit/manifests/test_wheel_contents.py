@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver, findings
-from support.guide_cases import sh
+from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
@@ -68,6 +68,8 @@ def test_two_packages_install_one_module(version: str, status: str) -> None:
     (found,) = findings(sh("pip install webui==3.48.0", "pip install webui-headless"), solved, "RUN122")
     assert (found.status, found.line) == (status, 4)
     assert findings(sh("pip install webui==3.48.0"), solved, "RUN122") == []
+    failing = sh("pip install webui==3.48.0 webui-headless==" + version + " no-such-release")
+    assert [each.line for each in findings(failing, solved, "RUN122")] == [3]  # nothing but the pins is known
 
 
 def test_packages_outside_of_the_tables_in_an_environment_of_conda() -> None:
@@ -128,3 +130,20 @@ def test_an_extension_for_a_torch_that_is_replaced(name: str) -> None:
     assert [(each.status, each.line) for each in found] == ([("error", line)] if line else [])
     for each in found:
         assert "flash-attn is built for torch 2.4.0, which line 5 replaces with torch 2.8.0" in each.message
+
+
+ATTRIBUTES = {
+    "a submodule": (("import webui as w", "w.nn.old_part.Layer()"), 7),
+    "in a later block": (("import webui", "```", "```python", "%time 1", "webui.nn.old_part.Layer()"), 10),
+    "guarded": (("import webui", "try:", "    webui.nn.old_part", "except AttributeError: pass"), 0),
+    "another object": (("import webui", "webui = build()", "webui.nn.old_part"), 0),
+    "a name that exists": (("import webui", "webui.nn.part"), 0),
+}
+
+
+@each_case("name", [*ATTRIBUTES])
+def test_code_uses_a_submodule_that_the_release_lacks(name: str) -> None:
+    code, line = ATTRIBUTES[name]
+    solved = FixedSolver(FixedIndex(WEBUI), {"webui": "3.48.0"})
+    found = findings(py(*code, pins="webui==3.48.0"), solved, "RUN078")
+    assert [(each.status, each.line) for each in found] == ([("error", line)] if line else [])

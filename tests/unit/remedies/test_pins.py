@@ -91,6 +91,7 @@ FAULTS = [
     ("PKG020", V4, "openai 1.8.0, httpx 0.28.1"),
     ("PKG021", V4, "librosa 0.9.2, setuptools 82.0.0"),
     ("PKG022", V4, "gradio 3.48.0, starlette 1.10.0"),
+    ("PKG023", V4, "gradio 4.44.1, gradio-client 1.3.0, pydantic 2.13.5"),
     ("HF016", OLD, "trl 0.11.4, transformers 4.46.3"),
     ("HF019", V5, "trl 0.22.2, transformers 5.2.0, tokenizers 0.22.2"),
     ("HF018", V5, "trl 0.26.2, transformers 5.2.0, tokenizers 0.22.2"),

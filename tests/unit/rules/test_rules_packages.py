@@ -203,6 +203,7 @@ BROKEN = [
     ("openai 1.8.0, httpx 0.28.1", "PKG020", "error"),
     ("librosa 0.9.0, setuptools 84.2.1", "PKG021", "error"),
     ("gradio 3.48.0, starlette 1.10.0", "PKG022", "error"),
+    ("gradio-client 1.3.0, pydantic 2.13.5", "PKG023", "error"),
     ("peft 0.19.1, torchao 0.10.0", "HF007", "error"),
     ("torch 2.8.0+cu128, transformers 5.2.0, bitsandbytes 0.45.0", "HF009", "error"),
     ("autoawq 0.2.9, transformers 4.57.1", "HF010", "error"),
