@@ -83,10 +83,33 @@ def diagnose_report(report: Report) -> list[Finding]:
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
     from_lines = [_of_container(finding, report) for finding in from_lines]
+    from_lines += _of_nodes(report, {finding.cause for finding in (*from_lines, *findings)})
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
     if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
         from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _of_nodes(report: Report, named: set[str]) -> list[Finding]:
+    """The finding on nodes for which the text states different versions, if something failed."""
+    from envdoctor.knowledge.causes import causes
+    from envdoctor.reports.nodes import differing_versions
+
+    differing = differing_versions(report.errors) if SIGN_OF_FAILURE.search(report.errors) else {}
+    if not differing:
+        return []
+    with_ray = differing.keys() & {"ray", "python"} and re.search(r"\bray\b", report.errors)
+    cause = "ray-version-mismatch" if with_ray else "nccl-lib-mismatch" if "nccl" in differing else "node-differs"
+    message = "; ".join(
+        f"{name}: " + ", ".join(f"{version} on {node}" for node, version in nodes.items())
+        for name, nodes in differing.items()
+    )
+    text = causes()[cause]
+    return (
+        []
+        if cause in named
+        else [Finding(f"{TEXT_PREFIX}{cause}", cause, "warning", message, fix=text.fix, url=text.url)]
+    )
 
 
 def _of_container(finding: Finding, report: Report) -> Finding:

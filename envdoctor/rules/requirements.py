@@ -28,7 +28,7 @@ CORE = COMPANIONS | COMPILED | frozenset({
     "unsloth-zoo", "compressed-tensors", "xgrammar", "outlines", "outlines-core", "llguidance", "lm-format-enforcer",
     "numba", "flashinfer-python", "mistral-common", "safetensors", "optimum", "lmdeploy", "llmcompressor", "openrlhf",
     "ms-swift", "llamafactory", "axolotl", "autoawq", "depyf", "gguf", "megatron-core", "sentence-transformers",
-    "diffusers", "triton-windows",
+    "diffusers", "triton-windows", "whisperx",
 })  # fmt: skip
 # transformers checks these when it is imported and raises ImportError (transformers/dependency_versions_check.py).
 CHECKED_AT_IMPORT = frozenset({

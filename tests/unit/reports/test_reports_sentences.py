@@ -11,6 +11,7 @@ from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Fact
 from envdoctor.reports import Report, parse_report
 from envdoctor.reports.coverage import measure_coverage
+from envdoctor.reports.nodes import differing_versions
 
 
 def fact(report: Report, path: str) -> Any:
@@ -374,3 +375,17 @@ def test_a_report_of_wsl_without_torch_is_evaluated() -> None:
 )
 def test_a_driver_is_too_old_by_its_version_or_its_branch(driver: str, is_old: bool) -> None:
     assert ("driver-too-old" in causes(f"RTX A5000, {driver}, torch 2.4.0+cu121")) == is_old
+
+
+@each_case(
+    ("text", "differing"),
+    [
+        ("head: ray 2.40.0; worker: ray 2.43.0", {"ray": {"head": "2.40.0", "worker": "2.43.0"}}),
+        ("ray head: 2.44.1, worker: ray 2.44.1", {}),
+        ("node 1: torch 2.4.0\nnode 2: torch 2.3.1", {"torch": {"node 1": "2.4.0", "node 2": "2.3.1"}}),
+        ("node 1: torch 2.4.0\nnode 2: vllm 0.6.3", {}),
+        ("the head of the log: torch 2.4.0; torch 2.3.1", {}),
+    ],
+)
+def test_versions_of_nodes(text: str, differing: dict[str, dict[str, str]]) -> None:
+    assert differing_versions(text) == differing
