@@ -271,7 +271,8 @@ def _incompatible_release(
     violations = [substitution.violation for substitution in substitutions]
     version = next((substitution.version for substitution in reversed(substitutions) if substitution.version), "")
     package = environment.state.packages.get(substitutions[0].package.name, substitutions[0].package)
-    line = line_of(context, package.line, package.reason)
+    place = _wheel_of(environment, violations) or package
+    line = line_of(context, place.line, place.reason)
     release = find_release(package.name, public_part(package.version))
     resolved = f"{package.name} {package.version}" + (f" of {release.date}" if release else "")
     requirement = f"{package.name} ({package.reason})" if package.is_dependency else f"`{package.reason}`"
@@ -300,6 +301,12 @@ def _incompatible_release(
         cause=worst.rule.cause,
         url=worst.rule.url,
     )
+
+
+def _wheel_of(environment: CorrectedEnvironment, violations: list[Violation]) -> ResolvedPackage | None:
+    """The wheel that a set is judged for, if its libraries are the only problem."""
+    facts = [each.problem.evidence[0].fact for each in violations if each.rule.id == WHEEL_CUDA]
+    return environment.state.packages.get(facts[0]) if len(facts) == len(violations) else None
 
 
 def _changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackage) -> list[str]:
