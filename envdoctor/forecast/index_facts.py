@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import wheel_tags
 from envdoctor.package_index.address import index_address
-from envdoctor.package_index.build_needs import missing_build_modules, needs_rust, source_requires
+from envdoctor.package_index.build_needs import missing_build_modules, needs_compiler, needs_rust, source_requires
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 from envdoctor.resolution.index_facts import (
@@ -129,6 +129,12 @@ class IndexReader:
             return metadata.requires if metadata else ()
         archive = self._archive(pin) if release else None
         return source_requires(archive) if archive else ()
+
+    @_limited
+    def compiled_archive(self, name: str, version: str) -> str:
+        """The source archive of a release whose build compiles C code; empty for others."""
+        archive = self._archive(Pin(name, version)) if self._releases(name) else None
+        return archive.name if archive and needs_compiler(archive) else ""
 
     @_limited
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:

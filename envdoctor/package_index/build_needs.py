@@ -22,6 +22,12 @@ _MODULES = {"setuptools": ("setuptools", "distutils", "_distutils_hack"), "cytho
             "scikit-build": ("skbuild",), "setuptools-scm": ("setuptools_scm",), "pybind11": ("pybind11",),
             "oldest-supported-numpy": ("numpy",), "pyyaml": ("yaml",)}  # fmt: skip
 _RUST = {"maturin", "setuptools-rust"}  # build backends that call cargo
+_COMPILING_BACKENDS = ("mesonpy", "scikit_build_core", "skbuild")
+_EXTENSIONS = re.compile(r"\b(?:ext_modules|cythonize|Extension|CppExtension|Pybind11Extension|CMakeExtension)\b")
+# Such as MarkupSafe: a build that fails is repeated without the extensions.
+_OPTIONAL_EXTENSIONS = re.compile(
+    r"\boptional\b|BuildFailed|BuildExtFailed|CompileError|without_?(?:ext|speedups)", re.IGNORECASE
+)
 _MAX_DEPTH = 2  # of calls of functions of setup.py
 
 
@@ -60,6 +66,14 @@ def needs_rust(archive: SourceArchive) -> bool:
     requires, _ = build_system(archive.texts.get("pyproject.toml", ""))
     names = {normalize_name(found.name) for text in requires if (found := parse_requirement(text))}
     return bool(names & _RUST)
+
+
+def needs_compiler(archive: SourceArchive) -> bool:
+    """Whether the build of an archive compiles C code; False as well if its extensions are optional."""
+    _, backend = build_system(archive.texts.get("pyproject.toml", ""))
+    script = archive.texts.get("setup.py", "")
+    has_extensions = backend.startswith(_COMPILING_BACKENDS) or bool(_EXTENSIONS.search(script))
+    return archive.has_c_code and has_extensions and not _OPTIONAL_EXTENSIONS.search(script)
 
 
 def build_system(text: str) -> tuple[tuple[str, ...], str]:

@@ -23,8 +23,9 @@ ARCHIVE_BYTES = 8 << 20
 MEMBER_BYTES = 4 << 20
 SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 MAX_MEMBERS = 20_000
-FOLDER = "source-archives-2"  # increase the number when SourceArchive changes
+FOLDER = "source-archives-3"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
+_C_CODE = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".cu")
 REQUIRES = ".egg-info/requires.txt"
 _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError, EOFError,
@@ -38,6 +39,7 @@ class SourceArchive(msgspec.Struct, frozen=True):
     name: str
     paths: tuple[str, ...]  # of the Python files
     texts: dict[str, str]  # of the build files
+    has_c_code: bool = False  # C, C++, Cython or CUDA, also in Python files that a build translates
 
     def has_module(self, module: str) -> bool:
         """Whether a file or a folder is this module; also if the paths are unknown."""
@@ -84,12 +86,14 @@ def python_files(name: str, data: bytes) -> Iterator[tuple[str, str]]:
 def _parse(name: str, data: bytes) -> SourceArchive:
     paths: list[str] = []
     texts: dict[str, str] = {}
+    has_c_code = False
     for path, content in _members(name, data, _is_build_file):
+        has_c_code = has_c_code or path.endswith(_C_CODE)
         if path.endswith(".py"):
             paths.append(path)
         if content is not None:
             texts[path] = content.decode("utf-8", "replace")
-    return SourceArchive(name, tuple(paths), texts)
+    return SourceArchive(name, tuple(paths), texts, has_c_code)
 
 
 def _is_build_file(path: str) -> bool:

@@ -177,6 +177,10 @@ class IndexFacts(Protocol):
         """The requirements of a release, with markers: of its wheel, else as its source archive lists them."""
         ...
 
+    def compiled_archive(self, name: str, version: str) -> str:
+        """The source archive of a release whose build compiles C code; empty for others."""
+        ...
+
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:
         """The build of a release that compiles Rust code; None for others."""
         ...

@@ -38,6 +38,7 @@ class FixedIndex:
         self.numpy_1: Sequence[Numpy1Build] = ()
         self.refused: Sequence[RefusedRelease] = ()
         self.shared: Sequence[SharedFile] = ()
+        self.compiled: frozenset[str] = frozenset()
         self.requirements: dict[str, Sequence[str]] = {}
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -81,6 +82,9 @@ class FixedIndex:
 
     def requires(self, name: str, version: str) -> Sequence[str]:
         return self.requirements.get(f"{name} {version}", ())
+
+    def compiled_archive(self, name: str, version: str) -> str:
+        return f"{name}-{version}.tar.gz" if name in self.compiled else ""
 
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
         release = self.release(name, version)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.images import is_bare_image
+from envdoctor.knowledge.images import is_bare_image, public_repository
 from envdoctor.knowledge.source_needs import SourceNeed, source_need
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -15,6 +15,9 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
+_COMPILER = re.compile(
+    r"\bg?cc\b|\bg\+\+|build-essential|\bclang\b|Development Tools|conda|\bcompilers?\b|pixi|base-devel"
+)
 SDISTS = "https://packaging.python.org/en/latest/discussions/package-formats/#what-about-source-distributions"
 
 
@@ -34,6 +37,53 @@ def build_needs_a_system_library(context: GuideContext) -> Iterator[Problem]:
             package, row = install.resolution.packages.get(name), source_need(name)
             if package and row and not _is_provided(install, row, text):
                 yield _missing(context, install, package, row)
+
+
+@rule("RUN112", kind="guide", severity="error", cause="compiler-missing", url=SDISTS, needs=("wheels", "python"))
+def image_has_no_compiler_for_a_build(context: GuideContext) -> Iterator[Problem]:
+    """A release has no wheel for the Python, its build compiles C code, and the image has no compiler.
+
+    The slim images of Python, those of an operating system, and `base` and `runtime` of nvidia/cuda have none.
+    """
+    if context.index_facts is None:
+        return
+    text = "\n".join(context.guide.lines)
+    has_recommended = "python3-pip" in text and "--no-install-recommends" not in text  # build-essential among them
+    for install in context.trace.installs:
+        before = install.before
+        is_bare = before.in_dockerfile and before.tool != "conda" and _lacks_compiler(before.image)
+        if not is_bare or has_recommended or install.action.only_binary or _COMPILER.search(text):
+            continue
+        for name in sorted(install.resolution.built):
+            package = install.resolution.packages.get(name)
+            archive = context.index_facts.compiled_archive(name, package.version) if package else ""
+            if package and archive:
+                yield _uncompiled(context, install, package, archive)
+
+
+def _lacks_compiler(image: str) -> bool:
+    """Whether an image of nothing but Python, an operating system or CUDA has no compiler."""
+    repository, _, tag = image.rpartition(":")
+    name = public_repository(repository).removeprefix("library/")
+    is_small = {"python": "slim" in tag, "nvidia/cuda": "-devel" not in tag}.get(name, name in ("ubuntu", "debian"))
+    return is_bare_image(image) and is_small
+
+
+def _uncompiled(context: GuideContext, install: InstallStep, package: ResolvedPackage, archive: str) -> Problem:
+    line = line_of(context, package.line or install.action.line, package.reason)
+    return Problem(
+        "error",
+        f"{package.name} {package.version} has no wheel, its build compiles C code, and {install.before.image} has "
+        "no compiler",
+        (
+            guide_evidence(context, package.name, package.reason, line),
+            guide_evidence(context, "image", install.before.image, install.before.image_line),
+            table_evidence(package.name, "C code and extensions in setup.py", archive),
+        ),
+        "Install a compiler first (build-essential and python3-dev), or use a release with a wheel.",
+        steps("apt-get install -y build-essential python3-dev"),
+        line=line,
+    )
 
 
 def _is_provided(install: InstallStep, row: SourceNeed, text: str) -> bool:

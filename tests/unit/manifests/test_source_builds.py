@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
-from test_index_checks import FixedIndex, FixedSolver, findings
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.knowledge.source_needs import needs_of_build
-from envdoctor.package_index.build_needs import missing_build_modules
+from envdoctor.package_index.build_needs import missing_build_modules, needs_compiler
 from envdoctor.package_index.source_archive import SourceArchive
 from envdoctor.resolution.index_facts import IndexedRelease
 
@@ -76,3 +76,46 @@ def test_openmim_installs_with_pip() -> None:
     solver = FixedSolver(INDEX, VERSIONS | {"mmcv": "2.1.0"}, built=["av", "mmcv"])
     text = sh("uv venv --python 3.11", "mim install av==11.0.0", "mim install 'mmcv>=2.0.1'")
     assert [each.line for each in findings(text, solver, "RUN109")] == [4]
+
+
+INSTALL_OLD = "RUN pip install insightface==0.7.3 torch==2.8.0"
+
+
+@each_case(
+    ("image", "steps", "expected"),
+    [
+        ("python:3.11-slim", (), [2]),
+        ("python:3.11-slim", ("RUN apt-get update && apt-get install -y g++",), []),
+        ("python:3.11", (), []),
+        (
+            "nvidia/cuda:12.8.1-runtime-ubuntu22.04",
+            ("RUN apt-get install -y --no-install-recommends python3-pip",),
+            [3],
+        ),
+        ("nvidia/cuda:12.8.1-runtime-ubuntu22.04", ("RUN apt-get install -y python3-pip",), []),  # build-essential
+        ("nvidia/cuda:12.8.1-devel-ubuntu22.04", (), []),
+        ("pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime", (), []),  # contents unknown
+    ],
+)
+def test_an_image_without_a_compiler(image: str, steps: tuple[str, ...], expected: list[int]) -> None:
+    index = FixedIndex(IndexedRelease("insightface", "0.7.3", "2023-04-01", "", False))
+    index.compiled = frozenset({"insightface"})
+    solver = FixedSolver(index, {"insightface": "0.7.3", "torch": "2.8.0"}, built=["insightface"])
+    text = "\n".join([f"FROM {image}", *steps, INSTALL_OLD, ""])
+    found = audit_text(text, "Dockerfile", None, solver, python="3.11").result.findings
+    assert [each.line for each in found if each.id == "RUN112"] == expected
+
+
+@each_case(
+    ("script", "has_c_code", "expected"),
+    [
+        ("setup(ext_modules=[Extension('a', ['a.c'])])", True, True),
+        ("setup(ext_modules=cythonize('a.pyx'))", True, True),
+        ("setup(ext_modules=[Extension('a', ['a.c'], optional=True)])", True, False),
+        ("setup(ext_modules=[])", False, False),
+        ("setup(name='a')", True, False),
+    ],
+)
+def test_a_build_that_compiles_c_code(script: str, has_c_code: bool, expected: bool) -> None:
+    archive = SourceArchive("a-1.tar.gz", ("setup.py",), {"setup.py": script}, has_c_code)
+    assert needs_compiler(archive) is expected
