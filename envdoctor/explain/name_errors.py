@@ -22,12 +22,32 @@ ARGUMENT = re.compile(
 )
 ATTRIBUTE = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<member>\w+)'")
 TYPE_ATTRIBUTE = re.compile(r"type object '(?P<owner>\w+)' has no attribute '(?P<member>\w+)'")
+MISSING = re.compile(
+    r"\b(?P<owner>[A-Za-z_]\w*)\.__init__\(\) missing \d+ required positional arguments?: (?P<members>'\w+'[\w', ]*)"
+)
+UNRECOGNIZED = re.compile(
+    r"\b(?P<program>vllm|api_server\.py)\b.{0,40}: error: unrecognized arguments: (?P<options>.+)"
+)
 NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
 NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
 MODULE = re.compile(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # Callables that receive the keywords of a function of a table: vLLM's serve_http passes its own to uvicorn.Config.
-RECEIVES_KEYWORDS_OF = {"Config": "serve_http"}
+# load_dataset passes unknown ones to the configuration of the file type.
+FILE_TYPES = (
+    "Json",
+    "Csv",
+    "Parquet",
+    "Text",
+    "ImageFolder",
+    "AudioFolder",
+    "Arrow",
+    "Pandas",
+    "WebDataset",
+    "Builder",
+)
+RECEIVES_KEYWORDS_OF = {"Config": "serve_http", **{f"{each}Config": "load_dataset" for each in FILE_TYPES}}
+OPTIONS_OF = ("AsyncEngineArgs", "EngineArgs")  # classes whose attributes are vLLM's options
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
 NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in another one of the same release
 RELEASE_PAGES = {
@@ -35,7 +55,13 @@ RELEASE_PAGES = {
     "liger_kernel": "linkedin/Liger-Kernel", "flash_attn": "Dao-AILab/flash-attention",
     "deepspeed": "deepspeedai/DeepSpeed", "torch": "pytorch/pytorch", "ray": "ray-project/ray",
     "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
+    "sentence_transformers": "huggingface/sentence-transformers",
 }  # fmt: skip
+# (the library is newer, it is older) than its caller; transformers and others pin huggingface-hub.
+CAUSES = {
+    "transformers": ("transformers-too-new", "library-too-old"),
+    "huggingface_hub": ("dependency-pin-violated", "dependency-pin-violated"),
+}
 WEIGHT = 89  # of 100 texts, if the direction is known
 
 
@@ -46,6 +72,7 @@ class Verdict(Record, frozen=True):
     span: Span
     is_newer: bool  # the library is newer than its caller
     installed: str  # version; empty if unknown
+    is_required: bool = False  # the caller does not pass an argument that older releases lack
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
@@ -70,7 +97,18 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
         ended = [span for span in spans if span.last and (not installed or _reaches(installed, span.next))]
         span = ended[-1] if ended else spans[0]  # an undecided removal is more frequent than an old release
         return Verdict(member, span, is_newer=bool(ended), installed=installed)
-    return None
+    return next(_required_arguments(hit.text), None)
+
+
+def _required_arguments(text: str) -> Iterator[Verdict]:
+    """Arguments that a caller does not pass, since releases before `first` did not have them."""
+    for match in MISSING.finditer(text):
+        for member in re.findall(r"\w+", match["members"]):
+            spans = find_member("arguments", match["owner"], member)
+            if spans and spans[0].first:
+                yield Verdict(
+                    f"{match['owner']}({member}=...)", spans[0], is_newer=True, installed="", is_required=True
+                )
 
 
 def _reaches(version: str, release: str) -> bool:
@@ -80,6 +118,7 @@ def _reaches(version: str, release: str) -> bool:
 def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """The members that an error line names, with the releases that have them."""
     yield from _arguments(text, caller)
+    yield from _options(text)
     for pattern in (ATTRIBUTE, TYPE_ATTRIBUTE):
         for match in pattern.finditer(text):
             if spans := find_member("attributes", match["owner"], match["member"]):
@@ -105,24 +144,41 @@ def _arguments(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]
         yield from ((f"{owner}({match['member']}=...)", spans) for owner, spans in found.items() if spans)
 
 
+def _options(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """The options of vLLM's command line that its argument parser refuses."""
+    for match in UNRECOGNIZED.finditer(text):
+        for option in re.findall(r"--[\w-]+", match["options"]):
+            member = option.removeprefix("--").replace("-", "_")
+            found = (find_member("arguments", owner, member) for owner in OPTIONS_OF)
+            yield from ((f"vllm serve {option}", spans) for spans in found if spans)
+
+
 def _symptom(verdict: Verdict) -> Symptom:
     span = verdict.span
     package = span.package
-    if verdict.is_newer:
-        cause = "transformers-too-new" if package == "transformers" else "library-too-new"
+    newer, older = CAUSES.get(package, ("library-too-new", "library-too-old"))
+    if verdict.is_required:
+        cause = newer
+        fix = (
+            f"{verdict.member} is required from {package} {span.first} on and unknown to {span.before}: the calling "
+            f"code is for an older release. Update that code, or install {package} {span.before} with the other "
+            "packages of that time."
+        )
+    elif verdict.is_newer:
+        cause = newer
         fix = (
             f"{verdict.member} is in {package} {span.last} and no longer in {span.next}: the calling code is for an "
             f"older release. Update that code (or the package it belongs to), or install {package} {span.last} with "
             "the other packages of that time."
         )
     else:
-        cause = "library-too-old"
+        cause = older
         fix = (
             f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
     shown = list(dict.fromkeys((project_of(package), "transformers")))
-    undecided = verdict.is_newer and not verdict.installed
+    undecided = verdict.is_newer and not verdict.installed and not verdict.is_required
     question = Question(
         shell_command("uv pip show {}", shown),
         f"{package} {span.next} or newer: it no longer has the name. {span.last} or older: another copy is imported",

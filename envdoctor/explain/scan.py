@@ -48,6 +48,7 @@ PREFIX = re.compile(
 UNKNOWN_MEMBER = (
     r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
     r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
+    r"|\.__init__\(\) missing \d+ required positional arguments?: '|: error: unrecognized arguments: --"
     r"|annot import name '\w+' from|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # What web pages and typists do to a message.
@@ -65,6 +66,8 @@ LENIENT_LITERAL, LENIENT_IDENTIFIER = 10, 16  # characters of several words, of 
 QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, that is not optional already
     r"""(?:\\?['"`](?![^\[\]]*\])|\[(?:\\?['"`])+\])(?![?*{])"""
 )
+# The names of an import are no messages: `from huggingface_hub.errors import LocalEntryNotFoundError`.
+IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
 NOTE = re.compile(r"^note: [^\n]*", re.MULTILINE)
@@ -95,11 +98,12 @@ class Scan(Record, frozen=True):
 class _Search:
     """The search for one pattern and its hits so far."""
 
-    def __init__(self, name: str, pattern: str, max_hits: int) -> None:
+    def __init__(self, name: str, pattern: str, max_hits: int, *, reads_imports: bool = False) -> None:
         self.name = name
         self.pattern = pattern
         self.literals = _literals_with_words(pattern)
         self.max_hits = max_hits
+        self.reads_imports = reads_imports or "import" in pattern
         self.hits: list[Hit] = []
         self.seconds = 0.0  # of this process, in its pattern
 
@@ -111,6 +115,10 @@ class _Search:
     def window_length(self) -> int:
         """The characters to apply the pattern to; fewer for a text in which the pattern backtracks."""
         return WINDOW_LENGTH if self.seconds < SLOW_SECONDS else SLOW_WINDOW_LENGTH
+
+    def ignores(self, line: str) -> bool:
+        """Whether the line is an import, and the pattern is not about imports."""
+        return not self.reads_imports and IMPORT.match(line) is not None
 
     def literals_in(self, words: str) -> list[str]:
         """The literals whose words are all in the vocabulary of a text."""
@@ -137,8 +145,8 @@ def _literals_with_words(pattern: str) -> tuple[tuple[str, list[str]], ...]:
 def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     """Read a text, of a very large one the start and the end, and find the symptoms and signals in it."""
     symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
-    signals = [_Search(name, signal.pattern, 1) for name, signal in table.signals.items()]
-    members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM)
+    signals = [_Search(name, signal.pattern, 1, reads_imports=True) for name, signal in table.signals.items()]
+    members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM, reads_imports=True)
     unfinished = [*symptoms, *signals, members]
     excerpt = _Excerpt()
     watchdog: list[str] = []
@@ -239,6 +247,9 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             if groups is not None:
                 number = first_line + text.count("\n", 0, position)
                 shown = _without_secrets(text, start, end)
+                if search.ignores(shown):
+                    position = text.find(literal, end)
+                    continue
                 at = max(shown.find(literal), 0)
                 search.hits.append(Hit(search.name, number, _shorten(shown, at), groups))
             position = text.find(literal, end)
@@ -291,6 +302,8 @@ class _Joined:
             number = bisect_right(self.starts, position)
             context = "\n".join(self.lines[max(0, number - 4) : number])
             line = _without_secrets(context, len(context) - len(self.lines[number - 1]), len(context))
+            if search.ignores(line):
+                return
             search.hits.append(Hit(search.name, number, _shorten(line, 0), groups))
 
 

@@ -75,6 +75,15 @@ def keyword(owner: str, argument: str) -> str:
             {},
             ["library-too-old"],
         ),
+        (keyword("JsonConfig.__init__", "use_auth_token"), {}, ["library-too-new"]),  # load_dataset's
+        (missing("is_offline_mode", "huggingface_hub"), {}, ["dependency-pin-violated"]),
+        (
+            "PPOTrainer.__init__() missing 2 required positional arguments: 'reward_model' and 'train_dataset'",
+            {},
+            ["library-too-new"],
+        ),
+        ("api_server.py: error: unrecognized arguments: --swap-space --no-such-option", {}, ["library-too-new"]),
+        ("vllm serve: error: unrecognized arguments: --no-such-option", {}, []),
         (keyword("Foo.__init__", "top_p"), {}, []),
         (keyword("GRPOConfig.__init__", "a_typo_of_the_user"), {}, []),
         ("AttributeError: 'NoneType' object has no attribute 'shape'", {}, []),
@@ -202,3 +211,25 @@ def test_a_name_of_another_library_is_a_mistake_of_the_program(text: str) -> Non
     assert all(
         cause.confidence < UNDECIDED / 2 for cause in explain(io.BytesIO(f"ImportError: {text}".encode())).causes
     )
+
+
+HUB_ERRORS = "    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError"
+VERL = 'File "/venv/lib/python3.12/site-packages/verl/models/transformers/monkey_patch.py", line 30, in <module>'
+SCRIPT = '  File "/home/user/run/train.py", line 17, in <module>'
+LOOPBACK = "[W1126 13:26:14.4 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3"
+VALUE_HEAD = missing("AutoModelForCausalLMWithValueHead", "trl")
+
+
+# Texts of runs on an H200 machine with mixed releases, 2026-11-26.
+@each_case(
+    ("lines", "causes"),
+    [
+        ([HUB_ERRORS, missing("HfHubHTTPError", "huggingface_hub.errors")], ["dependency-pin-violated"]),
+        ([SCRIPT, "    from trl import AutoModelForCausalLMWithValueHead", VALUE_HEAD], ["library-too-new"]),
+        ([VERL, VALUE_HEAD], ["dependency-pin-violated"]),
+        ([LOOPBACK], []),
+    ],
+)
+def test_first_cause_of_recorded_runs(lines: list[str], causes: list[str]) -> None:
+    text = "\n".join(lines)
+    assert [cause.cause for cause in explain(io.BytesIO(text.encode())).causes][:1] == causes
