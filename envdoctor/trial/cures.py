@@ -35,6 +35,9 @@ _NAME = re.compile(r"cannot import name '[\w.]+' from (?:partially initialized m
 _ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '\w+'")
 _STATED = re.compile(r"([A-Za-z][\w.-]*) ?((?:[<>=!~]=?=? ?[\d][\w.*]*)(?:, ?[<>=!~]=?=? ?[\d][\w.*]*)*)")
 
+_CHANGED = re.compile(r"^ [+-] ([A-Za-z0-9][\w.-]*)==", re.MULTILINE)
+_LARGE = frozenset({"torch", "tensorflow", "jax"})  # a remedy for another package does not replace gigabytes
+
 Days = Callable[[str, str], str]  # the day of the upload of a release; empty if it is unknown
 Importer = Callable[[Sequence[Target]], list[ImportResult]]
 
@@ -93,7 +96,7 @@ class Curer:
         for candidate in list(dict.fromkeys(self._candidates(results[0], contents)))[:MAX_CANDIDATES]:
             if candidate in chosen or time.monotonic() > self.end:
                 continue
-            found = self._try(candidate, results, chosen, contents)
+            found = self._try(candidate, results, chosen)
             if found and not found.remaining:
                 return found
             other = other or found
@@ -102,13 +105,15 @@ class Curer:
             self.environment.install([*chosen, other.packages])
         return other
 
-    def _try(
-        self, candidate: str, results: Sequence[ImportResult], chosen: Sequence[str], contents: Contents
-    ) -> _Trial | None:
+    def _try(self, candidate: str, results: Sequence[ImportResult], chosen: Sequence[str]) -> _Trial | None:
         """What fails with a requirement; None if it is the same, or if other packages then have a new conflict."""
+        wanted = [*chosen, candidate]
+        planned = self.environment.install(wanted, ["--dry-run"])
+        changed = {normalize_name(name) for name in _CHANGED.findall(planned.output)} if planned.ok else set()
+        if not changed or (_LARGE & changed and Requirement(candidate).name not in _LARGE):
+            return None
         problems = self.environment.problems()
-        done = self.environment.install([*chosen, candidate])
-        if not done.ok or self.environment.contents().versions == contents.versions:
+        if not self.environment.install(wanted).ok:
             return None
         if self.environment.problems() - problems:
             return None

@@ -104,8 +104,10 @@ def module_does_not_import(trial: EnvironmentTrial) -> Iterator[Problem]:
         )
         if failed.missing or (failed.need and not failed.need.is_decided):
             needs = failed.need.needs if failed.need else ", ".join(failed.missing)
+            status = failed.need.severity if failed.need else "unknown"
+            here = "not tried here: " if status == "unknown" else ""
             yield Problem(
-                "unknown", f"not tried here: importing {names} needs {needs}: {failed.reason}", evidence, _HERE,
+                status, f"{here}importing {names} needs {needs}: {failed.reason}", evidence, _HERE,
                 line=failed.line, cause=failed.cause,
             )  # fmt: skip
             continue
@@ -156,7 +158,7 @@ def packages_install_the_same_files(trial: EnvironmentTrial) -> Iterator[Problem
     "RUN095",
     kind="trial",
     severity="unknown",
-    cause="platform-no-wheel",
+    cause="dependency-pin-violated",
     url="https://docs.astral.sh/uv/pip/compatibility/",
 )
 def part_was_not_tried(trial: EnvironmentTrial) -> Iterator[Problem]:
