@@ -46,6 +46,8 @@ ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
     "FA001", "MKL001",
 })  # fmt: skip
+# True for the wheel on PyPI; a build of another origin can have the same version, and then the program works.
+OF_OTHER_ORIGIN = frozenset({"VLLM003", "FA001"})
 NEED_OWN_FAILURE = frozenset({"TRL001"})  # explain no failure of other packages
 # Findings on what a program need not use: a training with LoRA, with the Trainer or in 8 bits, and a second copy of
 # NCCL or NVML. Projects run vLLM 0.17 to 0.19 with transformers 5, which is outside of its range.
@@ -112,10 +114,13 @@ def _on_versions(finding: Finding, errors: str, number: int) -> Finding | None:
     is_break = any(row.id == finding.id for row in known_breaks())
     accepted = finding.status == "warning" and finding.id in ACCEPTED_VERSIONS and not compiled
     unused = finding.id in FAILS_IN_USE or (finding.status == "warning" and is_break)
+    failed = SIGN_OF_FAILURE.search(errors)
+    if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and WORKS.search(errors) and not failed:
+        return as_note(finding, "one of these packages fails")
     if not (accepted and number > SHORT_LIST) and not (unused and number >= COMPLETE_LIST):
         return None
     named = packages and re.search(_any_name(packages), errors)
-    if SIGN_OF_FAILURE.search(errors) and (named or finding.id not in NEED_OWN_FAILURE):
+    if failed and (named or finding.id not in NEED_OWN_FAILURE):
         return None
     return as_note(finding, "one of these packages fails")
 
