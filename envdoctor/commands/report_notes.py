@@ -46,6 +46,8 @@ ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
     "FA001", "MKL001",
 })  # fmt: skip
+# Warnings on what a program need not use either: FlashAttention on an older GPU, ONNX Runtime that runs on the CPU.
+SLOW_IN_USE = frozenset({"VLLM005", "PKG030"})
 # True for the wheel on PyPI; a build of another origin can have the same version, and then the program works.
 OF_OTHER_ORIGIN = frozenset({"VLLM003", "FA001"})
 NEED_OWN_FAILURE = frozenset({"TRL001"})  # explain no failure of other packages
@@ -113,7 +115,7 @@ def _on_versions(finding: Finding, errors: str, number: int) -> Finding | None:
     )  # torch generates code for one release of triton
     is_break = any(row.id == finding.id for row in known_breaks())
     accepted = finding.status == "warning" and finding.id in ACCEPTED_VERSIONS and not compiled
-    unused = finding.id in FAILS_IN_USE or (finding.status == "warning" and is_break)
+    unused = finding.id in FAILS_IN_USE or (finding.status == "warning" and (is_break or finding.id in SLOW_IN_USE))
     failed = SIGN_OF_FAILURE.search(errors)
     if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and WORKS.search(errors) and not failed:
         return as_note(finding, "one of these packages fails")

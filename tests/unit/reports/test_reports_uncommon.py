@@ -17,6 +17,7 @@ MANY = "".join(f"package-{number}==1.0\n" for number in range(40))
 LATER_PATCH = f"{H100}{FEW}torch==2.9.1+cu130\ntorchvision==0.24.1+cu130\nvllm==0.13.0+cu130\n"
 NEWER_VLLM = f"{H100}{FEW}torch==2.10.0\nvllm==0.19.0\ntrl==1.0.0\n"
 TORCHAO = f"{H100}{FEW}torch==2.10.0+cu130\ntorchao==0.14.0\n"
+T4 = f"GPU 0: Tesla T4\nDriver Version: 560.35.05\n{MANY}torch==2.6.0+cu124\nflash_attn==2.7.4.post1\n"
 VLLM_OF_CUDA_12 = f"{H100}{FEW}torch==2.9.0+cu130\nvllm==0.13.0\n"
 CONDA = "# packages in environment at /opt/conda:\n# Name   Version   Build   Channel\n"
 FORGE = f"{CONDA}pytorch   2.8.0   cuda129_h1   conda-forge\ntorchvision   0.24.0   cuda129_h2   conda-forge\n"
@@ -67,6 +68,7 @@ def blamed(text: str) -> set[str]:
             "torch-companion-mismatch",
         ),
         (f"{VLLM_OF_CUDA_12}It serves fine.\n", VLLM_OF_CUDA_12, "vllm-cuda-variant"),
+        (T4, f"{T4}RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n", "gpu-unsupported-by-library"),
         (OVERRIDDEN, f"{OVERRIDDEN}vllm serve crashes at start\n", "transformers-too-new"),
         (
             f"{H100}{FEW}torch==2.11.0\nflash_attn==2.8.1+cu13torch2.10\n",
