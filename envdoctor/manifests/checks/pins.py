@@ -147,8 +147,20 @@ def contradicting_bounds(install: InstallStep) -> Iterator[tuple[str, list[Bound
         # A range without any release is a problem of RUN001.
         # A local version (+cu128) is one of another index, and its release is that of its public version.
         ranges = [_LOCAL_VERSION.sub("", bound.specifier) for bound in bounds]
-        if len(bounds) > 1 and all(releases_in_range(conflict.name, each) for each in ranges):
+        if len(bounds) < 2 or not all(releases_in_range(conflict.name, each) for each in ranges):
+            continue
+        fixed = [each for bound, each in zip(bounds, ranges, strict=True) if not _is_of_open_release(install, bound)]
+        if len(fixed) == len(ranges) or not releases_in_range(conflict.name, ",".join(fixed)):
             yield conflict.name, bounds
+
+
+def _is_of_open_release(install: InstallStep, bound: Bound) -> bool:
+    """Whether a bound is that of a release which the guide leaves open, and which no solver has chosen."""
+    if install.resolution.state != "unresolved":
+        return False
+    named = {each.name: each for each in install.action.requirements}
+    requiring = named.get(bound.required_by.partition(" ")[0])
+    return requiring is not None and not requiring.pin
 
 
 def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: list[Bound]) -> Problem:

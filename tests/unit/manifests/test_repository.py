@@ -77,7 +77,7 @@ def test_the_files_of_a_clone_are_read(name: str, clone: Path) -> None:
 def test_a_guide_outside_of_a_clone_reads_the_files_next_to_it(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("trl==0.23.9\n")
     result = audit(tmp_path / "SETUP.md", "pip install -r requirements.txt")
-    assert [(each.id, each.line) for each in result.findings if each.status == "error"] == [("RUN001", 4)]
+    assert ("RUN001", 4) in [(each.id, each.line) for each in result.findings if each.status == "error"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -162,6 +162,13 @@ def test_a_step_without_a_solution_is_an_error(name: str, solver: UvStepSolver, 
     assert found(result, "RUN003") == []  # there is no environment
 
 
+def test_a_release_that_is_open_excludes_nothing_where_no_solver_chose_it(tmp_path: Path) -> None:
+    """Without an index, the newest llmcompressor of the tables may not be the one that an installer takes."""
+    for compressor, identifiers in (("'llmcompressor>=0.10'", []), ("llmcompressor==0.14.0.1", ["RUN002"])):
+        text = sh(f"pip install transformers==5.14.1 {compressor} not-on-this-index")
+        assert [each.id for each in found(audit(tmp_path, text, NoSolver()), "RUN002")] == identifiers
+
+
 def test_each_conflict_of_a_step_is_reported(solver: UvStepSolver, tmp_path: Path) -> None:
     releases = "nvidia-cuda-runtime-cu12==1.2.3", "not-on-this-index==1.0", "holds-transformers==7.0"
     path = tmp_path / "requirements.txt"
