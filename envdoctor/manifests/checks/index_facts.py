@@ -21,6 +21,7 @@ from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.seeded_packages import may_be_there_before
 from envdoctor.resolution.index_facts import (
     BuildImport,
     IndexedRelease,
@@ -272,8 +273,11 @@ def _missing_name(
     line = line_of(context, place, dependency.reason if place == dependency.line else user.reason)
     pin = f"{dependency.name}=={missing.last}" if missing.last else ""
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
+    status = _status_of_use(missing.kind, user)
+    if status == "error" and dependency.name == "setuptools" and may_be_there_before(context, dependency):
+        status = "warning"
     return Problem(
-        _status_of_use(missing.kind, user),
+        status,
         f"{missing.user} {verb} {missing.name} {_WHEN[missing.kind]}, which {missing.dependency} does not {lack}",
         (
             guide_evidence(context, user.name, user.reason, user.line),

@@ -8,7 +8,7 @@ from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
-from envdoctor.resolution.index_facts import IndexedRelease, Numpy1Build, RefusedRelease, SharedFile
+from envdoctor.resolution.index_facts import IndexedRelease, MissingName, Numpy1Build, RefusedRelease, SharedFile
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 WEBUI = IndexedRelease("webui", "3.48.0", "2023-10-17")
@@ -147,3 +147,26 @@ def test_code_uses_a_submodule_that_the_release_lacks(name: str) -> None:
     solved = FixedSolver(FixedIndex(WEBUI), {"webui": "3.48.0"})
     found = findings(py(*code, pins="webui==3.48.0"), solved, "RUN078")
     assert [(each.status, each.line) for each in found] == ([("error", line)] if line else [])
+
+
+SEEDED = {
+    "pip, any setuptools": ("pip install", "3.11", "setuptools", "warning"),
+    "pip, a newer setuptools is required": ("pip install", "3.11", "setuptools>=77", "error"),
+    "pip, a Python without setuptools": ("pip install", "3.12", "setuptools", "error"),
+    "uv": ("uv pip install", "3.11", "setuptools", "error"),
+}
+
+
+@each_case("name", [*SEEDED])
+def test_an_environment_can_have_an_older_setuptools(name: str) -> None:
+    command, python, requirement, status = SEEDED[name]
+    tools = IndexedRelease("setuptools", "84.2.1", "2026-10-20")
+    missing = MissingName(WEBUI, tools, "pkg_resources", "webui/routes.py:26", "webui.whl", "import", "81.0.0")
+    index = FixedIndex(missing=[missing])
+    index.requirements["webui 3.48.0"] = (requirement,)
+    solved = FixedSolver(index, {"webui": "3.48.0", "setuptools": "84.2.1"})
+    solved.required = ["setuptools"]
+    (found,) = findings(
+        sh(f"python{python} -m venv x", ". x/bin/activate", f"{command} webui==3.48.0"), solved, "RUN017"
+    )
+    assert found.status == status
