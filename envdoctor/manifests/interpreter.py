@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.versions import is_prerelease
+from envdoctor.knowledge.versions import is_prerelease, local_part, public_part
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -314,10 +314,19 @@ class GuideInterpreter:
         if package.name != "torch":
             return package
         is_cpu = source.backend == "auto" and self._state.in_dockerfile
-        cuda = "cpu" if is_cpu else torch_cuda(package.version, source, self.platform, self.driver)
+        version = _stated_build(package, action)
+        cuda = "cpu" if is_cpu else torch_cuda(version, source, self.platform, self.driver)
+        if any("torch_stable.html" in page for page in action.find_links) and not local_part(version):
+            cuda = ""  # a page with all builds of old releases
         is_release = source.nightly and not package.pinned and not is_prerelease(package.version)
         version = f"{package.version}.dev0" if is_release else package.version
         return package._replace(cuda=cuda, origin=str(source), version=version)
+
+
+def _stated_build(package: ResolvedPackage, action: Install) -> str:
+    """The version with the build that a step names: `torch==2.0.1+cu118`, which a solver finds as 2.0.1."""
+    stated = next((each.pin for each in action.requirements if each.name == package.name), "")
+    return stated if public_part(stated) == public_part(package.version) else package.version
 
 
 def _toolkit_text(action: Action) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
@@ -54,3 +55,24 @@ def test_a_set_gets_the_wheel_for_the_cuda_of_torch(
     corrected = CorrectedSet(architecture="x86_64", glibc="2.35", python="3.12", requirements=(), own=(), wanted=())
     found = [each for each in broken_rules(versions, corrected) if each.problem.cause or each.rule.id == "PKG030"]
     assert limits_without(found, versions, corrected, fixed) == limits
+
+
+PAGE = "-f https://download.pytorch.org/whl/torch_stable.html"
+
+
+@each_case(
+    ("version", "options", "gpu", "is_reported"),
+    [
+        ("2.0.1+cu118", PAGE, "H100", False),
+        ("2.0.1+cu117", PAGE, "H100", True),
+        ("1.9.1+cu111", PAGE, "A100", False),
+        ("1.9.1", PAGE, "A100", False),  # the page has builds for several CUDA versions
+        ("1.9.1", "", "A100", True),  # PyPI's is for CUDA 10.2
+        ("1.9.1", "", "V100", False),
+        ("1.13.1", "", "A100", False),
+    ],
+)
+def test_the_build_of_torch_that_a_step_names_counts(version: str, options: str, gpu: str, is_reported: bool) -> None:
+    solver = FixedSolver(FixedIndex(), {"torch": version.partition("+")[0]})
+    text = sh(f"pip install torch=={version} {options}", title=f"# {gpu}")
+    assert bool(findings(text, solver, "RUN057")) == is_reported
