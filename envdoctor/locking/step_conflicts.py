@@ -18,6 +18,7 @@ def describe_conflict(output: str) -> str:
     messages = parse_messages(output)
     text = " ".join([*messages["cause"], *(each for each in messages["error"] if not each.startswith("No solution"))])
     text = re.sub(r"\{[^}]*\}", "", text)  # markers
+    text = re.sub(r"(?<=3\.)(\d+)\.99\b", r"\1", text)  # of newest_patch
     text = re.sub(r", we can conclude that .*?(?=And because|$)", ". ", text)
     facts = re.split(
         r"\bBecause\b|\bAnd because\b|\. | and (?=\S+ depends|you require|only|there|all versions)", text

@@ -17,6 +17,7 @@ from support.source_packages import write_sdist
 from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.core.records import Finding
 from envdoctor.download.sources import Sources
+from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.resolution.step import NoSolver
 
@@ -116,6 +117,11 @@ def test_a_python_without_a_patch_release_is_the_newest_one(solver: UvStepSolver
     write_wheel(tmp_path / "wheels", "needs-a-patch", "1.0", requires_python=">=3.12.1")
     steps = ("conda create -n x python=3.12", "conda activate x", "pip install torch==2.8.0 needs-a-patch")
     assert found(audit(tmp_path, sh(*steps), solver), "RUN015") == []
+    output = (
+        "error: No solution found when resolving dependencies\n  cause: Because the requested Python version "
+        "(>=3.12.99) does not satisfy Python>=3.13 and tool==1.0 depends on Python>=3.13, we can conclude that ..."
+    )
+    assert describe_conflict(output).startswith("the requested Python version (>=3.12) does not satisfy Python>=3.13")
 
 
 def test_without_an_index_an_open_version_is_only_noted(tmp_path: Path) -> None:
