@@ -362,7 +362,10 @@ def _candidate_versions(name: str, specifier: str, current: str, target: Resolve
 
 
 def estimate_period_end(state: EnvironmentState) -> str:
-    """The last day of releases contemporary with the exact pins of the guide; "9" if it has fewer than two."""
+    """The last day of releases contemporary with the exact pins of the guide; "9" if it has fewer than two.
+
+    Each lower bound of the guide has a release until then.
+    """
     days = [
         row.date
         for package in state.packages.values()
@@ -370,4 +373,7 @@ def estimate_period_end(state: EnvironmentState) -> str:
     ]
     if len(days) < 2:
         return "9"
-    return (date.fromisoformat(max(days)) + timedelta(days=_PERIOD_DAYS)).isoformat()
+    end = (date.fromisoformat(max(days)) + timedelta(days=_PERIOD_DAYS)).isoformat()
+    bounded = (each for each in state.requested.values() if ">" in each.specifier)
+    ranges = (releases_in_range(each.name, each.specifier) for each in bounded)
+    return max([end, *(min(row.date for row in releases) for releases in ranges if releases)])

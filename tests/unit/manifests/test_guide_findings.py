@@ -190,6 +190,12 @@ def test_companions_come_from_the_index_of_torch() -> None:
     assert not findings_of(alone)
 
 
+def test_a_lower_bound_newer_than_the_pins_is_kept() -> None:
+    text = sh("pip install torch==2.6.0 'transformers>=4.53.1' accelerate==0.26.0")
+    requirements = audit_guide(text, name="guide.md", today=TODAY).requirements
+    assert [each for each in requirements if each.startswith("transformers==")] == ["transformers==4.53.1"]
+
+
 def test_a_range_of_the_toolkit_of_conda_selects_no_build() -> None:
     text = sh("conda install 'pytorch>2.0' 'pytorch-cuda>=11.7' -c pytorch -c nvidia", "pip install transformers")
     assert "but 2.5.1 would be installed" in findings_of(text)["RUN003"].message
