@@ -61,10 +61,12 @@ def _days(solver: StepSolver) -> Callable[[str, str], str]:
 
 
 def _unreported(found: Sequence[Finding], before: Sequence[Finding]) -> list[Finding]:
-    """The findings of the trial without refused steps for which the audit gives the reason."""
-    errors = {finding.line for finding in before if finding.status == "error"}
-    return [
-        each
-        for each in found
-        if not (each.id == STEP and each.line in errors and "cannot be built" not in each.message)
-    ]
+    """The findings of the trial without refused steps for which the audit gives the reason already."""
+    errors = [finding for finding in before if finding.status == "error"]
+    lines, messages = {each.line for each in errors}, " ".join(each.message for each in errors)
+
+    def is_known(finding: Finding) -> bool:
+        is_refused = finding.id == STEP and finding.message.startswith("uv cannot install")
+        return is_refused and (finding.line in lines or finding.evidence[0].value in messages)
+
+    return [each for each in found if not is_known(each)]
