@@ -171,6 +171,12 @@ UNPROVEN = {
     "wheel_cuda wheel": Unproven(
         _NATIVE, "`readelf -d` of a compiled module of one of these releases names libraries of another CUDA version."
     ),
+    "trial_needs build": Unproven(
+        _PROJECTS, "An isolated build that prints the message works with the packages in its environment missing."
+    ),
+    "trial_needs need": Unproven(
+        _PROJECTS, "A build or an import that prints the message works after a change of the packages alone."
+    ),
 }  # fmt: skip
 
 # Lists that pages, METADATA or sources of wheels prove.
