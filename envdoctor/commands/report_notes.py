@@ -34,6 +34,7 @@ SIGN_OF_FAILURE = lazy_pattern(
 WORKS = re.compile(
     r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
 )
+FOUR_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]+){3}")  # a question, a wish
 SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 # Somebody who lists so few packages reports a combination, and one who lists so many reports all that is installed.
 SHORT_LIST, COMPLETE_LIST = 4, 40
@@ -94,8 +95,9 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
     ]
     failed = SIGN_OF_FAILURE.search(errors)
     if finding.id in COMPILED_FOR:
-        works = WORKS.search(errors) or all(report.stack.cuda_available.value for report in reports)
-        works = works or (number > SHORT_LIST and not failed)
+        has_cuda = all(report.stack.cuda_available.value for report in reports)
+        no_pair = number > SHORT_LIST or FOUR_WORDS.search(errors) is not None
+        works = has_cuda or WORKS.search(errors) is not None or (no_pair and not failed)
         is_harmless = works and all(each.is_later_patch and each.requirer == "vllm" for each in violations)
     else:
         is_harmless = all(each.is_newer_than_tested for each in violations)

@@ -15,6 +15,7 @@ GRACE = "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.9
 FEW = "".join(f"{name}==1.0\n" for name in ("einops", "tabulate", "msgspec", "orjson"))
 MANY = "".join(f"package-{number}==1.0\n" for number in range(40))
 LATER_PATCH = f"{H100}{FEW}torch==2.9.1+cu130\ntorchvision==0.24.1+cu130\nvllm==0.13.0+cu130\n"
+PAIR = f"{H100}torch==2.7.1+cu128\nvllm==0.9.2\n\n"
 NEWER_VLLM = f"{H100}{FEW}torch==2.10.0\nvllm==0.19.0\ntrl==1.0.0\n"
 TORCHAO = f"{H100}{FEW}torch==2.10.0+cu130\ntorchao==0.14.0\n"
 T4 = f"GPU 0: Tesla T4\nDriver Version: 560.35.05\n{MANY}torch==2.6.0+cu124\nflash_attn==2.7.4.post1\n"
@@ -52,6 +53,7 @@ def blamed(text: str) -> set[str]:
             "nvml-driver-library-mismatch",
         ),
         (LATER_PATCH, f"{LATER_PATCH}vllm fails: undefined symbol: _ZN3c104cuda\n", "vllm-torch-mismatch"),
+        (f"{PAIR}Please add a Helm chart.\n", PAIR, "vllm-torch-mismatch"),
         (NEWER_VLLM, f"{NEWER_VLLM}trl vllm-serve fails since the upgrade\n", "trl-vllm-range"),
         (TORCHAO, f"{TORCHAO}Skipping import of cpp extensions of torchao\n", "torch-companion-mismatch"),
         (
