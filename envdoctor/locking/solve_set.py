@@ -247,7 +247,7 @@ class _Search:
         sources = [DroppedPackage(pin.partition("==")[0], _way_to_build(pin, corrected)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}
         corrected = _with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
-        solved = replace(corrected, dropped=(*corrected.dropped, *sources, *dropped))
+        solved = replace(corrected, built_later=tuple(own), dropped=(*corrected.dropped, *sources, *dropped))
         dependencies = tuple(pin for pin in built if pin not in own)
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)

@@ -70,6 +70,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     extras: dict[str, str] = {}  # of the requirements: "train,dev"
     oldest_day: str = ""  # of the pinned releases
     is_python_assumed: bool = False  # the guide names none
+    built_later: tuple[str, ...] = ()  # solved pins of the guide's packages that have only a source archive
     source_only: tuple[str, ...] = ()  # pins of releases that have no wheel, as the audit found
     from_pages: dict[str, str] = {}  # packages that a command takes from further pages of wheels, with the command
     preferences: tuple[str, ...] = ()  # pins of a lock, which uv keeps where it can

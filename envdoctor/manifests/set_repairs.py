@@ -58,15 +58,16 @@ def limits_without(
 ) -> list[str]:
     """An upper bound for an open package of each violation, with which its rule reports nothing: `numpy<=1.26.4`.
 
-    `fixed` are the packages whose version the guide states.
+    `fixed` are the packages whose version the guide states. A dependency comes before a package that the text names.
     """
     limits: dict[str, str] = {}
+    in_text = {place.name for place in corrected.places}
     for violation in violations:
         facts = [item.fact for item in violation.problem.evidence]
         if violation.rule.id.startswith("BNB"):
             facts.append("torch")  # the evidence is the CUDA version of torch
         names = [name for name in facts if name in versions and name not in fixed]
-        for name in names:
+        for name in sorted(names, key=in_text.__contains__):
             limit = _limit_of_break(violation.rule.id, name) or _fitting_releases(violation).get(name, "")
             if not limit and (version := _older_version(name, violation.rule, versions, corrected)):
                 limit = f"{name}<={version}"

@@ -86,6 +86,7 @@ class _Writer:
     def write(self, corrected: CorrectedSet, backend: str) -> list[str]:
         """Write one set. Returns the requirements without a place."""
         pins = {text.partition("==")[0]: text for text in corrected.requirements if "==" in text}
+        built = {text.partition("==")[0]: text for text in corrected.built_later}
         placed: dict[str, Place] = {}
         of_pip = {place.name for place in corrected.places if place.tool != "conda"}
         for place in corrected.places:
@@ -96,6 +97,8 @@ class _Writer:
                 self._remove(place)
             elif name in pins and self._replace(place, pins[name]):
                 placed.setdefault(name, place)
+            elif name in built and "==" in place.text:
+                self._replace(place, built[name])
         missing = []
         for name, pin in pins.items():
             if name not in placed and not self._insert(_place_for(name, corrected, placed), pin):

@@ -13,6 +13,7 @@ from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.places import Place
+from envdoctor.manifests.set_repairs import broken_rules, limits_without
 from envdoctor.manifests.write_back import IsolatedBuild, write_back
 
 
@@ -181,3 +182,17 @@ def test_a_pin_that_a_later_step_replaces_is_one_of_the_guide() -> None:
     (found,) = sets_of(text)
     assert {"torch==2.5.1", "vllm==0.10.2"} <= set(found.own)
     assert found.cuda == "12.1"
+
+
+def test_a_pin_without_a_wheel_is_corrected_in_its_place() -> None:
+    places = (Place(1, "torch", "torch==2.3.1", "pip"), Place(2, "deepspeed", "deepspeed==0.9.5", "pip"))
+    both = replace(corrected("torch==2.3.1", places=places), built_later=("deepspeed==0.14.4",))
+    written = write_back("torch==2.3.1\ndeepspeed==0.9.5", [(both, "")], "requirements")
+    assert written.text == "torch==2.3.1\ndeepspeed==0.14.4"
+
+
+def test_a_dependency_is_limited_before_a_package_that_the_text_names() -> None:
+    versions = {"gradio": "4.8.0", "starlette": "1.7.0"}
+    named = corrected("gradio==4.8.0", places=(Place(1, "gradio", "gradio", "pip"),))
+    (limit,) = limits_without(broken_rules(versions, named), versions, named, ())
+    assert limit.startswith("starlette<")
