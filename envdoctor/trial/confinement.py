@@ -44,10 +44,12 @@ def own_folders(folder: Path) -> dict[str, str]:
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     settings: Mapping[str, Path] = {
         "UV_CONFIG_FILE": config_directory().parent / "uv/uv.toml", "NETRC": home_directory() / ".netrc",
+        "RUSTUP_HOME": home_directory() / ".rustup",  # the toolchains, which a build only reads
     }  # fmt: skip
-    kept = {name: str(path) for name, path in settings.items() if path.is_file() and name not in os.environ}
+    kept = {name: str(path) for name, path in settings.items() if path.exists() and name not in os.environ}
     return kept | {
         "HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CACHE_HOME": str(home / "cache"),
         "XDG_CONFIG_HOME": str(home / "config"), "XDG_DATA_HOME": str(home / "data"),
-        "XDG_STATE_HOME": str(home / "state"), "PIP_CONFIG_FILE": os.devnull, "UV_CACHE_DIR": str(uv_cache()),
+        "XDG_STATE_HOME": str(home / "state"), "CARGO_HOME": str(home / "cargo"),
+        "PIP_CONFIG_FILE": os.devnull, "UV_CACHE_DIR": str(uv_cache()),
     }  # fmt: skip
