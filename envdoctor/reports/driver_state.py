@@ -18,6 +18,11 @@ MODULE_LIST = re.compile(r"lsmod\b.{0,40}\bnvidia\b")
 MODULE_ROW = re.compile(r"nvidia(?:_uvm|_drm|_modeset|_fs|_peermem)?\s+\d{4,9}\s+\d")
 DKMS = re.compile(rf"nvidia[\w-]{{0,20}}[/,] ?{VERSION}, (\d\.\d{{1,3}}[\w.+-]{{1,60}}), \w{{3,8}}: (\w+)")
 KERNEL = re.compile(r"(?:Linux \S{1,64} )?(\d\.\d{1,3}\.\d{1,3}-[\w.+-]{1,60})(?: #\d|$)")
+# The same in a sentence: `lsmod | grep nvidia prints nothing`.
+NO_MODULE = re.compile(
+    r"lsmod \| grep (?:-i )?nvidia[`'\"]?\s{0,2}(?:prints|shows|gives|returns|is|->|=>|:)?\s{0,2}"
+    r"\(?(?:nothing|empty|no output)"
+)
 NOT_LOADED = "NVML error 9: Driver Not Loaded"
 
 
@@ -40,6 +45,7 @@ def parse_driver_state(lines: list[Line]) -> Section | None:
     for line in lines:
         text = line.text
         loaded |= bool(MODULE_ROW.match(text))
+        missing |= bool(NO_MODULE.search(text))
         missing |= listing and not MODULE_ROW.match(text)
         listing = bool(MODULE_LIST.search(text)) and bool(extract_command(text) or text.startswith("lsmod"))
         if command := extract_command(text):

@@ -205,6 +205,8 @@ def _record_wheels(section: Section, lines: list[Line]) -> None:
         version, wheel = next(iter(wheels))
         if len(wheels) == 1 and name in KNOWN_PACKAGES and is_version(version):
             section.add_distribution(name, version, wheel)
+            if name == "torch":
+                _record_cpu_build(section, lines, "")
 
 
 def _requirements(arguments: str) -> list[tuple[str, str]]:

@@ -138,6 +138,7 @@ OTHER_TIME = re.compile(
     r"|would|supports?|depends?)\b"
 )
 MIN_ITEMS = 2
+BULLET = re.compile(r"\s{0,8}[-*\u2022] ")  # an item of a list, which one fact may be
 
 
 # A sentence or a title about a library that fails: `vllm does not start on my two P100s`.
@@ -198,12 +199,12 @@ FINDS_NO_GPU = re.compile(
     | \bdevice_count(?:\(\))?\W{0,4}(?:is|gives|returns|prints)?\W{0,2}0\b(?![.\d])
     | \bcuda\ (?:is|was)\ (?:gone|lost|no\ longer\ available|unavailable)\b
     | \bcuda\ (?:is\ )?not\ available[,;.]?\ (?:running|falling\ back|using|defaulting|switching)\b
-    | \bis_available(?:\(\))?\ (?:is|becomes|turns)\ (?:now\ )?false
+    | \bis_available(?:\(\))?(?:\ (?:is|becomes|turns)\ (?:now\ )?|\W{0,4})false\b
     | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""
 )
 NOT_OBSERVED = re.compile(
     r"(?i)\b(?:if|when|whenever|unless|in case|should|would|could|may|expected|before|previous(?:ly)?|earlier|was"
-    r"|fixed|solved|macos|mac|mps|cpu[- ]only|rocm|tests?|assert)\b"
+    r"|fixed|solved|macos|mac|mps|cpu[- ]only|rocm|assert)\b"
 )
 
 
@@ -250,7 +251,7 @@ def _clauses(texts: Iterable[str]) -> Iterator[str]:
             continue
         text = REPLY.sub("", IGNORED.sub(" ", line))
         items = [] if OTHER_TIME.search(text) else list(_facts_alone(text))
-        yield from items if len(items) >= MIN_ITEMS else ()
+        yield from items if len(items) >= MIN_ITEMS or BULLET.match(line) else ()
         if IGNORED_LINE.search(line):
             continue
         for clause in CLAUSE.split(text):

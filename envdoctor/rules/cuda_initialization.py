@@ -69,7 +69,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
 
     It was started without the NVIDIA runtime or without requesting GPUs. A report shows that it comes from a
     container by its prompt, its paths, or a kernel that does not belong to its distribution. Without these the
-    finding is only a warning.
+    finding is only a warning. GPUs that only a description names are those of the host.
 
     Fix: start it with `--gpus all` (Docker), the device plugin's resource (Kubernetes) or `--nv` (Apptainer), and
     configure the container toolkit on the host.
@@ -78,7 +78,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html
     """
-    if not _finds_no_driver(machine, stack) or machine.system.wsl.value:
+    if not (_finds_no_driver(machine, stack) or _only_host_has_gpus(machine, stack)) or machine.system.wsl.value:
         return
     container = machine.system.container
     container_name = container.value or _foreign_kernel(machine)
@@ -298,7 +298,8 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     container = machine.system.container.value or _foreign_kernel(machine)
     path = (machine.environment.value or {}).get("LD_LIBRARY_PATH", "")
     compat = [part for part in path.split(":") if re.search(r"/compat(/|$)", part)]
-    if not container or not _cuda_fails(machine, stack) or _driver_is_too_old(machine, stack):
+    fails = _cuda_fails(machine, stack) and not _only_host_has_gpus(machine, stack)
+    if not container or not fails or _driver_is_too_old(machine, stack):
         return
     yield Problem(
         "warning",
@@ -328,6 +329,14 @@ def _cuda_fails(machine: Machine, stack: Stack) -> bool:
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(detected)
 
 
+def _only_host_has_gpus(machine: Machine, stack: Stack) -> bool:
+    """Whether torch in a container finds none of the GPUs that a description names, which are those of the host."""
+    described = all(gpu.name.note == "from a sentence" for gpu in gpus_of(machine))
+    requested = "with a request for GPUs" in machine.system.container.note
+    fails = _cuda_fails(machine, stack) and not _driver_is_too_old(machine, stack)
+    return bool(machine.system.container.value) and described and not requested and fails
+
+
 def _in_tcc_mode(machine: Machine) -> list[Gpu]:
     """The GPUs that Windows drives in TCC mode."""
     return [gpu for gpu in gpus_of(machine) if "driver model TCC" in gpu.name.note]
@@ -339,6 +348,7 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
     visible = (machine.environment.value or {}).get("CUDA_VISIBLE_DEVICES")
     return bool(
         machine.system.wsl.value
+        or _only_host_has_gpus(machine, stack)  # DRV008
         or "without a request for GPUs" in machine.system.container.note  # DRV015
         or len(switched) >= HGX_GPUS
         or _driver_is_too_old(machine, stack)
