@@ -35,6 +35,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.machine.select import select_machine
+from envdoctor.manifests.inputs.locked_wheels import audit_wheels
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.step import NoSolver, StepSolver
 
@@ -66,8 +67,8 @@ class AuditRequest(Record, frozen=True, kw_only=True):
     setup guides, environments, and directories of these.
 
     Each step is resolved with uv, as an installer would do it today. uv queries the configured package sources for
-    the names of the packages; it installs nothing. The files of a directory are resolved only
-    with --resolve always.
+    the names of the packages; it installs nothing. The files of a directory are resolved, and the wheels of a lock
+    file are read, only with --resolve always.
 
     With --trial, the steps of the file are run with uv in a temporary environment, and the modules of the packages
     that it names are imported without a GPU. A build from source and an import run the code of these packages. The
@@ -193,4 +194,8 @@ def _audit(
     audited = audit_file(
         target, machine, solver, below, fix_only_problems=not is_single, python=request.python, judge=judge
     )
+    if request.resolve == "always" and audited.document.sets and solver.index:
+        found = audit_wheels(audited.document.sets, audited.document.kind, target, machine, solver.index)
+        findings = sorted((*audited.result.findings, *found), key=lambda finding: (finding.line, finding.id))
+        return msgspec.structs.replace(audited.result, findings=tuple(findings))
     return audited.result

@@ -55,3 +55,16 @@ class NoSolver:
 
     def __call__(self, problem: StepProblem) -> None:
         """Solve nothing."""
+
+
+class PinnedSolver:
+    """A solver for steps that name each package with its version, as a lock does."""
+
+    reason = ""
+
+    def __init__(self, index: IndexFacts) -> None:
+        self.index: IndexFacts | None = index
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        """The versions of the step."""
+        return StepSolution({each.name: each.pin for each in problem.requirements if each.pin})

@@ -1,6 +1,6 @@
 """Rules on setup guides."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
@@ -45,9 +45,10 @@ from envdoctor.rules.registry import GUIDE_RULES, Problem, Rule, run_rule
 __all__ = ["GUIDE_RULES", "evaluate_guide"]
 
 
-def evaluate_guide(context: GuideContext) -> list[Finding]:
-    """Run all rules on a followed guide. Findings are in the order of its lines, without repetitions."""
-    findings = [finding for rule in GUIDE_RULES.values() for finding in run_rule(_judged(rule), context)]
+def evaluate_guide(context: GuideContext, rules: Collection[str] = ()) -> list[Finding]:
+    """Run all rules, or those of some ids, on a followed guide, in the order of its lines, without repetitions."""
+    chosen = [rule for rule in GUIDE_RULES.values() if not rules or rule.id in rules]
+    findings = [finding for rule in chosen for finding in run_rule(_judged(rule), context)]
     unique = {(finding.line, finding.cause, finding.message): finding for finding in reversed(findings)}
     return sorted(unique.values(), key=lambda finding: (finding.line, finding.id))
 

@@ -58,7 +58,7 @@ def _correct_set(
     packages: PackageSet, name: str, named: Collection[str], direct: Collection[str], machine: Machine | None
 ) -> CorrectedLock | None:
     locked = {package.name: package for package in packages.packages}
-    guide = _guide(packages, name, {*named, "torch"})
+    guide = guide_of_set(packages, name, {*named, "torch"})
     corrected = audit_paths(guide, [guide], machine).main
     pins = dict(text.split("==", 1) for text in corrected.requirements if "==" in text)
     changed = {
@@ -91,8 +91,8 @@ def _is_from_index(package: LockedPackage) -> bool:
     return package.origin == "PyPI" and ("+" not in package.version or package.name in TORCH_FAMILY)
 
 
-def _guide(packages: PackageSet, name: str, pinned: Collection[str]) -> Guide:
-    """A guide that installs the packages that matter in the locked versions. The others follow from them."""
+def guide_of_set(packages: PackageSet, name: str, pinned: Collection[str]) -> Guide:
+    """A guide that installs some packages of a set in the locked versions; the others follow from these."""
     python = [SelectEnvironment(1, "", "uv", ".venv", packages.python)] if packages.python else []
     installed = [package for package in packages.packages if package.name in pinned and package.origin != OTHER]
     actions: list[Action] = [*python]
