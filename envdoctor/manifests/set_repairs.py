@@ -31,7 +31,8 @@ _DAYS_BEFORE_TODAY = 730  # the same without pins
 def broken_rules(versions: Mapping[str, str], corrected: CorrectedSet) -> list[Violation]:
     """The errors of the version rules on solved packages, and wheels for another CUDA where a release fits."""
     violations = _violations(versions, corrected)
-    return [each for each in violations if each.problem.status == "error" or _fitting_releases(each)]
+    return [each for each in violations if each.problem.status == "error" or _fitting_releases(each)
+            or each.rule.id == "BNB001"]  # fmt: skip
 
 
 def _fitting_releases(violation: Violation) -> dict[str, str]:

@@ -30,6 +30,7 @@ from envdoctor.rules.torch_install import (
     show_files,
 )
 
+_SEARCHES_CUDART = "<0.40.2"  # bitsandbytes/cuda_setup/main.py of the wheels of 0.35.4 to 0.41.0
 NO_BITSANDBYTES = "No release of bitsandbytes in the tables has one: build it from source."
 
 
@@ -195,13 +196,15 @@ def flash_attn_3_is_an_empty_package(machine: Machine, stack: Stack) -> Iterator
         )
 
 
-@rule("BNB001", kind="environment", severity="error", cause="bnb-no-cuda-binary")
+@rule("BNB001", kind="environment", severity=("error", "warning"), cause="bnb-no-cuda-binary")
 def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """bitsandbytes has no native library for the CUDA version of the installed torch.
 
-    Its wheel contains one `libbitsandbytes_cudaXYZ.so` per CUDA version. Releases up to 0.49 load exactly torch's
-    version, 0.50 and newer any version with the same major number. Without a library the import succeeds, and the
-    first 4-bit or 8-bit call raises `compiled without GPU support` or `Configured CUDA binary not found`.
+    Its wheel contains one `libbitsandbytes_cudaXYZ.so` per CUDA version. Releases from 0.40.2 to 0.49 load exactly
+    torch's version, 0.50 and newer any version with the same major number. Older ones load the version of the
+    libcudart.so that they find, which a toolkit can bring: this is a warning. Without a library the import
+    succeeds, and the first 4-bit or 8-bit call raises `compiled without GPU support` or `Configured CUDA binary
+    not found`.
 
     Fix: install a newer bitsandbytes, or select another library with `BNB_CUDA_VERSION`.
 
@@ -234,9 +237,12 @@ def bitsandbytes_has_no_library_for_this_cuda(machine: Machine, stack: Stack) ->
     wanted = f"{selected[:2]}.{selected[2:]}" if re.fullmatch(r"\d{3}", selected) else cuda
     if not available or loads_cuda(version, wanted, available, forced=bool(selected)):
         return
+    searches = satisfies(version, _SEARCHES_CUDART) is True
+    if searches and ("cudatoolkit" in versions_of(stack) or machine.cuda.nvcc_version.value):
+        return
     enough = loads_cuda(version, cuda, available)
     yield Problem(
-        "error",
+        "warning" if searches else "error",
         f"bitsandbytes {version} has native libraries for CUDA {', '.join(available)}; "
         + (f"BNB_CUDA_VERSION={selected} requests {wanted}" if selected else f"torch is built for CUDA {cuda}"),
         (

@@ -273,6 +273,14 @@ def test_a_wheel_for_another_cuda_than_torch(text: str, expected: list[str]) -> 
     assert all(part in shown for part in expected), shown
 
 
+def test_an_old_bitsandbytes_loads_the_library_for_the_libcudart_that_it_finds() -> None:
+    cases = {"bitsandbytes 0.37.1": "warning", "bitsandbytes 0.41.0": "error",
+             "bitsandbytes 0.37.1, cudatoolkit 11.8.0": ""}  # fmt: skip
+    for text, status in cases.items():
+        finding = findings_by_id(make_machine([H100]), stack_of(f"torch 2.14.1+cu130, {text}")).get("BNB001")
+        assert (finding.status if finding else "") == status, text
+
+
 def test_a_toolkit_brings_the_cuda_of_a_wheel() -> None:
     stack = stack_of("torch 2.2.2+cu121, onnxruntime-gpu 1.18.0")
     assert "PKG030" not in findings_by_id(make_machine([H100], nvcc="11.8.89"), stack)
