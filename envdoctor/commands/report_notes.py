@@ -42,13 +42,13 @@ DECLARED_RANGES = "PKG001"  # a package outside a range that another one declare
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # Warnings on versions that installers, or the libraries themselves, accept with a warning: TRL prints one next to
-# another vLLM, torchao uses its Python code. Projects override declared ranges and run.
+# another vLLM, torchao uses its Python code, ONNX Runtime the CPU. Projects override declared ranges and run.
 ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
-    "FA001", "MKL001",
+    "FA001", "MKL001", "PKG030",
 })  # fmt: skip
-# Warnings on what a program need not use either: FlashAttention on an older GPU, ONNX Runtime that runs on the CPU.
-SLOW_IN_USE = frozenset({"VLLM005", "PKG030"})
+# A warning on what a program need not use either: FlashAttention on an older GPU.
+SLOW_IN_USE = frozenset({"VLLM005"})
 # True for the wheel on PyPI; a build of another origin can have the same version, and then the program works.
 OF_OTHER_ORIGIN = frozenset({"VLLM003", "FA001"})
 NEED_OWN_FAILURE = frozenset({"TRL001"})  # explain no failure of other packages
