@@ -32,9 +32,7 @@ def uv_cache() -> Path:
 
 
 def confined(folders: Sequence[Path]) -> list[str | Path]:
-    """The start of a command line whose process writes only to these folders; empty where that is not possible."""
-    if not is_confinable():
-        return []
+    """The start of a command line whose process writes only to these folders."""
     return [sys.executable, "-I", SCRIPT, *folders, "--"]
 
 

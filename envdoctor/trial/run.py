@@ -64,8 +64,6 @@ def run_trials(
         _remove_abandoned(base)
         size = require_space(plan, sources, base)
         report_phase(f"Trial {number} of {len(plans)} ({plan.target}): {size}")
-        if not is_confinable():
-            report_phase("This kernel has no Landlock: builds and imports can write wherever this user can")
         with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
             environment = TrialEnvironment(Path(folder), interpreter, sources)
             results.append(_Trial(plan, environment, report_phase, day_of).run())
@@ -90,6 +88,8 @@ def _obstacle(plan: TrialPlan, interpreter: Path | None) -> str:
         return "the file names no Python, and --python names none"
     if interpreter is None:
         return f"Python {plan.python} is not on this machine: uv python install {plan.python}"
+    if not is_confinable():
+        return "this kernel cannot confine the code of packages to a folder: Landlock is missing (Linux 5.19 has it)"
     return ""
 
 

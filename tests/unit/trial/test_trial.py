@@ -29,7 +29,7 @@ from envdoctor.output.audit import trial_text
 from envdoctor.output.envelope import to_json
 from envdoctor.output.github import to_github
 from envdoctor.output.sarif import to_sarif
-from envdoctor.trial import imports
+from envdoctor.trial import confinement, imports
 
 DRIVER = b"import ctypes\nctypes.CDLL('libcuda.so.1')\n"
 MODULES = {
@@ -183,6 +183,18 @@ def test_what_cannot_be_tried_has_its_reason(
     name = "Dockerfile" if text.startswith("FROM") else "setup.sh" if text.startswith("#!") else "requirements.txt"
     result = audit(tmp_path, name, text, python=python)
     assert finding(result, reason).status == "unknown"
+
+
+def test_nothing_is_tried_where_the_kernel_cannot_confine_it(
+    variables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "NEEDED_VERSION", 1000)
+    confinement.is_confinable.cache_clear()
+    try:
+        result = audit(tmp_path, "requirements.txt", SMALL)
+    finally:
+        confinement.is_confinable.cache_clear()
+    assert finding(result, "Landlock is missing").status == "unknown"
 
 
 PROJECT = """[project]
