@@ -149,7 +149,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     clauses = [
         exception[0] if (exception := EXCEPTION.search(clause)) else clause.strip()
         for line in report.errors.split("\n")[:MAX_CONTEXT]
-        if not WARNING_LINE.search(line)
+        if not WARNING_LINE.search(line) and "%|" not in line  # a progress bar
         for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]

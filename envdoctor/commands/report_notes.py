@@ -69,7 +69,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
     number = max(len(each.stack.distributions.value or {}) for each in reports)
     for note in (
         _on_tested_releases(finding, reports, errors, number),
-        _on_versions(finding, errors, number),
+        _on_versions(finding, reports, errors, number),
         _on_unused_code(finding, reports, errors),
     ):
         if note:
@@ -109,7 +109,7 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
     return as_note(finding, "it fails")
 
 
-def _on_versions(finding: Finding, errors: str, number: int) -> Finding | None:
+def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
     """A note on versions outside of a declared range, or on a function that fails only if it is called."""
     packages = {each.fact for each in finding.evidence} - {"torch"}
     compiled = (
@@ -119,7 +119,10 @@ def _on_versions(finding: Finding, errors: str, number: int) -> Finding | None:
     accepted = finding.status == "warning" and finding.id in ACCEPTED_VERSIONS and not compiled
     unused = finding.id in FAILS_IN_USE or (finding.status == "warning" and (is_break or finding.id in SLOW_IN_USE))
     failed = SIGN_OF_FAILURE.search(errors)
-    if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and WORKS.search(errors) and not failed:
+    works = WORKS.search(errors) is not None
+    if finding.id in OF_OTHER_ORIGIN:  # a report on a library that finds the GPU, and a remark on something else
+        works = works or bool(all(each.stack.cuda_available.value for each in reports) and FOUR_WORDS.search(errors))
+    if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and works and not failed:
         return as_note(finding, "one of these packages fails")
     if not (accepted and number > SHORT_LIST) and not (unused and number >= COMPLETE_LIST):
         return None

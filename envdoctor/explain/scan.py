@@ -70,7 +70,7 @@ QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, tha
 IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
-NOTE = re.compile(r"^note: [^\n]*", re.MULTILINE)
+NOTE = re.compile(r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*", re.MULTILINE)
 
 
 class Hit(Record, frozen=True):
@@ -158,7 +158,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_invisible(block.decode("utf-8", "replace"))
         if "\x1b" in text:
             text = ANSI.sub("", text)
-        if "note: " in text:
+        if "note: " in text or "ignore this warning" in text:
             text = NOTE.sub("", text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)

@@ -31,7 +31,10 @@ NOT_CURRENT = re.compile(
     | works\ (?:on|with|in) | does\ it | do\ i | is\ it | (?:which|that)\ (?:has|is) | cached | collecting
     | downloading | fail(?:s|ed|ing)?\ (?:to\ )?(?:build|install|building) | you\ have | platform_machine)\b"""
 )
-IGNORED = re.compile(r"https?://\S+|\S+\.(?:whl|tar\.gz|zip|py|so)\S*|\S*[/\\]\S+[/\\]\S*")
+IGNORED = re.compile(
+    r"https?://\S+|\S+\.(?:whl|tar\.gz|zip|py|so)\S*|\S*[/\\]\S+[/\\]\S*"
+    r"|(?<=\d)\s?\([^()\d]{0,40}\b(?:latest|newest|up[- ]to[- ]date)\b[^()\d]{0,20}\)"  # driver 573.24 (the latest)
+)
 IGNORED_LINE = re.compile(
     r"""(?x)(?:File\ "|Traceback|Container\ image) | \w+(?:Error|Exception|Warning)\b | \bWARNING\b | \bERROR\b
     | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ """
@@ -106,6 +109,7 @@ PATTERNS = tuple(
             "stack.torch.cuda",
             rf"(?i)\bcuda(?: runtime| version)? (?:of|in) (?:py)?torch(?: is)?[ :=]+{MINOR}(?:\.\d{{1,3}})?{END}",
         ),
+        ("stack.torch.cuda", rf"(?i)\bcuda {MINOR} (?:build of |version of )?(?:py)?torch\b"),
         ("cuda.compiler", r"\b(gcc \([^()]{2,40}\) \d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
