@@ -191,9 +191,9 @@ def test_fix_writes_a_patch_that_applies_to_the_guide(tmp_path: Path, index: Rel
 
 FIXED = {
     "requirements.txt": ("requirements.fixed.txt", "transformers==4.57.1\n"),
-    "pyproject.toml": ("pyproject.fixed.toml", 'gpu = ["transformers==4.57.6"]\n'),
-    "Dockerfile": ("Dockerfile.fixed", "  'transformers==4.57.6'\n"),
-    "environment.yml": ("environment.fixed.yml", "    - transformers==4.57.6\n"),
+    "pyproject.toml": ("pyproject.fixed.toml", 'gpu = ["transformers==4.57.1"]\n'),
+    "Dockerfile": ("Dockerfile.fixed", "  'transformers==4.57.1'\n"),
+    "environment.yml": ("environment.fixed.yml", "    - transformers==4.57.1\n"),
 }
 
 
