@@ -114,7 +114,7 @@ class _Trial:
         self._run_steps()
         contents = self.environment.contents()
         targets = list(self._targets(contents))[:MAX_TARGETS]
-        self.report_phase(f"Importing {len(targets)} modules")
+        self.report_phase(f"Importing {len(targets)} module{'s' * (len(targets) != 1)}")
         results = self._import(targets)
         overlaps = tuple(self._overlaps(contents))
         failed = [each for each in results if each.state != "imported"]

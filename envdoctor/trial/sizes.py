@@ -50,12 +50,12 @@ def require_space(plan: TrialPlan, sources: Sources, folder: Path) -> str:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise EnvdoctorError(
-            f"a trial needs up to {_gib(needed)}, and {folder} has {_gib(free)} free",
+            f"a trial needs up to {_in_words(needed)}, and {folder} has {_in_words(free)} free",
             expected="a disk with free space for the packages of the file in the cache of uv",
             hint=shell_command("df -h {}", folder),
         )
     more = f", and the files of {unknown} steps of unknown size" if unknown else ""
-    download = _gib(sum(each.size for each in files.values() if each.is_remote))
+    download = _in_words(sum(each.size for each in files.values() if each.is_remote))
     return f"downloads at most {download}{more}; what uv has in its cache is not downloaded"
 
 
@@ -119,5 +119,5 @@ def _size(file: dict[str, Any]) -> int:
     return int(file.get("size", 0))
 
 
-def _gib(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
+def _in_words(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{max(1, size >> 20)} MiB"
