@@ -20,6 +20,7 @@ _LOGIN_NODE = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_LINES = 12  # lines above a command that may describe it
+_OFF = ("", "0", "false", "off", "no")
 
 
 @rule("RUN020", kind="guide", severity="warning", cause="torch-cpu-build", url=UV_TORCH)
@@ -85,7 +86,8 @@ def environment_variable_has_no_effect(context: GuideContext) -> Iterator[Proble
     for line, name, value in assignments(context):
         row = unread.get(name)
         version = context.version(row.package) if row else ""
-        if row and (not row.package or (version and satisfies(version, row.releases))):
+        is_off = value.strip("'\"").lower() in _OFF  # what a library that does not read it does as well
+        if row and not is_off and (not row.package or (version and satisfies(version, row.releases))):
             yield Problem(
                 "warning",
                 f"{name}={value}: {f'{row.package} {version} does not read' if version else 'no library reads'} "

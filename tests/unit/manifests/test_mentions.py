@@ -90,6 +90,7 @@ def test_a_program_in_a_heredoc_is_judged() -> None:
 def test_lines_of_names_and_values_are_variables() -> None:
     assert (8, "RUN022", "warning") in found(f"{STEP}\n```\nWANDB_PROJECT=x\nTORCHINDUCTOR_DISABLE=1\n```\n")
     assert (7, "RUN022", "warning") in found(f"{STEP}\n```dotenv\nTORCHINDUCTOR_DISABLE=1\n```\n")
+    assert not found(f"{STEP}\n```dotenv\nTORCHINDUCTOR_DISABLE=0\n```\n")  # what happens without it as well
 
 
 CONFIGURATIONS = {
