@@ -8,6 +8,7 @@ from support.guide_cases import py, sh
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.manifests import audit_guide
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel
 from envdoctor.resolution.index_facts import IndexedRelease, MissingName, Numpy1Build, RefusedRelease, SharedFile
 from envdoctor.resolution.step import StepProblem, StepSolution
 
@@ -170,3 +171,19 @@ def test_an_environment_can_have_an_older_setuptools(name: str) -> None:
         sh(f"python{python} -m venv x", ". x/bin/activate", f"{command} webui==3.48.0"), solved, "RUN017"
     )
     assert found.status == status
+
+
+@each_case(
+    ("version", "torch", "is_there"),
+    [
+        ("2.7.1.post1", "2.6", True),  # built with a pre-release of torch 2.6
+        ("2.7.3", "2.6", True),
+        ("2.7.4.post1", "2.7", True),
+        ("2.8.1", "2.8", True),
+        ("2.7.0.post2", "2.6", False),
+        ("2.7.3", "2.7", False),
+        ("2.8.1", "2.9", False),
+    ],
+)
+def test_wheels_of_flash_attn(version: str, torch: str, is_there: bool) -> None:
+    assert has_release_wheel(version, torch, "3.10", "x86_64", "FALSE") is is_there
