@@ -86,7 +86,7 @@ def environment_variable_has_no_effect(context: GuideContext) -> Iterator[Proble
     for line, name, value in assignments(context):
         row = unread.get(name)
         version = context.version(row.package) if row else ""
-        is_off = value.strip("'\"").lower() in _OFF  # what a library that does not read it does as well
+        is_off = "ENABLE" in name and value.strip("'\"").lower() in _OFF  # as if the variable was not set
         if row and not is_off and (not row.package or (version and satisfies(version, row.releases))):
             yield Problem(
                 "warning",

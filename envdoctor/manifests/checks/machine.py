@@ -228,8 +228,9 @@ def conda_channel_is_discontinued(context: GuideContext) -> Iterator[Problem]:
             line = line_of(context, requirement.line, requirement.text)
             in_channel = "pytorch" in install.action.channels or requirement.text.startswith("pytorch::")
             if requirement.name == "cudatoolkit" and not _selects_build(install.action):
-                yield Problem(
-                    "warning" if any(each.name == "pytorch" for each in install.action.requirements) else "info",
+                names = {each.name for each in install.action.requirements}
+                yield Problem(  # pytorch-cuda next to it selects the build
+                    "warning" if "pytorch" in names and "pytorch-cuda" not in names else "info",
                     f"`{requirement.text}`: cudatoolkit ended with CUDA 11.8 and no longer selects the torch build",
                     (guide_evidence(context, "package", requirement.text, line),),
                     *_without_cudatoolkit(context),

@@ -90,7 +90,9 @@ def test_a_program_in_a_heredoc_is_judged() -> None:
 def test_lines_of_names_and_values_are_variables() -> None:
     assert (8, "RUN022", "warning") in found(f"{STEP}\n```\nWANDB_PROJECT=x\nTORCHINDUCTOR_DISABLE=1\n```\n")
     assert (7, "RUN022", "warning") in found(f"{STEP}\n```dotenv\nTORCHINDUCTOR_DISABLE=1\n```\n")
-    assert not found(f"{STEP}\n```dotenv\nTORCHINDUCTOR_DISABLE=0\n```\n")  # what happens without it as well
+    for value, expected in (("1", [(4, "RUN022", "warning")]), ("0", [])):
+        text = sh("pip install huggingface-hub==1.2.0", f"export HF_HUB_ENABLE_HF_TRANSFER={value}")
+        assert [each for each in found(text) if each[1] == "RUN022"] == expected
 
 
 CONFIGURATIONS = {
