@@ -40,5 +40,5 @@ def machine_needs() -> tuple[MachineNeed, ...]:
 
 
 def find_need(output: str) -> MachineNeed | None:
-    """What a failed program lacks, of the machine; None if its output names nothing of these."""
+    """What a failed program lacks, of the machine; None if its output names no such need."""
     return next((row for row in machine_needs() if re.search(row.pattern, output)), None)

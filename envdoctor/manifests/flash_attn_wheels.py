@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envdoctor.knowledge.releases import torch_pairings
+from envdoctor.knowledge.releases import TorchPairing, torch_pairings
 from envdoctor.knowledge.versions import minor_of, satisfies
 
 NEWEST = "2.8.3"  # the release whose assets were read one by one, 2026-11-21
@@ -16,9 +16,7 @@ def has_release_wheel(version: str, torch: str, python: str, platform: str, abi:
     """
     if not torch or not version:
         return None
-    row = next(
-        (row for row in torch_pairings() if row.package == "flash-attn" and satisfies(version, row.versions)), None
-    )
+    row = _pairing(version)
     if row and satisfies(torch, row.torch) is False:
         return False
     if minor_of(version) != "2.8" or satisfies(version, f"<{NEWEST}"):
@@ -29,3 +27,20 @@ def has_release_wheel(version: str, torch: str, python: str, platform: str, abi:
         return False
     newest_minor = 12 if minor_of(torch) == "2.4" else 13
     return not python or (9 <= int(python.partition(".")[2] or 0) <= newest_minor)
+
+
+def torch_of_wheels(version: str) -> tuple[str, str, str]:
+    """The torch releases that a release has wheels for, with source and date."""
+    row = _pairing(version)
+    if row is None or satisfies(version, f">={NEWEST}"):
+        return (
+            "2.4 to 2.8, few for 2.9",
+            "assets of https://github.com/Dao-AILab/flash-attention/releases",
+            "2026-11-21",
+        )
+    return row.torch, row.source, row.date
+
+
+def _pairing(version: str) -> TorchPairing | None:
+    rows = (row for row in torch_pairings() if row.package == "flash-attn")
+    return next((row for row in rows if satisfies(version, row.versions)), None)

@@ -76,7 +76,7 @@ class TrialPlan(NamedTuple):
     imports: tuple[PlannedImport, ...]
     seed: Seed
     untried: tuple[Untried, ...] = ()
-    obstacle: str = ""  # why nothing of it can be tried
+    obstacle: str = ""  # why it cannot be tried
     variables: tuple[tuple[str, str], ...] = ()
     is_system_known: bool = False  # the base image has no libraries but those that the file installs
     toolkit: str = ""

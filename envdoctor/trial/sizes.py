@@ -54,7 +54,7 @@ def require_space(plan: TrialPlan, sources: Sources, folder: Path) -> str:
             expected="a disk with free space for the packages of the file in the cache of uv",
             hint=shell_command("df -h {}", folder),
         )
-    more = f", and the files of {unknown} steps of unknown size" if unknown else ""
+    more = f", and files of unknown size in {unknown} step{'s' * (unknown != 1)}" if unknown else ""
     download = _in_words(sum(each.size for each in files.values() if each.is_remote))
     return f"downloads at most {download}{more}; what uv has in its cache is not downloaded"
 

@@ -84,7 +84,7 @@ class StepRunner:
         return False
 
     def _continue_after(self, done: UvRun) -> bool:
-        """Record why uv failed, and leave out what it names; False if nothing of the step can be left out."""
+        """Record why uv failed, and leave out what it names; False if the step has no such package."""
         if done.timed_out:
             self._add("timeout", f"uv did not end within {self.environment.seconds:.0f} s")
             return False

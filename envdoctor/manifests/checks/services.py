@@ -39,7 +39,7 @@ _NEW_SYSTEMS = ("ubuntu22.04", "ubuntu24.04")  # a CUDA release that was made be
 def runner_image_was_removed(context: GuideContext) -> Iterator[Problem]:
     """A job of a workflow runs on an image that GitHub removed. The job is never started.
 
-    A warning if the removal was only announced. Labels of runners of one's own are not judged.
+    A warning if the removal was only announced. Labels of self-hosted runners are not judged.
     """
     for action in context.actions(UseRunner):
         row = removed_runner(action.label)

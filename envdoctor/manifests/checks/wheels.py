@@ -12,7 +12,7 @@ from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Download
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.flash_attn_wheels import has_release_wheel
+from envdoctor.manifests.flash_attn_wheels import has_release_wheel, torch_of_wheels
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement, WheelName, parse_wheel_name, wheel_architecture
 from envdoctor.rules.registry import Problem, rule
@@ -179,14 +179,13 @@ def wheel_url_does_not_exist(context: GuideContext) -> Iterator[Problem]:
         architecture = wheel_architecture(name.platform_tag)
         if has_release_wheel(version, torch[1], f"3.{python[1]}", architecture, abi[1] if abi else "") is False:
             line = line_of(context, start, wheel)
+            torches, source, date = torch_of_wheels(version)
             yield Problem(
                 "error",
                 f"release {version} of flash-attn has no wheel {wheel}",
                 (
                     guide_evidence(context, "wheel", wheel, line),
-                    table_evidence(
-                        "wheels of the release", "torch 2.4 to 2.8, few for 2.9", f"assets of {FLASH}", "2026-11-21"
-                    ),
+                    table_evidence("wheels of the release", f"torch {torches}", source, date),
                 ),
                 "Use one of the wheels of the release, or omit flash-attn: SDPA needs no package.",
                 line=line,

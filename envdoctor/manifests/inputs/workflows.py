@@ -100,7 +100,7 @@ def _job_pieces(job: YamlNode, known: Mapping[str, str], files: Files, depth: in
 
 
 def _runners(job: YamlNode) -> Iterator[Piece]:
-    """The labels of `runs-on`, also those of an axis of the matrix; none for runners of one's own."""
+    """The labels of `runs-on`, also those of an axis of the matrix; none for self-hosted runners."""
     stated = job.get("runs-on")
     labels = stated.values() or [stated]
     if any(each.text == "self-hosted" for each in labels):

@@ -216,8 +216,8 @@ def test_an_older_release_of_what_requires_a_dependency_is_a_correction() -> Non
 def test_cudatoolkit_selects_the_build_of_an_old_torch() -> None:
     assert "RUN056" not in findings_of(sh("conda install pytorch==1.7.1 cudatoolkit=11.0 -c pytorch"))
     assert "RUN056" in findings_of(sh("conda install pytorch cudatoolkit=11.3 -c pytorch"))
-    beside = findings_of(sh("conda install pytorch pytorch-cuda=12.1 cudatoolkit -c pytorch -c nvidia"))
-    assert beside["RUN056"].status == "info"
+    both = findings_of(sh("conda install pytorch pytorch-cuda=12.1 cudatoolkit -c pytorch -c nvidia"))
+    assert both["RUN056"].status == "info"
 
 
 def test_the_build_of_another_project_has_requirements_of_its_own() -> None:

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, str, list[tuple[str, str, int]]]] = {
     ),
     "announced removal": ("w.yml", workflow("macos-14"), [("RUN100", "warning", 4)]),
     "present runner": ("w.yml", workflow("ubuntu-24.04"), []),
-    "runner of one's own": ("w.yml", workflow("[self-hosted, ubuntu-20.04]"), []),
+    "self-hosted runner": ("w.yml", workflow("[self-hosted, ubuntu-20.04]"), []),
     "expression": ("w.yml", workflow("${{ inputs.os }}"), []),
     "disabled action": (
         "w.yml",
