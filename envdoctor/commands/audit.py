@@ -62,9 +62,9 @@ class AuditsResult(Record, frozen=True, kw_only=True):
 class AuditRequest(Record, frozen=True, kw_only=True):
     """Finds conflicts that package metadata does not state: breaking releases, replaced builds, unsuitable wheels.
 
-    Examines manifests (requirements, pyproject.toml, setup.cfg, environment.yml, pixi.toml, Pipfile), lock files of
-    uv, Poetry, PDM, Pipenv, pixi and conda-lock, Dockerfiles, Apptainer definitions, scripts, workflows, notebooks,
-    setup guides, environments, and directories of these.
+    Examines manifests (requirements, pyproject.toml, setup.cfg, setup.py, environment.yml, pixi.toml, Pipfile), lock
+    files of uv, Poetry, PDM, Pipenv, pixi and conda-lock, Dockerfiles, Apptainer definitions, scripts, workflows,
+    notebooks, setup guides, environments, and directories of these.
 
     Each step is resolved with uv, as an installer would do it today. uv queries the configured package sources for
     the names of the packages; it installs nothing. The files of a directory are resolved, and the wheels of a lock

@@ -28,7 +28,7 @@ from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
-from envdoctor.manifests.inputs.manifests import read_pyproject
+from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
@@ -38,6 +38,7 @@ from envdoctor.rules import evaluate
 
 NOT_RESOLVED = "not resolved"
 _CONTRADICTIONS = {"RUN002", "RUN015"}
+_WITH_EXTRAS = {"pyproject": read_pyproject, "setup.py": read_setup_py}
 MAX_BYTES = 32 << 20  # a lock of 500 packages for several platforms has 2 MB
 
 
@@ -245,15 +246,16 @@ def _audit_commands(  # noqa: PLR0917
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
     audit = _audit_document(document, machine, solver, python)
-    if document.kind == "pyproject" and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
+    read = _WITH_EXTRAS.get(document.kind)
+    if read and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
         # Not all extras need to fit together: each is an environment of its own.
         files = Files(project_folder(Path(target)), *_platforms(machine))
-        parts = read_pyproject(text, Path(target).name, files, each_extra=True)
+        parts = read(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
         audit = _audit_document(document, machine, solver, python)
-    elif document.kind == "pyproject" and solver and solver.index:
+    elif read and solver and solver.index:
         files = Files(project_folder(Path(target)), *_platforms(machine))
-        alone = read_pyproject(text, Path(target).name, files, is_alone=True)
+        alone = read(text, Path(target).name, files, is_alone=True)
         if alone.paths:
             audit = _with_project_alone(audit, _audit_document(alone, machine, solver, python))
     if not coverage.judged and not audit.findings and not (is_tried and coverage.packages):

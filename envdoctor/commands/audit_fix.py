@@ -215,7 +215,7 @@ def fix_commands(
         return outcome.with_notes(f"nothing to correct in {name}: it has no errors or warnings")
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
     builds = isolated_builds(audit.findings)
-    limited = pinned_in_extras(audit) if kind == "pyproject" else set()
+    limited = pinned_in_extras(audit) if kind in ("pyproject", "setup.py") else set()
     corrected = write_back(text, sets, kind, builds, limited)
     if not usable and not builds:
         return Outcome(sets=tuple(map(fixed_set, solved)))

@@ -10,7 +10,7 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.pyproject import project_requirements
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
-from envdoctor.manifests.setup_py import parse_setup_py
+from envdoctor.manifests.setup_py import requirements_of_setup_py
 from envdoctor.manifests.shell_records import is_known
 from envdoctor.resolution.requirement import InstallRequirement
 
@@ -73,7 +73,7 @@ def _requirements_of_project(requirement: InstallRequirement, files: Files, fold
     if project is None:
         path = f"{place}/setup.py"
         lines = files.of_project(path, requirement.line)
-        listed = parse_setup_py(lines, extras) if lines else None
+        listed = requirements_of_setup_py(lines, files.within(path), extras) if lines else None
         files.included += [] if listed is None else [path]
         return listed or []
     files.included.append(path)

@@ -81,6 +81,20 @@ def project_requirements(
     return reader.requirements(extras) if reader else None
 
 
+def pyproject_of_data(
+    data: dict[str, Any], lines: tuple[Line, ...], files: Files, *, each_extra: bool = False
+) -> PyProject:
+    """The project of tables that another file states, such as the arguments of a setup.py."""
+    return _Reader(data, lines, files).read(each_extra=each_extra)
+
+
+def requirements_of_data(
+    data: dict[str, Any], lines: tuple[Line, ...], files: Files, extras: Collection[str]
+) -> list[InstallRequirement] | None:
+    """The requirements of such a project and of some of its extras."""
+    return _Reader(data, lines, files).requirements(extras)
+
+
 def _reader(lines: tuple[Line, ...], files: Files | None) -> _Reader | None:
     import tomllib
 
@@ -125,8 +139,7 @@ class _Reader:
     def _extras(self) -> dict[str, list[InstallRequirement]]:
         stated = table(self.project, "optional-dependencies")
         listed = table(self.setuptools, "optional-dependencies")
-        extras = {name: self._texts(value) for name, value in stated.items()}
-        return extras | {name: self._listed(value) for name, value in listed.items()}
+        return {name: [*self._texts(stated.get(name)), *self._listed(listed.get(name))] for name in (stated | listed)}
 
     def _listed(self, value: object) -> list[InstallRequirement]:
         """The requirements of the files that setuptools reads: `{ file = ["requirements.txt"] }`."""

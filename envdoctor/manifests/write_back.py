@@ -13,7 +13,7 @@ from envdoctor.manifests.places import Place
 from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
 
 # Names on PyPI that no environment should have; their requirements are removed.
-MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
+MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
 _RENAMED = {"pynvml": "nvidia-ml-py"}
 

@@ -21,8 +21,8 @@ _COMPARED = (
 
 # Kinds of files that make their directory a project. Dockerfiles and scripts belong to the project above them.
 _OF_PROJECTS = frozenset({
-    "requirements", "pyproject", "setup.cfg", "conda", "pixi", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock",
-    "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
+    "requirements", "pyproject", "setup.cfg", "setup.py", "conda", "pixi", "Pipfile", "uv.lock", "poetry.lock",
+    "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "conda-lock",
 })  # fmt: skip
 _NOT_COMPARED = frozenset({"guide", "text", "web page", "notebook", "workflow"})
 

@@ -11,20 +11,21 @@ from envdoctor.knowledge.images import image_contents
 from envdoctor.knowledge.published import published_releases
 from envdoctor.manifests.actions import Install, UseImage
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.inputs.batch_jobs import checked_parts
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.step_resolution import other_indexes
 from envdoctor.redact.variables import redact_variable
 
 _INDEX = "the index "
 _OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
-_WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "pixi", "Pipfile"})
+_WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 
 
 class Coverage(Record, frozen=True, kw_only=True):
     """What was read of an input."""
 
     packages: int  # different packages that it names
-    judged: int  # those of them, and images, that the built-in tables contain
+    judged: int  # those of them, and images, that the built-in tables contain; launches of a script without packages
     steps: int  # commands and instructions
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
 
@@ -45,9 +46,10 @@ def coverage_of(document: Document) -> Coverage:
     images = {f"{each.name}:{each.tag}" for each in actions if isinstance(each, UseImage) and _is_known(each)}
     has_steps = document.kind not in _WITHOUT_STEPS
     code = bool(names) and any(guide.python_blocks for guide in guides)  # decides with the releases of packages
+    launches = max(map(checked_parts, guides), default=0) if document.kind == "script" else 0
     return Coverage(
         packages=len(names),
-        judged=sum(1 for name in names if published_releases(name)) + len(images) + code,
+        judged=sum(1 for name in names if published_releases(name)) + len(images) + code + launches,
         steps=len({(action.line, action.command) for action in actions if action.command} if has_steps else ()),
         unread=document.unread,
     )

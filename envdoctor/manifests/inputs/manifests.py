@@ -1,4 +1,4 @@
-"""Readers of manifests without commands: requirements, pyproject.toml, setup.cfg, environment.yml, pixi, Pipfile."""
+"""Readers of manifests without commands: requirements, pyproject.toml, setup.cfg, setup.py, conda, pixi, Pipfile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.pieces import guide_of_actions, numbered, unread_parts, with_absent_files
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.local_projects import with_local_projects
-from envdoctor.manifests.pyproject import items, parse_pyproject, rows, table
+from envdoctor.manifests.pyproject import PyProject, items, parse_pyproject, rows, table
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
+from envdoctor.manifests.setup_py import parse_setup_py
 from envdoctor.manifests.shell_records import Command
 from envdoctor.resolution.requirement import InstallRequirement
 
@@ -75,8 +76,22 @@ def read_pyproject(
     if isinstance(pixi, dict):
         common = project.variants[next(iter(project.variants))] if project else ()
         return _read_pixi(pixi, text, name, common)
+    return _document_of_project("pyproject", project, text, name, files)
+
+
+def read_setup_py(
+    text: str, name: str, files: Files, *, each_extra: bool = False, is_alone: bool = False
+) -> Document:
+    """A setup.py of setuptools, which is not run: what its text states."""
+    project = parse_setup_py(numbered(text), files, each_extra=each_extra)
+    if is_alone:
+        project = project.without_extras() if project else None
+    return _document_of_project("setup.py", project, text, name, files)
+
+
+def _document_of_project(kind: str, project: PyProject | None, text: str, name: str, files: Files) -> Document:
     if project is None:
-        return Document("pyproject")
+        return Document(kind)
     environment = _environment(exact_python(project.python))
     guides = [
         guide_of_actions([*environment, project.install(variant, 1, name)], text, name, branch=variant)
@@ -84,7 +99,7 @@ def read_pyproject(
         if requirements or files.missing
     ]
     unread = (*unread_parts(guides, files), *project.unread)
-    return Document("pyproject", with_absent_files(guides, files), unread=unread)
+    return Document(kind, with_absent_files(guides, files), unread=unread)
 
 
 def read_setup_cfg(text: str, name: str, files: Files) -> Document:

@@ -53,7 +53,7 @@ _TOOLS = {
     "Pipfile": _PIPENV, "pixi": _PIXI,
 }  # fmt: skip
 # Locks that are written from another file, lists, and conda's files: no command of a tool changes them.
-_WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda", "setup.cfg"})
+_WITHOUT_COMMANDS = frozenset({"pylock.toml", "conda-lock", "conda list", "conda", "setup.cfg", "setup.py"})
 
 
 def tool_of_pyproject(text: str) -> Tool:

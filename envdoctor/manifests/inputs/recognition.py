@@ -20,11 +20,12 @@ from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
 from envdoctor.manifests.requirement_files import logical_lines, requirement_text
 from envdoctor.manifests.restructured_text import is_restructured_text
+from envdoctor.manifests.setup_py import is_setup_py
 from envdoctor.resolution.requirement import parse_install_requirement
 
 EXPECTED = (
-    "a manifest (requirements, pyproject.toml, setup.cfg, environment.yml, pixi.toml, Pipfile), a lock file, a "
-    "Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
+    "a manifest (requirements, pyproject.toml, setup.cfg, setup.py, environment.yml, pixi.toml, Pipfile), a lock "
+    "file, a Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
 )
 HINT = "envdoctor audit requirements.txt"
 Reader = Callable[[str, str, Files], Document]
@@ -271,6 +272,7 @@ _READERS_BY_NAME: tuple[tuple[re.Pattern[str], Reader], ...] = (
 )
 _READERS_BY_CONTENT: tuple[tuple[Callable[[str], object], Reader], ...] = (
     (re.compile(r"\s*(?:<!doctype html|<html\b)", re.IGNORECASE).match, scripts.read_web_page),
+    (is_setup_py, manifests.read_setup_py),
     (_starts_as(is_apptainer), scripts.read_apptainer),
     (_starts_as(is_dockerfile), scripts.read_dockerfile),
     (_SHEBANG.search, scripts.read_script),

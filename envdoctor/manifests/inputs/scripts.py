@@ -10,6 +10,7 @@ from typing import Any
 
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
+from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
@@ -27,7 +28,9 @@ def _read_block(kind: str, language: str, text: str, name: str, files: Files) ->
 
 def read_script(text: str, name: str, files: Files) -> Document:
     """A shell script or a batch job of SLURM."""
-    return _read_block("script", "bash", text, name, files)
+    document = _read_block("script", "bash", text, name, files)
+    installs_nothing = any(map(checked_parts, document.paths))
+    return document._replace(unread=(*document.unread, NO_PACKAGES)) if installs_nothing else document
 
 
 def read_dockerfile(text: str, name: str, files: Files) -> Document:
