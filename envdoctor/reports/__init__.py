@@ -42,6 +42,7 @@ from envdoctor.reports.other_tools import (
 from envdoctor.reports.package_lists import (
     list_kind,
     parse_conda_json,
+    parse_lock_entries,
     parse_package_lists,
     parse_pip_show,
     parse_tagged_packages,
@@ -133,9 +134,9 @@ def _parse_single(report: SingleReport, text: str) -> ParsedReport:
     sections = _parse_sections(report.lines, text, log)
     kinds = dict.fromkeys(section.kind for section in sections if section.kind not in WEAK_KINDS)
     origin = "report: " + ", ".join(kinds) if kinds else "report"
-    stack = build_stack(sections, _libraries_in_use(sections, log), origin)
-    contradictions = find_contradictions(report.lines, sections)
-    return ParsedReport(sections, build_machine(sections, origin), stack, contradictions)
+    machine = build_machine(sections, origin)
+    stack = build_stack(sections, _libraries_in_use(sections, log), machine)
+    return ParsedReport(sections, machine, stack, find_contradictions(report.lines, sections))
 
 
 def has_no_facts(report: Report) -> bool:
@@ -175,6 +176,7 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_env_vars(lines),
         parse_container_signs(text),
         parse_pip_show(lines),
+        parse_lock_entries(lines),
         parse_conda_json(lines),
         *parse_package_lists(lines),
         parse_installs(lines),
@@ -191,12 +193,14 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
         parse_log_messages(log),
     ]
     consumed = set().union(*(section.consumed for section in sections if section))
+    of_commands = [parse_container_images(lines), parse_install_commands(lines)]
+    if any(line.text.startswith("RUN ") for line in lines):
+        of_commands.reverse()  # what a Dockerfile installs replaces what its base image contains
     sections += [
         parse_handwritten(lines, consumed),
         parse_version_pairs(lines),
         parse_issue_form(lines),
-        parse_container_images(lines),
-        parse_install_commands(lines),
+        *of_commands,
     ]
     _release_lists_of_facts(lines, [section for section in sections if section])
     consumed = set().union(*(section.consumed for section in sections if section))

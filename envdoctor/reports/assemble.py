@@ -101,19 +101,19 @@ def _is_next_to_arm(gpu: Gpu) -> bool:
     return bool(GRACE.search(name)) or (model is not None and model.kind == "jetson")
 
 
-def build_stack(sections: list[Section], uses: tuple[str, ...], origin: str) -> Stack:
-    """The Python environment of a report."""
+def build_stack(sections: list[Section], uses: tuple[str, ...], machine: Machine) -> Stack:
+    """The Python environment of a report on this machine."""
     facts = MergedFacts(sections)
     distributions: dict[str, Distribution] = {}
     for section in sections:
         for name, distribution in section.distributions.items():
             distributions.setdefault(name, distribution)
     torch = build_torch(facts, distributions.get("torch"))
-    torch = _with_build_of_pypi(torch, facts, sections)
+    torch = _with_build_of_pypi(torch, facts, sections, machine)
     if torch.value and torch.value.version.value and "torch" not in distributions:
         distributions["torch"] = Distribution(name="torch", version=torch.value.version.value)
     return Stack(
-        origin=origin,
+        origin=machine.origin,
         kind=facts.fact("stack.kind"),
         python=facts.fact("stack.python"),
         python_version=facts.fact("stack.python_version"),
@@ -164,29 +164,35 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
     )
 
 
-def _with_build_of_pypi(torch: Fact[TorchBuild], facts: MergedFacts, sections: list[Section]) -> Fact[TorchBuild]:
+def _with_build_of_pypi(
+    torch: Fact[TorchBuild], facts: MergedFacts, sections: list[Section], machine: Machine
+) -> Fact[TorchBuild]:
     """A torch without local version in a list of pip is PyPI's, whose CUDA version is known by release and platform.
 
     Those of conda, of NVIDIA and of PyTorch's index are known by other facts or by a local version.
     """
     build = torch.value
     version = (build.version.value or "") if build else ""
-    lists = [section for section in sections if "torch" in section.distributions and "pip" in section.kind]
+    lists = [section for section in sections if "torch" in section.distributions and _is_of_pip(section)]
     unknown = build is not None and build.cuda.state == build.hip.state == "unreadable"
     if not build or not lists or not unknown or not re.fullmatch(r"[\d.]+", version):
         return torch
     if facts.fact("stack.kind").value == "conda":
         return torch
-    cuda = _cuda_of_pypi(version, facts, lists)
+    cuda = _cuda_of_pypi(version, facts, lists, machine)
     return replace(torch, value=replace(build, cuda=cuda)) if cuda else torch
 
 
-def _cuda_of_pypi(version: str, facts: MergedFacts, lists: list[Section]) -> Fact[str] | None:
+def _is_of_pip(section: Section) -> bool:
+    return "pip" in section.kind or section.distributions["torch"].source.endswith(".whl")
+
+
+def _cuda_of_pypi(version: str, facts: MergedFacts, lists: list[Section], machine: Machine) -> Fact[str] | None:
     """The CUDA version of PyPI's wheel: none for Windows, and for Arm up to torch 2.10."""
     source = lists[0].source
-    system = str(facts.fact("system.os").value or "").lower()
-    wsl = facts.fact("system.wsl").value is not None
-    arm = facts.fact("system.architecture").value in ("aarch64", "arm64")
+    system = (machine.system.os.value or "").lower()
+    wsl = machine.system.wsl.value is not None
+    arm = machine.system.architecture.value in ("aarch64", "arm64")
     works = facts.fact("stack.cuda_available").value is True
     if system.startswith(("mac", "darwin")):
         return None

@@ -106,7 +106,7 @@ OPTIONS_WITH_VALUE = frozenset({
     "-r", "-c", "-f", "-i", "-t", "-p", "--index-url", "--extra-index-url", "--index", "--find-links", "--python",
     "--torch-backend", "--requirement", "--constraint", "--target", "--config-settings", "--default-index",
 })  # fmt: skip
-REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.]{0,2}$")
+REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?:==([\w.+!]{1,40}?))?[\"'),.:]{0,2}$")
 # An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`.
 INDEX_FOR_ONE_TORCH = re.compile(r"https?://[^\s\"']{3,60}/whl/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})")
 COMPANIONS = ("torchvision", "torchaudio", "torchtext")  # installed in the same command as torch
@@ -192,6 +192,8 @@ def _record_index(section: Section, arguments: str, named: list[tuple[str, str]]
 WHEEL = re.compile(r"(?<![\w.-])([A-Za-z]\w{2,40})-(\d[\w.]*(?:\+[\w.]+)?)-cp\d{2,3}-\w{3,12}-[\w.]{5,60}\.whl\b")
 
 
+CPYTHON = re.compile(r"-cp3(\d{1,2})-cp")  # an abi3 wheel is for newer Pythons as well
+NAMES_TORCH = re.compile(r"\+.*(?:torch|pt)\d")  # the wheel of an extension: 1.5.0+pt24cu124
 REFUSED_WHEEL = "is not a supported wheel on this platform"  # pip installed nothing
 
 
@@ -201,9 +203,14 @@ def _record_wheels(section: Section, lines: list[Line]) -> None:
     for line in (line for line in lines if REFUSED_WHEEL not in line.text):
         for match in WHEEL.finditer(line.text.replace("%2B", "+")):
             found.setdefault(distribution_name(match[1]), set()).add((match[2], match[0]))
+    tags = {tag for wheels in found.values() for _, wheel in wheels for tag in CPYTHON.findall(wheel)}
+    is_refused = any(REFUSED_WHEEL in line.text for line in lines)
+    if len(tags) == 1 and not is_refused:
+        section.set_fact("stack.python_version", f"3.{tags.pop()}", "from the name of a wheel")
     for name, wheels in found.items():
         version, wheel = next(iter(wheels))
-        if len(wheels) == 1 and name in KNOWN_PACKAGES and is_version(version):
+        is_extension = NAMES_TORCH.search(version) is not None
+        if len(wheels) == 1 and (name in KNOWN_PACKAGES or is_extension) and is_version(version):
             section.add_distribution(name, version, wheel)
             if name == "torch":
                 _record_cpu_build(section, lines, "")

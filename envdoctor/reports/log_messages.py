@@ -85,6 +85,14 @@ def _record_unsloth(section: Section, match: re.Match[str]) -> None:
     section.set_fact("stack.torch.cuda", match[3])
 
 
+def _record_ultralytics(section: Section, match: re.Match[str]) -> None:
+    section.add_distribution("ultralytics", match[1])
+    section.set_fact("stack.python_version", match[2])
+    _record_torch(section, match[3])
+    if match[4] and is_gpu_name(match[4]) and not section.gpus:
+        section.set_gpu_fact(0, "name", match[4])
+
+
 MAX_MATCHES = 51  # per message
 
 # Each message is preceded by a sample of the project's output. The tests contain one for each.
@@ -185,6 +193,35 @@ MESSAGES = (
         r"Found GPU\d{1,2} ([A-Z][\w /()-]{2,60}?) which is of cuda capability (\d{1,2}\.\d)",
         lambda section, match: _record_gpu(section, match[1], match[2]),
     ),
+    # Ultralytics 8.3.40 Python-3.11.9 torch-2.5.1+cu121 CUDA:0 (NVIDIA GeForce RTX 3060, 12287MiB)
+    Message(
+        "Ultralytics ",
+        r"Ultralytics (?:YOLOv?)?(\d[\w.]{2,12})\W{1,6}Python-(3\.\d{1,2}\.\d{1,2}) torch-(\d[\w.+]{2,30})"
+        r"(?: CUDA:\d{1,2} \(([A-Z][\w /-]{2,60}), \d)?",
+        _record_ultralytics,
+    ),
+    # -- The CUDA compiler identification is NVIDIA 11.5.119
+    Message(
+        "CUDA compiler identification",
+        r"CUDA compiler identification is NVIDIA (\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)",
+        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+    ),
+    # -- Found CUDAToolkit: /usr/local/cuda/targets/x86_64-linux/include (found version "12.8.93")
+    Message(
+        "Found CUDA",
+        r"Found CUDA(?:Toolkit)?: [^\n]{2,200}\(found (?:suitable )?version \"(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\"",
+        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+    ),
+    # /usr/local/cuda-12.4/bin/nvcc -gencode=arch=compute_90,code=sm_90
+    Message(
+        "/bin/nvcc",
+        r"/cuda-(\d{1,2}\.\d)/bin/nvcc\b",
+        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+    ),
+    # DeepSpeed info: version=0.16.5, git-hash=unknown, git-branch=unknown
+    Message(
+        "DeepSpeed info: version=", r"DeepSpeed info: version=(\d[\w.]{2,20})", _distribution_recorder("deepspeed")
+    ),
 )
 # The paths in a traceback contain the Python version, the kind of environment, and the libraries in use.
 SITE = re.compile(
@@ -218,6 +255,9 @@ def parse_log_messages(text: str) -> Section | None:
         if message.substring in text:
             for match in islice(re.finditer(message.pattern, text), MAX_MATCHES):
                 message.record(section, match)
+    for name, versions in _dist_infos(text).items():
+        if len(versions) == 1:  # pip leaves the directory of an older release if an installation fails
+            section.add_distribution(name, min(versions))
     for match in _site_packages(text):
         exact = first_group(r"[/\\]versions[/\\](3\.\d{1,2}\.\d{1,2})$", match[1])  # pyenv
         windows = first_group(r"[/\\]Python3(\d{1,2})$", match[1])
@@ -227,6 +267,17 @@ def parse_log_messages(text: str) -> Section | None:
             section.set_fact("system.os", "Windows", "from a path")
         _record_kind(section, match[1])
     return section if section.facts or section.gpus or section.distributions else None
+
+
+DIST_INFO = re.compile(r"(?<![\w.-])([A-Za-z]\w{1,40}(?:\.\w{1,40})?)-(\d[\w.+!]{0,40})\.dist-info\b")
+
+
+def _dist_infos(text: str) -> dict[str, set[str]]:
+    """The versions in the names of metadata directories: `site-packages/torch-2.7.1+cu126.dist-info`."""
+    found: dict[str, set[str]] = {}
+    for match in DIST_INFO.finditer(text) if ".dist-info" in text else ():
+        found.setdefault(match[1], set()).add(match[2])
+    return found
 
 
 def find_libraries_in_use(text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section, distribution_name, first_group, is_version
@@ -277,6 +278,24 @@ def parse_pip_show(lines: list[Line]) -> Section | None:
                     section.set_fact("stack.python_version", version, "from a path")
         elif line.text != "---" and line.key not in SHOW_KEYS:
             name = ""
+    return section if section.distributions else None
+
+
+LOCKED_NAME, LOCKED_VERSION = re.compile(r'name = "([\w.-]{2,60})"$'), re.compile(r'version = "(\d[\w.+!]{0,40})"$')
+
+
+def parse_lock_entries(lines: list[Line]) -> Section | None:
+    """Parse entries of uv.lock and poetry.lock: `name = "torch"`, then `version = "2.6.0+cpu"`.
+
+    A package with several versions has one for each platform; which one is installed is unknown.
+    """
+    section = Section("lock entries of pip")
+    for line, following in pairwise(lines):
+        name, version = LOCKED_NAME.match(line.text), LOCKED_VERSION.match(following.text)
+        if name and version and section.add_distribution(name[1], version[1]):
+            section.consumed |= {line.number, following.number}
+    for several in [name for name, versions in section.versions.items() if len(set(versions)) > 1]:
+        section.remove_distribution(several)
     return section if section.distributions else None
 
 

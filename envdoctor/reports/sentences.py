@@ -14,6 +14,7 @@ from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import MAX_GPUS
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
+from envdoctor.reports.statements import own_gpus, replaced_by_gpu, stated_versions
 
 MAX_LINE = 600
 # A clause about another machine, another time, or what would be needed.
@@ -36,11 +37,18 @@ IGNORED = re.compile(
     r"|(?<=\d)\s?\([^()\d]{0,40}\b(?:latest|newest|up[- ]to[- ]date)\b[^()\d]{0,20}\)"  # driver 573.24 (the latest)
 )
 IGNORED_LINE = re.compile(
-    r"""(?x)(?:File\ "|Traceback|Container\ image) | \w+(?:Error|Exception|Warning)\b | \bWARNING\b | \bERROR\b
+    r"""(?x)(?:File\ "|Traceback|Container\ image) | \bWARNING\b | \bERROR\b
     | ^(?:from|import)\ \w | ^(?:FROM|RUN|ARG)\ | \(you\ have\ """
 )
+# A message, which names versions of other releases. An exception without a message is part of a sentence.
+MESSAGE = re.compile(
+    r"(?:[\w.]*\w)?(?:Error|Exception|Warning)(?:\s?:|\().*|^\s*[\w.]*(?:Error|Exception|Warning)\b.*"
+)
 CLAUSE = re.compile(
-    r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
+    r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
+)
+CJK_BOUNDARY = re.compile(
+    r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u30ff\u4e00-\u9fff])"
 )
 END = r"(?![\w.]*\d)"  # no more digits follow
 RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+\w+(?:\.\w+)*)?){END}"
@@ -69,7 +77,7 @@ OTHER_GPU = re.compile(
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
-    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a)\s?|\s+v?|@){RELEASE}"
+    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+v?|@){RELEASE}"
 )
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
 INSTALL_RESULT = re.compile(
@@ -86,7 +94,7 @@ VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)
 PATTERNS = tuple(
     (path, re.compile(pattern))
     for path, pattern in (
-        ("driver.version", rf"(?i)(?:\bdrivers?\b|驱动)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
+        ("driver.version", rf"(?i)(?:\b(?:drivers?|treiber)\b|驱动|ドライバー?)[^.;\d]{{0,40}}?[ :=(v]{DRIVER}{END}"),
         ("driver.version", rf"(?i)\bnvidia-?smi\b[^.;\d]{{0,30}}?[ :=(]{DRIVER}{END}"),
         ("driver.version", rf"(?i)(?<![\w.]){DRIVER}\)? (?:nvidia |game ready |studio )?driver\b"),
         ("driver.version", rf"^{DRIVER_ALONE}$"),
@@ -94,13 +102,19 @@ PATTERNS = tuple(
             "driver.version",
             rf"(?i)\b(?:[ahltvp]\d{{1,4}}s?|\d{{4}}|ti|super|ada|gpu|gb)[ ,(]{{1,3}}{DRIVER_ALONE}\)?{END}",
         ),
-        ("driver.branch", rf"(?i)\b(?:drivers?|驱动)(?: version| branch)?[ :=]+(?:v|r)?(\d{{3}})(?:\.x+)?{END}"),
+        (
+            "driver.branch",
+            rf"(?i)(?:\bdrivers?|驱动)(?: version| branch)?(?: is| are)?[ :=]+(?:v|r)?(\d{{3}})(?:\.x+)?{END}",
+        ),
+        ("driver.branch", r"\b(?:nvidia|libnvidia)-(?:driver|compute|utils)-(\d{3})(?:-server|-open)?\b"),
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
         (
             "stack.python_version",
-            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|=|:))? ?v?(3\.\d{{1,2}}(?:\.\d{{1,2}})?){END}",
+            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|=|:|is))? ?v?(3\.\d{{1,2}}(?:\.\d\d?)?){END}",
         ),
         ("cuda.nvcc_version", rf"(?i)\b(?:cuda-)?{NVCC}{{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}"),
+        ("cuda.nvcc_version", rf"(?i)\bnvcc from [\w /.-]{{2,20}}\({MINOR}"),
+        ("cuda.nvcc_version", rf"(?i)(?<!cuda )\btoolkit {MINOR}{END} (?:is |are |was )?(?:installed|in /usr)"),
         (
             "stack.torch.cuda",
             rf"(?i)\b(?:cudatoolkit|pytorch-cuda)(?: version)?[ :=]+v?{MINOR}(?:\.\d{{1,3}})?{END}",
@@ -114,7 +128,10 @@ PATTERNS = tuple(
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
         ("stack.torch.cuda", rf"(?i)\btorch\.version\.cuda\W{{0,4}}{VERB}(none|\d{{1,2}}\.\d{{1,2}})\b"),
-        ("system.architecture", r"\b(x86_64|aarch64|arm64|ARM(?= (?:cpu|CPU|processor|server)))\b"),
+        (
+            "system.architecture",
+            r"(?:\b|manylinux\w{4,9}_|linux_)(x86_64|aarch64|arm64|ARM(?= (?:cpu|CPU|processor|server)))\b",
+        ),
     )
 )
 SYSTEM = re.compile(
@@ -129,7 +146,7 @@ REPLY = re.compile(
 )  # to a question; what follows is stated, not denied
 # Between the items of a list in a line, each a component and its version; and what makes it one of another time.
 SEPARATOR = re.compile(
-    r"[,;:]\s|\||\s/\s|[()]|\s(?:with|and|->)\s|(?:^|\s)[Oo]n\s(?=[Ww]in|[Uu]buntu|[Dd]ebian|WSL|[Rr]ocky|RHEL|[Ff]edora|[Cc]ent)|$"
+    r"[,;:]\s|\.\s(?=[A-Z\d])|\||\s/\s|[()]|\s(?:with|and|->)\s|(?:^|\s)[Oo]n\s(?=[Ww]in|[Uu]buntu|[Dd]ebian|WSL|[Rr]ocky|RHEL|[Ff]edora|[Cc]ent)|$"
 )
 FACT = re.compile(
     rf"(?i)(?:nvidia )?drivers?(?: version)?[ :=]+v?\d{{3}}(?:\.\d{{2,3}}){{0,2}}"
@@ -178,7 +195,7 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
             found.setdefault(path, set()).add(value)
         for name, count in _gpu_names(clause):
             gpus[name] = max(gpus.get(name, 0), count)
-    _record_gpus(section, gpus)
+    _record_gpus(section, _add_statements(texts, found, gpus))
     others = {match[0] for text in texts for match in OTHER_GPU.finditer(text)}
     if others and not gpus:
         section.set_absent("gpus", f"no NVIDIA GPU, but {min(others)}")
@@ -189,6 +206,20 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
         if agreed := _agreed(values):
             _record(section, path, agreed)
     return section if section.facts or section.gpus or section.distributions else None
+
+
+def _add_statements(texts: list[str], found: dict[str, set[str]], gpus: dict[str, int]) -> dict[str, int]:
+    """Add the versions that sentences state, which replace mentioned ones. Returns the GPUs with the stated ones."""
+    sentences = [
+        _spaced(MESSAGE.sub("", text)) for text in texts if len(text) <= MAX_LINE and not IGNORED_LINE.search(text)
+    ]
+    stated: dict[str, set[str]] = {}
+    for path, value in (each for sentence in sentences for each in stated_versions(sentence)):
+        stated.setdefault(path, set()).add(value)
+    found |= stated
+    for name in (name for sentence in sentences for name in own_gpus(sentence)):
+        gpus.setdefault(name, 1)
+    return {name: gpus.get(name, 1) for sentence in sentences if (name := replaced_by_gpu(sentence))} or gpus
 
 
 # torch finds no GPU, in words: `torch 2.5.1+cu124 sees nothing`, `device_count() is 0`, `CUDA is gone`.
@@ -253,14 +284,24 @@ def _clauses(texts: Iterable[str]) -> Iterator[str]:
     for line in texts:
         if len(line) > MAX_LINE:
             continue
-        text = REPLY.sub("", IGNORED.sub(" ", line))
+        text = REPLY.sub("", IGNORED.sub(" ", _spaced(line)))
         items = [] if OTHER_TIME.search(text) else list(_facts_alone(text))
-        yield from items if len(items) >= MIN_ITEMS or BULLET.match(line) else ()
+        yield from items if len(items) >= MIN_ITEMS or BULLET.match(line) or _ends_with_gpu(text, items) else ()
         if IGNORED_LINE.search(line):
             continue
-        for clause in CLAUSE.split(text):
+        for clause in CLAUSE.split(MESSAGE.sub(" ", text)):
             if clause and not NOT_CURRENT.search(clause):
                 yield clause
+
+
+def _ends_with_gpu(text: str, items: list[str]) -> bool:
+    """Whether a text ends with a GPU after a full stop: `... dies at start. RTX 6000 Ada`."""
+    return len(items) == 1 and GPU.fullmatch(items[0]) is not None and text.rstrip(" .").endswith(f". {items[0]}")
+
+
+def _spaced(text: str) -> str:
+    """The text with a space between Chinese or Japanese characters and Latin ones, which patterns take for a word."""
+    return CJK_BOUNDARY.sub(" ", text)
 
 
 def _facts_alone(text: str) -> Iterator[str]:
