@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.torch_sources import TorchSource
-
-_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|xpu|rocm[\d.]*)")
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_index
 
 
 class Install(NamedTuple):
@@ -175,8 +172,14 @@ def torch_source(action: Install) -> TorchSource:
     if action.torch_backend:
         return TorchSource(action.torch_backend, has_priority=True)
     for url in (action.index_url, *action.extra_indexes, *action.find_links):
-        if match := _INDEX.search(url):
-            is_exclusive = url == action.index_url
-            has_priority = is_exclusive or action.tool == "uv"
-            return TorchSource(match[2], bool(match[1]), has_priority, is_exclusive)
+        index = torch_index(url)
+        is_exclusive = url == action.index_url
+        has_priority = is_exclusive or action.tool == "uv"
+        if index and (has_priority or not index.is_nightly or _accepts_nightly(action)):
+            return TorchSource(index.backend, index.is_nightly, has_priority, is_exclusive)
     return TorchSource()
+
+
+def _accepts_nightly(action: Install) -> bool:
+    """Whether pip takes a nightly build in place of the release on PyPI."""
+    return action.pre or any("dev" in each.specifier for each in action.requirements if each.name in TORCH_FAMILY)

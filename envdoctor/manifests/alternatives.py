@@ -46,6 +46,13 @@ _CONDITION = re.compile(
     r"|[\s#*>-]*(如果|若|对于).{2,60}[:：]\W{0,3}",
     re.IGNORECASE,
 )
+# "To install the stable version:", "To install the nightly version:", "To install from source:"
+_RELEASE = re.compile(
+    r"(?:to )?install(?:ing)?(?: (?:the |an? )?(?:latest |current )?"
+    r"(?:stable|nightly|development|dev|pre-?release|released?)(?: (?:version|release|build|package))?"
+    r"| (?:directly )?from (?:the )?(?:source|pypi|github|main branch|repository))\b[^:：]{0,40}[:：]",
+    re.IGNORECASE,
+)
 _INSTALL_OF_ONE = re.compile(
     r"\s*(?:[$%>]\s+)?(?:sudo\s+)?(pip3?|uv|conda|mamba)\s+(?:pip\s+)?install\s+[\"']?([A-Za-z][\w.-]*)"
 )
@@ -236,9 +243,12 @@ def _plain(text: str) -> str:
 
 
 def _separated_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator[list[Branch]]:
-    """Blocks with only "or" between them, and blocks that each follow a condition such as "If you have an H100:"."""
+    """Blocks with only "or" between them, and blocks that each follow a condition or the name of a release.
+
+    Such as "If you have an H100:" and "To install the stable version:".
+    """
     spans = [(block.lines[0][0], block.lines[-1][0]) for block in blocks if block.lines]
-    for pattern, takes_text in ((_OR, False), (_CONDITION, True)):
+    for pattern, takes_text in ((_OR, False), (_CONDITION, True), (_RELEASE, True)):
         branches: list[Branch] = []
         for (_, previous_end), (first, last) in pairwise([(0, 0), *spans]):
             between = [number for number in range(previous_end + 1, first) if _has_text(lines[number - 1])]
@@ -248,7 +258,7 @@ def _separated_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator
                 if len(branches) > 1:
                     yield branches
                 branches = []
-            if takes_text and _ends_with_condition(texts):
+            if takes_text and texts and pattern.fullmatch(texts[-1]):
                 branches.append(Branch(_plain(texts[-1].lstrip("#->* ")), between[-1], last))
             elif not takes_text and separates and not branches:
                 start = next(start for start, end in spans if end == previous_end) if previous_end else 0
@@ -285,10 +295,6 @@ def _example(block: Block) -> Branch:
     comment = next((text.strip() for _, text in block.lines if text.strip()[:1] == "#"), "")
     command = next(text.strip() for _, text in block.lines if text.strip() and text.strip()[0] != "#")
     return Branch(_plain(comment.lstrip("# ")) or f"`{command[:60]}`", block.lines[0][0], block.lines[-1][0])
-
-
-def _ends_with_condition(texts: list[str]) -> bool:
-    return bool(texts) and bool(_CONDITION.fullmatch(texts[-1]))
 
 
 def _same_word(name: str, text: str) -> bool:

@@ -21,6 +21,25 @@ ON_TORCH_INDEX = TORCH_FAMILY | frozenset({
 })  # fmt: skip
 
 
+# Mirrors keep the name: `mirrors.nju.edu.cn/pytorch/whl/cu121`. Other projects have builds of their own under
+# `/whl/cu121`, such as FlashInfer and llama-cpp-python.
+_INDEX = re.compile(r"whl/(nightly/|test/)?(cu\d{2,3}|cpu|xpu|rocm[\d.]*)")
+_OTHER_HOST = re.compile(r"https?://(?!.*pytorch.*/whl/)(?!.*[${])")
+
+
+class TorchIndex(NamedTuple):
+    """An index of the wheels of PyTorch: the builds that it has, and whether they are not released."""
+
+    backend: str
+    is_nightly: bool
+
+
+def torch_index(url: str) -> TorchIndex | None:
+    """The index of PyTorch, or its mirror, that a URL names; None for others. A variable can be any host."""
+    match = None if _OTHER_HOST.match(url) else _INDEX.search(url)
+    return TorchIndex(match[2], bool(match[1])) if match else None
+
+
 class TorchSource(NamedTuple):
     """An index for torch. `backend` is cu128, cpu, rocm6.2, xpu or auto; empty for PyPI."""
 

@@ -35,7 +35,7 @@ ARM = "# GH200 (aarch64)"
 MINICONDA = "https://repo.anaconda.com/miniconda/Miniconda3-latest-Linux-x86_64.sh"
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2004/x86_64"
 PINS_128 = "torch==2.8.0 vllm==0.10.2 trl==0.23.1 transformers==4.57.1"
-INDEX = "https://index.example/whl/"
+INDEX = "https://index.example/pytorch/whl/"
 
 VLLM_310 = "vllm-0.16.0rc1-cp310-cp310-linux_aarch64.whl"
 DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"

@@ -10,13 +10,16 @@ from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TorchSource
 from envdoctor.rules.registry import Problem, rule
 
 CHECK = "https://github.com/pytorch/audio/blob/v2.11.0/src/torchaudio/_extension/utils.py"
 _PLATFORM = "x86_64"
+_PYPI = str(TorchSource())
 
 
-@rule("RUN009", kind="guide", severity="error", cause="torch-companion-mismatch", url=CHECK, needs=("python",))
+@rule("RUN009", kind="guide", severity="error", cause="torch-companion-mismatch", url=CHECK,
+      needs=("python", "wheels"))  # fmt: skip
 def companion_is_for_another_cuda_than_torch(context: GuideContext) -> Iterator[Problem]:
     """torchaudio from PyPI is built for another CUDA minor version than torch. Its import raises RuntimeError.
 
@@ -27,7 +30,10 @@ def companion_is_for_another_cuda_than_torch(context: GuideContext) -> Iterator[
         torch = packages.get("torch")
         for row in guide_tables().companion_build:
             package = packages.get(row.package)
-            is_from_pypi = package is not None and package.version == row.version and not package.cuda
+            is_from_pypi = (
+                package is not None and package.version == row.version and not package.cuda
+                and package.origin == _PYPI
+            )  # fmt: skip
             is_other = torch is not None and torch.cuda not in ("", "cpu", row.cuda)
             # With an older torch, its rule reports the release that does not fit at all.
             if torch and package and is_from_pypi and is_other and satisfies(torch.version, f">={row.version}"):

@@ -13,7 +13,7 @@ from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, public_part, satisfies
-from envdoctor.manifests.actions import torch_source
+from envdoctor.manifests.actions import UseRunner, UseWorkflowAction, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
@@ -252,12 +252,16 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
 @rule(
     "RUN012",
     kind="guide",
-    severity="warning",
+    severity=("warning", "info"),
     cause="dependency-pin-violated",
     url="https://pytorch.org/get-started/locally/",
 )
 def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
-    """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted."""
+    """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted.
+
+    A note in a workflow: its job tests the build of the day.
+    """
+    is_workflow = bool(context.actions(UseWorkflowAction) or context.actions(UseRunner))
     for install in context.trace.installs:
         source = torch_source(install.action)
         torch = next((package for package in install.action.requirements if package.name == "torch"), None)
@@ -267,7 +271,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         release, cuda = _release_for_the_guide(context, source.cuda)
         backend = f"cu{cuda.replace('.', '')}"
         yield Problem(
-            "warning",
+            "info" if is_workflow else "warning",
             f"`{install.action.command[:120]}` would install the nightly build of the day; such builds are deleted "
             f"after some weeks",
             (guide_evidence(context, "torch", str(source), line),),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -14,19 +13,22 @@ from envdoctor.manifests.inputs.records import LockedPackage, PackageSet
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda
+from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda, torch_index
 from envdoctor.rules.registry import RULES, run_rule
 
+_CPU_TORCH = "TORCH003"
 _ABOUT_MISSING_TORCH = frozenset({"PY001", "PY003"})
-_INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu\d{2,3}|cpu)")
 
 
 def audit_sets(sets: Sequence[PackageSet], kind: str, path: str, machine: Machine | None) -> list[Finding]:
     """The problems of all sets, each once. One of some sets names its target."""
     name = path.rpartition("/")[2]
     found: dict[tuple[str, str], tuple[Finding, list[PackageSet]]] = {}
+    cuda_is_a_choice = any(each.label and _torch_cuda(each) not in ("", "cpu") for each in sets)
     for each in sets:
         for finding in _audit_set(each, machine):
+            if finding.id == _CPU_TORCH and each.label and cuda_is_a_choice:
+                continue  # the extra is for machines without a GPU: another one has the CUDA build
             found.setdefault((finding.id, finding.message), (finding, []))[1].append(each)
     findings = []
     for finding, having in found.values():
@@ -68,6 +70,12 @@ def _audit_set(packages: PackageSet, machine: Machine | None) -> list[Finding]:
     return [finding for finding in findings if has_torch or finding.id not in _ABOUT_MISSING_TORCH]
 
 
+def _torch_cuda(packages: PackageSet) -> str:
+    """The CUDA version of the torch of a set: "12.8", "cpu"; empty without torch, or if it is not known."""
+    torch = next((each for each in packages.packages if each.name == "torch"), None)
+    return _resolved(torch, packages.platform).cuda if torch else ""
+
+
 def _evaluate(stack: Stack, machine: Machine) -> list[Finding]:
     """The errors and warnings of the rules on environments."""
     findings = [f for rule in RULES.values() if rule.needs_environment for f in run_rule(rule, machine, stack)]
@@ -83,8 +91,8 @@ def stack_of_set(packages: PackageSet) -> Stack:
 def _resolved(package: LockedPackage, platform: str) -> ResolvedPackage:
     cuda = package.cuda
     if package.name == "torch" and not cuda:
-        index = _INDEX.search(package.source)
-        source = TorchSource(index[1] if index else "", has_priority=bool(index))
+        index = torch_index(package.source)
+        source = TorchSource(index.backend if index else "", has_priority=bool(index))
         cuda = cuda_name(source.backend) or torch_cuda(package.version, source, platform)
     text = f"{package.name}=={package.version}"
     return ResolvedPackage(package.name, package.version, package.line, text, True, cuda, package.origin)

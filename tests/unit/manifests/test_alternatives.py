@@ -54,6 +54,7 @@ FORMS = {
     "MyST tabs": (
         f"::::{{tab-set}}\n:::{{tab-item}} stable\n{block(A)}\n:::\n:::{{tab-item}} new\n{block(B)}\n:::\n::::\n"
     ),
+    "the names of releases": f"To install the stable version:\n\n{block(A)}\n\nTo install from source:\n\n{block(B)}\n",
     "comments in a block": block(f"# Option 1: stable\n{A}\n# Option 2: new\n{B}") + "\n",
     "conditions in a block": block(f"# For CUDA 12.8:\n{A}\n# For CUDA 13.0:\n{B}") + "\n",
     "or in a block": block(f"{A}\n# or\n{B}") + "\n",
@@ -103,7 +104,7 @@ COMMON = f"# GH200\n{block('uv venv --python 3.12 && source .venv/bin/activate')
 HIDDEN = f"""{COMMON}
 ## Option A: nightly
 
-{block("uv pip install --pre torch --index-url https://index.example/whl/nightly/cu126")}
+{block("uv pip install --pre torch --index-url https://download.pytorch.org/whl/nightly/cu126")}
 
 {block("uv pip install vllm==0.10.2 'transformers<5'")}
 
@@ -193,7 +194,7 @@ def test_comments_that_name_examples_separate_other_pins_of_the_same_packages() 
 
 
 def test_sections_whose_headings_differ_in_one_word_are_alternatives() -> None:
-    nightly = "pip install --pre vllm transformers --index-url https://index.example/whl/nightly/cu126"
+    nightly = "pip install --pre vllm transformers --index-url https://download.pytorch.org/whl/nightly/cu126"
     both = f"### Install stable release\n{block(A)}\n### Install {{}} release\n{block(nightly)}\n### Run\n"
     assert installs(both.format("nightly")) == [[A], [nightly]]
     assert installs(both.format("the updated")) == [[A, nightly]]

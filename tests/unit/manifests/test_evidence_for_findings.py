@@ -70,6 +70,18 @@ CASES = [
     Case("flash-attn limits its jobs", "RUN044",
          sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH.replace("2.8.3", "2.5.3")),
          sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH)),
+    Case("pip takes no nightly build without --pre", "RUN012",
+         sh(f"pip install --pre torch --extra-index-url {INDEX}nightly/cu126"),
+         sh(f"pip install torch --extra-index-url {INDEX}nightly/cu126")),
+    Case("the index of another project under whl/cu126", "RUN055",
+         sh(f"pip install flashinfer-python -i {INDEX}cu126"),
+         sh("pip install flashinfer-python -i https://flashinfer.ai/whl/cu126/torch2.6/")),
+    Case("torchaudio of an index for other GPUs", "RUN009",
+         sh("pip install torch==2.15.0", "pip install torchaudio==2.11.0"),
+         sh("pip install torch==2.15.0", f"pip install torchaudio==2.11.0 --index-url {INDEX}rocm6.4")),
+    Case("torchaudio of an index that was not read", "RUN009",
+         sh("pip install torch==2.15.0 torchaudio==2.11.0"),
+         sh("pip install torch==2.15.0 torchaudio==2.11.0 --extra-index-url https://wheels.example/a")),
 ]  # fmt: skip
 
 

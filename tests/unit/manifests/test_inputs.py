@@ -250,3 +250,44 @@ def test_branches_of_a_script_without_a_name_are_judged(tmp_path: Path) -> None:
     text = f'if [ -n "$NEW" ]; then\n  {install}{FAULTY}\nelse\n  {install}{SOUND}\nfi\n'
     kind, findings = audit(tmp_path, "install", text)
     assert (kind, [finding.line for finding in findings]) == ("script", [2])
+
+
+CPU_OR_CUDA = """version = 1
+requires-python = "==3.12.*"
+conflicts = [[{ package = "a", extra = "cpu" }, { package = "a", extra = "cu128" }]]
+
+[[package]]
+name = "a"
+version = "1"
+source = { virtual = "." }
+
+[package.optional-dependencies]
+cpu = [{ name = "torch", version = "2.8.0+cpu" }]
+cu128 = [{ name = "torch", version = "2.8.0+CUDA" }]
+
+[[package]]
+name = "torch"
+version = "2.8.0+cpu"
+source = { registry = "https://download.pytorch.org/whl/cpu" }
+
+[[package]]
+name = "torch"
+version = "2.8.0+CUDA"
+source = { registry = "https://download.pytorch.org/whl/CUDA" }
+"""
+
+
+def test_the_extra_of_a_lock_for_machines_without_a_gpu_is_no_fault(tmp_path: Path) -> None:
+    for build, expected in (("cu128", []), ("cpu", ["TORCH003"])):
+        path = tmp_path / "uv.lock"
+        path.write_text(CPU_OR_CUDA.replace("CUDA", build), encoding="utf-8")
+        found = run(AuditRequest(targets=(str(path),), machine="h100")).data.findings
+        assert [each.id for each in found if each.id == "TORCH003"] == expected, build
+
+
+def test_a_workflow_tests_the_nightly_build_of_the_day(tmp_path: Path) -> None:
+    install = "pip install --pre torch --index-url https://download.pytorch.org/whl/nightly/cu126"
+    path = tmp_path / "ci.yml"
+    path.write_text(f"on: push\njobs:\n  a:\n    runs-on: ubuntu-latest\n    steps:\n    - run: {install}\n")
+    found = run(AuditRequest(targets=(str(path),))).data.findings
+    assert [each.status for each in found if each.id == "RUN012"] == ["info"]
