@@ -12,7 +12,8 @@ Release = tuple[str, str]  # name and version
 _NO_WHEEL = re.compile(
     r"\b([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?((?:[=<>!~]=?[\w.*+!-]+,?)*) ha(?:s|ve) no usable wheels"
 )
-_EXACT = re.compile(r"(?:==|>=\S*,<=)([\w.+!-]+)")
+_EXACT = re.compile(r"==([\w.+!-]+)")
+_OLDER = re.compile(r">=\S*,<=([\w.+!-]+)")
 _DEPENDS = r"depends on {}(?:\[[^\]]*\])?(?:\{{[^}}]*\}})?([=<>!~][^\s]*[\w*])"
 
 
@@ -21,9 +22,11 @@ def releases_to_build(
 ) -> set[Release]:
     """The releases that uv rejected because they have no wheel.
 
-    Where uv names only a package, `find_newest` finds the newest release in the range of the requirements.
+    Where uv names only a package, `find_newest` finds the newest release in the range of the requirements. A range of
+    older releases counts only if uv names nothing else: newer ones require what has no wheel, and are preferred.
     """
     found: set[Release] = set()
+    older: set[Release] = set()
     ranges: dict[str, str] = {}
     plain = " ".join(output.split())
     stated = {name: specifier for text in requirements for name, specifier in [_parts(text)]}
@@ -32,9 +35,12 @@ def releases_to_build(
         if exact := _EXACT.fullmatch(match[2]):
             found.add((name, exact[1]))
             continue
+        if range_of_older := _OLDER.fullmatch(match[2]):
+            older.add((name, range_of_older[1]))
+            continue
         bounds = re.search(_DEPENDS.format(re.escape(name)), plain)
         ranges[name] = match[2] or stated.get(name, "") or (bounds[1] if bounds else "")
-    return found | (find_newest(ranges) if ranges else set())
+    return found | (find_newest(ranges) if ranges else set()) or older
 
 
 def _parts(text: str) -> tuple[str, str]:

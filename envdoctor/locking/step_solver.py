@@ -15,17 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import is_prerelease, major_minor, newest_patch, public_part
-from envdoctor.locking.lock import Target
+from envdoctor.knowledge.versions import major_minor, newest_patch, public_part
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.locking.step_conflicts import absent_requirement, conflicting_requirements, describe_conflict
-from envdoctor.locking.step_placeholders import newest_source_releases, wheels_of_torch_index
+from envdoctor.locking.step_question import COMMIT, StepQuestion, step_question
 from envdoctor.locking.uv import (
     OWN_PYTHON,
     describe_unreachable,
@@ -34,8 +30,7 @@ from envdoctor.locking.uv import (
     run_uv,
 )
 from envdoctor.resolution.index_facts import IndexFacts
-from envdoctor.resolution.requirement import InstallRequirement, is_at_commit, parse_wheel_name
-from envdoctor.resolution.resolver import ResolvedPackage, is_for_x86_only
+from envdoctor.resolution.resolver import is_for_x86_only
 from envdoctor.resolution.step import StepProblem, StepSolution
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
@@ -45,27 +40,9 @@ _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one b
 _MAX_CONFLICTS = 6  # of one step
 _MAX_PASSED_OVER = 4
 _MAX_RELEASED = 4  # runs with fewer installed releases each
-_GLIBC = "2.35"  # of Ubuntu 22.04
-_INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
-_COMMIT = "commit"  # local version of a placeholder whose requirements are not known
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
-_VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-
-
-class _Question(NamedTuple):
-    """The input of uv for one step. Equal ones have equal solutions."""
-
-    requirements: tuple[str, ...]
-    constraints: tuple[str, ...]
-    overrides: tuple[str, ...]
-    preferences: tuple[str, ...]
-    placeholders: tuple[tuple[str, str], ...]
-    python: str
-    platform: str
-    day: str
-    with_dependencies: bool
 
 
 class _Attempt(NamedTuple):
@@ -83,17 +60,18 @@ class UvStepSolver:
         self.sources = sources
         self.index = index
         self.reason = ""
-        self.solved: dict[_Question, StepSolution | None] = {}
+        self.solved: dict[StepQuestion, StepSolution | None] = {}
         self.current: set[str] = set()  # pins that this command resolved with the network
         self.built: set[tuple[str, str]] = set()  # releases without a wheel
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
+        self.newest: dict[tuple[object, ...], set[tuple[str, str]]] = {}
         self.end = time.monotonic() + TOTAL_SECONDS
 
     def __call__(self, problem: StepProblem) -> StepSolution | None:
         """Solve one step; None if a source is unreachable, or has other packages than those of PyPI."""
         if self.reason:
             return None
-        question = _question(problem)
+        question = step_question(problem)
         if not question.requirements:
             return StepSolution()
         if question not in self.solved:
@@ -106,7 +84,7 @@ class UvStepSolver:
         solution = self.solved[question]
         return None if solution and solution.conflict and problem.has_other_index else solution
 
-    def _solve(self, question: _Question) -> StepSolution | None:
+    def _solve(self, question: StepQuestion) -> StepSolution | None:
         conflicts = [self.absent[text] for text in question.requirements if text in self.absent]
         question = question._replace(
             requirements=tuple(each for each in question.requirements if each not in self.absent)
@@ -139,33 +117,39 @@ class UvStepSolver:
                 break
         return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
 
-    def _find_passed_over(self, question: _Question, solution: StepSolution) -> bool:
-        """Whether uv takes a release of an older major version because a newer one requires what has no wheel.
+    def _find_passed_over(self, question: StepQuestion, solution: StepSolution) -> bool:
+        """Whether uv takes an older release because a newer one has no wheel, or requires what has none.
 
-        hydra-core 1 requires an antlr4 that has only a source archive: uv would take hydra-core 0.11.
+        hydra-core 1 requires an antlr4 that has only a source archive: uv would take hydra-core 0.11. theseus-ai 0.2
+        has only source archives: uv would take 0.1, and an old torch for it. Only another major version counts; of
+        0.x, another minor version.
         """
-        stated = {_name(text): text[len(_name(text)) :] for text in question.requirements if "[" not in text}
-        names = {
-            name: specifier for name, specifier in stated.items()
-            if name in solution.versions and name not in TORCH_FAMILY and not re.search(r"<|==|~=", specifier)
-        }  # fmt: skip
         newest = partial(self._newest_releases, question)
-        later = [
-            f"{name}=={version}" for name, version in sorted(newest(names) if names else ())
-            if major_minor(version)[0] > major_minor(solution.versions[name])[0]
-        ]  # fmt: skip
         found: set[tuple[str, str]] = set()
-        for pin in later[:_MAX_PASSED_OVER]:
+        for pin in self._later_releases(question, solution)[:_MAX_PASSED_OVER]:
             attempt = self._run(question._replace(requirements=(pin,), constraints=(), preferences=()))
             found |= releases_to_build(attempt.output, (pin,), newest) - self.built
         self.built |= found
         return bool(found)
 
-    def _keep_installed(self, question: _Question, solution: StepSolution) -> StepSolution:
+    def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
+        """The newest releases of the open requirements whose solution is of an older series."""
+        stated = {_name(text): text[len(_name(text)) :] for text in question.requirements if "[" not in text}
+        names = {
+            name: specifier for name, specifier in stated.items()
+            if name in solution.versions and name not in TORCH_FAMILY and not re.search(r"<|==|~=", specifier)
+        }  # fmt: skip
+        newest = sorted(self._newest_releases(question, names)) if names else []
+        return [
+            f"{name}=={version}" for name, version in newest if _series(version) > _series(solution.versions[name])
+        ]
+
+    def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
 
         Of several indexes, uv takes a preference from the first one that has the release, and discards it if that
-        index lacks the wheel for this Python. For a constraint, uv reads all indexes.
+        index lacks the wheel for this Python. For a constraint, uv reads all indexes. The installed releases that the
+        solution has stay: else uv would exchange torch to keep an old setuptools.
         """
         kept = frozenset(
             pin for pin in question.preferences
@@ -173,6 +157,7 @@ class UvStepSolver:
         )  # fmt: skip
         named = {_name(text) for text in question.requirements}
         known = {_name(pin) for pin in question.preferences}
+        held = sorted(set(question.preferences) & set(_pins(solution)))
         chosen = [
             pin for pin in _pins(solution)
             if _name(pin) not in known and (_name(pin) in named or not _BOUND_TO_TORCH.match(pin))
@@ -181,7 +166,7 @@ class UvStepSolver:
             if not kept:
                 break
             preferences = tuple(pin for pin in question.preferences if pin not in kept)
-            constraints = (*question.constraints, *chosen, *sorted(kept))
+            constraints = (*question.constraints, *chosen, *held, *sorted(kept))
             attempt = self._run(question._replace(preferences=preferences, constraints=constraints))
             if attempt.lines:
                 return self._solution(attempt.lines)
@@ -200,7 +185,7 @@ class UvStepSolver:
         built = frozenset(name for name, version in versions.items() if (name, version) in self.built)
         return StepSolution(versions, required_by, built)
 
-    def _run(self, question: _Question) -> _Attempt:
+    def _run(self, question: StepQuestion) -> _Attempt:
         """Run uv, without the network where that gives releases that this command has resolved already.
 
         Without the network, uv takes older releases in place of those whose metadata it has not read.
@@ -214,7 +199,7 @@ class UvStepSolver:
         self.current |= {_pin(line) for line in attempt.lines}
         return attempt
 
-    def _compile(self, question: _Question, *options: str) -> _Attempt:
+    def _compile(self, question: StepQuestion, *options: str) -> _Attempt:
         with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
             folder = Path(name)
             for package, version in sorted({*question.placeholders, *self.built}):
@@ -236,9 +221,9 @@ class UvStepSolver:
                 *([] if question.with_dependencies else ["--no-deps"]),
             )  # fmt: skip
 
-    def _requires(self, name: str, version: str, question: _Question) -> list[str]:
+    def _requires(self, name: str, version: str, question: StepQuestion) -> list[str]:
         """The requirements of a placeholder that apply on the platform; those of a commit are not known."""
-        if version.endswith(f"+{_COMMIT}"):
+        if version.endswith(f"+{COMMIT}"):
             return []
         platform = question.platform.partition("-")[0]
         texts: Iterable[str] = requirements_of_release(name, public_part(version))
@@ -257,8 +242,11 @@ class UvStepSolver:
             return _Attempt(output=result.output, timed_out=result.timed_out)
         return _Attempt(tuple(output.read_text().splitlines()))
 
-    def _newest_releases(self, question: _Question, names: Mapping[str, str]) -> set[tuple[str, str]]:
+    def _newest_releases(self, question: StepQuestion, names: Mapping[str, str]) -> set[tuple[str, str]]:
         """The newest releases in these ranges, with or without a wheel."""
+        key = (tuple(sorted(names.items())), question.python, question.day)
+        if key in self.newest:
+            return self.newest[key]
         with tempfile.TemporaryDirectory(prefix="envdoctor-step-") as name:
             source, output = Path(name, "step.in"), Path(name, "solved.txt")
             source.write_text("".join(f"{package}{specifier}\n" for package, specifier in names.items()))
@@ -269,44 +257,17 @@ class UvStepSolver:
                 *(["--exclude-newer", question.day] if question.day else []),
             )  # fmt: skip
         found = (_LINE.match(line) for line in attempt.lines)
-        return {(normalize_name(match[1]), match[2]) for match in found if match}
+        self.newest[key] = {(normalize_name(match[1]), match[2]) for match in found if match}
+        return self.newest[key]
 
 
-def _question(problem: StepProblem) -> _Question:
-    """The input of uv for a step."""
-    target = problem.target
-    placeholders: dict[tuple[str, str], None] = {}
-    lines: list[str] = []
-    limits = [f"{each.name}{each.specifier}" for each in problem.constraints if each.specifier and not each.url]
-    for requirement in problem.requirements:
-        version = _version_of_placeholder(requirement)
-        if version:
-            placeholders[requirement.name, version] = None
-            lines.append(f"{requirement.name}=={version}")
-        elif requirement.name and not requirement.url:
-            lines.append(_text(requirement, _yanked_pin(requirement, problem)))
-    overrides = tuple(_text(each) for each in problem.overrides if each.name and not each.url)
-    preferences: list[str] = []
-    for package in problem.installed.values():
-        if not (version := _version_of_installed(package)) or not _VALID_NAME.fullmatch(package.name):
-            continue
-        if "+" in version:
-            placeholders[package.name, version] = None
-        if package.name not in problem.upgraded:
-            preferences.append(f"{package.name}=={version}")
-    placeholders |= dict.fromkeys(newest_source_releases(target.exclude_newer))
-    wheels, newest = wheels_of_torch_index(problem)
-    placeholders |= dict.fromkeys(wheels)
-    limits += [f"{name}<={version}" for name, version in newest.items()]
-    platform = Target(target.platform, target.glibc if re.fullmatch(r"2\.\d+", target.glibc) else _GLIBC, ()).platform
-    return _Question(
-        tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), overrides, tuple(sorted(preferences)),
-        tuple(placeholders), target.python, platform,
-        "" if target.exclude_newer.startswith("9") else target.exclude_newer, problem.with_dependencies,
-    )  # fmt: skip
+def _series(version: str) -> tuple[int, int]:
+    """The major version; of releases before 1.0, with the minor version."""
+    major, minor = major_minor(version)
+    return major, 0 if major else minor
 
 
-def _without(question: _Question, excluded: Container[str]) -> _Question:
+def _without(question: StepQuestion, excluded: Container[str]) -> StepQuestion:
     return question._replace(requirements=tuple(each for each in question.requirements if each not in excluded))
 
 
@@ -321,54 +282,6 @@ def _without_excluded(kept: frozenset[str], output: str) -> frozenset[str]:
     if any(_name(pin) == "torch" for pin in excluded):
         excluded |= {pin for pin in kept if _BOUND_TO_TORCH.match(pin)}
     return kept - excluded if excluded else frozenset()
-
-
-def _text(requirement: InstallRequirement, specifier: str = "") -> str:
-    """A requirement in the notation of a requirements file."""
-    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier or specifier}"
-
-
-def _yanked_pin(requirement: InstallRequirement, problem: StepProblem) -> str:
-    """The pin of an installed release that was yanked: installers keep it, but uv prefers others to it."""
-    installed = problem.installed.get(requirement.name)
-    release = find_release(requirement.name, installed.version) if installed else None
-    return f"=={release.version}" if release and release.yanked and requirement.name not in problem.upgraded else ""
-
-
-def _version_of_placeholder(requirement: InstallRequirement) -> str:
-    """The version of a requirement that PyPI does not have: a wheel, a tag of a repository, a local version."""
-    if requirement.wheel:
-        wheel = parse_wheel_name(requirement.wheel)
-        return _valid(wheel.version) if wheel else ""
-    if requirement.url:
-        tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
-        release = find_release(requirement.name, tag[1]) if tag else None
-        newest = _newest(requirement.name)
-        if is_at_commit(requirement.url):
-            return f"{newest}+{_COMMIT}" if newest else ""
-        return release.version if release else newest
-    is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)
-    return _valid(requirement.pin) if is_unpublished else ""
-
-
-def _version_of_installed(package: ResolvedPackage) -> str:
-    """The version that uv keeps; with a local part if the package does not come from an index."""
-    version = _valid(package.version) or _newest(package.name)
-    is_of_index = package.origin == "PyPI" and not package.wheel and package.version
-    return version if is_of_index or not version or "+" in version else f"{version}+{_INSTALLED}"
-
-
-def _valid(version: str) -> str:
-    try:
-        return str(Version(version))
-    except InvalidVersion:
-        return ""
-
-
-def _newest(name: str) -> str:
-    """The newest release of the tables, for a package from a repository."""
-    return next((row.version for row in published_releases(name) if not is_prerelease(row.version)), "")
 
 
 def _name(text: str) -> str:

@@ -20,8 +20,8 @@ from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
 
 COMPANIONS = ("torchvision", "torchaudio")
-_CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "huggingface-hub": "huggingface-hub"}
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
+_CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
 
 
 def resolve_step(
@@ -196,7 +196,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
         if requirement.name in ("pytorch-cuda", "cudatoolkit") and not re.search(r"[<>]", requirement.specifier)
     )
     toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
-    torch_build = "cpu" if "cpuonly" in names else cuda_name("cu" + toolkit)
+    torch_build = "cpu" if names & {"cpuonly", "pytorch-cpu"} else cuda_name("cu" + toolkit)
     companions: list[InstallRequirement] = []
     for requirement in action.requirements:
         name = _CONDA_NAMES.get(requirement.name, requirement.name)

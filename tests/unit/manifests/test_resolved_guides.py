@@ -92,6 +92,16 @@ def test_conda_selects_the_companions_of_its_torch(solver: UvStepSolver, tmp_pat
     assert found(audit(tmp_path, text, solver), "RUN010") == []
 
 
+def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    """The index has torch for setuptools 77 and newer. pip replaces the setuptools and keeps the torch of conda."""
+    mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"))
+    sources = replace(solver.sources, extra_indexes=(mirror,), index_strategy="unsafe-best-match")
+    conda = "conda install pytorch-gpu 'setuptools>=70,<72' -c conda-forge"
+    write_wheel(tmp_path / "wheels", "light", "1.6", requires=["torch>=1.8", "setuptools"])
+    text = sh("conda create -n x python=3.12", "conda activate x", conda, "pip install light")
+    assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
+
+
 def test_a_release_that_requires_a_source_archive_is_not_passed_over(solver: UvStepSolver, tmp_path: Path) -> None:
     """An installer builds parser-runtime, and takes settings 1.3."""
     write_wheel(tmp_path / "wheels", "settings", "0.11")
@@ -101,6 +111,21 @@ def test_a_release_that_requires_a_source_archive_is_not_passed_over(solver: UvS
     (solution,) = solver.solved.values()
     assert solution
     assert (solution.versions["settings"], solution.built) == ("1.3", {"parser-runtime"})
+
+
+def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvStepSolver, tmp_path: Path) -> None:
+    """layers 0.2 has only a source archive. speech 1.4 requires one; an older speech without a wheel does not."""
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "layers", "0.1", requires=["torch<2.4"])
+    write_sdist(wheels, "layers", "0.2")
+    write_wheel(wheels, "speech", "1.4", requires=["storage"])
+    write_sdist(wheels, "speech", "1.3")
+    write_sdist(wheels, "storage", "2.19")
+    audit(tmp_path, sh("pip install torch layers speech"), solver)
+    (solution,) = solver.solved.values()
+    assert solution
+    assert {name: solution.versions[name] for name in ("layers", "speech")} == {"layers": "0.2", "speech": "1.4"}
+    assert solution.built == {"layers", "storage"}
 
 
 def test_wheels_for_other_systems_only_are_a_note_where_the_section_names_one(
