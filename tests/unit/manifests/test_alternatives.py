@@ -54,7 +54,9 @@ FORMS = {
     "MyST tabs": (
         f"::::{{tab-set}}\n:::{{tab-item}} stable\n{block(A)}\n:::\n:::{{tab-item}} new\n{block(B)}\n:::\n::::\n"
     ),
-    "the names of releases": f"To install the stable version:\n\n{block(A)}\n\nTo install from source:\n\n{block(B)}\n",
+    "the names of releases": (
+        f"To install the stable version:\n\n{block(A)}\n\nTo install from source:\n\n{block(B)}\n"
+    ),
     "comments in a block": block(f"# Option 1: stable\n{A}\n# Option 2: new\n{B}") + "\n",
     "conditions in a block": block(f"# For CUDA 12.8:\n{A}\n# For CUDA 13.0:\n{B}") + "\n",
     "or in a block": block(f"{A}\n# or\n{B}") + "\n",
