@@ -38,6 +38,8 @@ FOUR_WORDS = re.compile(r"[^\W\d_]{2,}(?: [^\W\d_]+){3}")  # a question, a wish
 SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 # Somebody who lists so few packages reports a combination, and one who lists so many reports all that is installed.
 SHORT_LIST, COMPLETE_LIST = 4, 40
+# Longest list of which a decisive pair is reported although the text reports no failure.
+LIST_OF_A_PAIR = 16
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
@@ -45,7 +47,7 @@ COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # another vLLM, torchao uses its Python code, ONNX Runtime the CPU. Projects override declared ranges and run.
 ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
-    "FA001", "MKL001", "PKG030",
+    "FA001", "MKL001", "PKG030", "PKG041", "PKG042",
 })  # fmt: skip
 # A warning on what a program need not use either: FlashAttention on an older GPU.
 SLOW_IN_USE = frozenset({"VLLM005"})
@@ -124,12 +126,21 @@ def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, numbe
         works = works or bool(all(each.stack.cuda_available.value for each in reports) and FOUR_WORDS.search(errors))
     if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and works and not failed:
         return as_note(finding, "one of these packages fails")
-    if not (accepted and number > SHORT_LIST) and not (unused and number >= COMPLETE_LIST):
+    limit = LIST_OF_A_PAIR if _is_decisive(finding, reports) else SHORT_LIST
+    if not (accepted and number > limit) and not (unused and number >= COMPLETE_LIST):
         return None
     named = packages and re.search(_any_name(packages), errors)
     if failed and (named or finding.id not in NEED_OWN_FAILURE):
         return None
     return as_note(finding, "one of these packages fails")
+
+
+def _is_decisive(finding: Finding, reports: Sequence[Report]) -> bool:
+    """Whether the packages of a finding are parts of one project, share a module, or one is too old by far."""
+    if finding.id != DECLARED_RANGES:
+        return finding.id in ("PKG041", "PKG042")
+    violations = (each for report in reports for each in requirements_of(report.stack).violations)
+    return any(each.is_decisive and str(each) in finding.message for each in violations)
 
 
 def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) -> Finding | None:

@@ -32,11 +32,17 @@ UNPROVEN = {
     "companions conda": Unproven(
         _COMPILED, "The channel of the package on conda has no build of the release for one of these torch releases."
     ),
+    "companions equal": Unproven(
+        _PROJECTS, "The parts work together at different versions, one of them in the range of the row."
+    ),
     "companions numpy2": Unproven(
         _COMPILED, "An import of a release before `first` with numpy 2 works, or one from `first` on fails."
     ),
     "companions pairing": Unproven(
         _COMPILED, "An import of the row's release with a torch outside of its range works, or one within it fails."
+    ),
+    "companions same_module": Unproven(
+        _PROJECTS, "The wheels of the two packages have no file with the same path."
     ),
     "companions undeclared": Unproven(
         _COMPILED, "An import of the row's release with a torch outside of its range works, or one within it fails."

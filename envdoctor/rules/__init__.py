@@ -11,6 +11,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     known_breaks,
     multi_gpu,
     obsolete_variables,
+    package_pairs,
     package_variables,
     packages,
     python,

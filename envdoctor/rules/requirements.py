@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Distribution, Evidence, Stack
-from envdoctor.knowledge.releases import has_conda_build, parse_requirement, requirements_of_release
+from envdoctor.knowledge.bounds import bounds_of_release
+from envdoctor.knowledge.releases import (
+    Requirement,
+    has_conda_build,
+    parse_requirement,
+    releases_of,
+    requirements_of_release,
+)
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.rules.facts import is_from_conda, torch_version
 
@@ -36,6 +44,14 @@ CHECKED_AT_IMPORT = frozenset({
     "accelerate", "pyyaml",
 })  # fmt: skip
 
+# Packages without a common name of which one is released for a version of the other.
+DEVELOPED_TOGETHER = frozenset({
+    ("faster-whisper", "ctranslate2"), ("llmcompressor", "compressed-tensors"), ("spacy", "thinc"),
+    ("numba", "llvmlite"), ("tensorflow", "keras"), ("albumentations", "albucore"),
+})  # fmt: skip
+# Names of packages that begin with these are not parts of one project.
+COMMON_WORDS = frozenset({"torch", "nvidia", "google", "open", "python", "opentelemetry", "ray", "sentence"})
+
 
 class Violation(Record, frozen=True):
     """A requirement that an installed version does not satisfy."""
@@ -58,10 +74,28 @@ class Violation(Record, frozen=True):
 
         Not for packages of which one is compiled for the other: torch generates code for one release of triton.
         """
-        if self.requirer == "torch" or (self.requirer in LINKED and self.name in LINKED):
+        if self.requirer == "torch" or (self.requirer in LINKED and self.name in LINKED) or self.is_in_one_project:
             return False
         required, installed = version_key(self._exact_release), version_key(self.installed)
         return bool(required and installed and installed > required and installed[0][0] == required[0][0])
+
+    @property
+    def is_in_one_project(self) -> bool:
+        """Whether both are parts of one project, or developed together: jax and jaxlib, spaCy and thinc."""
+        first = min(self.requirer, self.name, key=len).partition("-")[0]
+        same_name = self.requirer.startswith(first) and self.name.startswith(first)
+        return (self.requirer, self.name) in DEVELOPED_TOGETHER or (same_name and first not in COMMON_WORDS)
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether it explains a failure by itself: parts of one project, or an older minor release than required."""
+        return self.is_in_one_project or (self.too_old and not same_minor(self._least, self.installed))
+
+    @property
+    def _least(self) -> str:
+        """The oldest version that is accepted; empty if there is none."""
+        found = re.search(r"(?:>=?|==|~=)([^,*]+)", self.specifier)
+        return found[1] if found else ""
 
     @property
     def is_later_patch(self) -> bool:
@@ -180,10 +214,7 @@ def _check_requirements(stack: Stack) -> Requirements:
     missing = []
     undecided: list[Violation] = []
     for distribution in distributions.values():
-        for line in _requirement_lines(distribution):
-            required = parse_requirement(line)
-            if not required or not required.applies_to(stack.python_version.value or ""):
-                continue
+        for required in _applicable(distribution, versions, stack.python_version.value or ""):
             present = versions.get(required.name)
             if present is None:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
@@ -200,6 +231,23 @@ def _check_requirements(stack: Stack) -> Requirements:
     return Requirements(
         tuple(dict.fromkeys(violations)), tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(undecided))
     )
+
+
+def _applicable(distribution: Distribution, versions: dict[str, str], python: str) -> Iterator[Requirement]:
+    """The requirements of a distribution for a Python.
+
+    If the Python is not known, those for a part of the Pythons are left out where the installed version satisfies
+    one of them; one represents the others where it satisfies none.
+    """
+    groups: dict[str, list[Requirement]] = {}
+    for line in _requirement_lines(distribution):
+        if (required := parse_requirement(line)) and required.applies_to(python):
+            groups.setdefault(required.name, []).append(required)
+    for name, group in groups.items():
+        if python or not any(each.python for each in group):
+            yield from group
+        elif name not in versions or all(_is_outside(versions[name], each.specifier) for each in group):
+            yield group[0]
 
 
 def _built_together(one: Distribution, other: Distribution | None, version: str, specifier: str) -> bool:
@@ -236,7 +284,18 @@ def _is_no_release(version: str) -> bool:
 
 
 def _requirement_lines(distribution: Distribution) -> Iterable[str]:
-    return distribution.requires or requirements_of_release(distribution.name, distribution.version)
+    """The lines of METADATA; of a package in a list those of the tables of its releases."""
+    return distribution.requires or _lines_of_tables(distribution.name, distribution.version)
+
+
+@cache
+def _lines_of_tables(name: str, version: str) -> tuple[str, ...]:
+    known = requirements_of_release(name, version)
+    if not known and releases_of(name):
+        return ()  # a build for another device, or a release whose requirements are not known
+    named = {found.name for found in map(parse_requirement, known) if found}
+    more = ((line, parse_requirement(line)) for line in bounds_of_release(name, version))
+    return (*known, *(line for line, found in more if found and found.name not in named))
 
 
 def _is_outside(version: str, specifier: str) -> bool:

@@ -30,7 +30,7 @@ from envdoctor.rules.requirements import requirements_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 MODULES = ("packages", "vllm", "vllm_builds", "training", "companions", "shared_libraries", "known_breaks",
-           "wheel_builds", "wheel_cuda")  # fmt: skip
+           "wheel_builds", "wheel_cuda", "package_pairs")  # fmt: skip
 
 
 def packages(text: str) -> dict[str, str]:
@@ -225,6 +225,14 @@ BROKEN = [
     ("torch 2.8.0+cu128, nvidia-cuda-runtime-cu12 12.4.127", "CUDNN005", "warning"),
     ("torch 2.8.0+cu128, onnxruntime-gpu 1.28.0", "PKG030", "warning"),
     ("torch 2.5.1+cu124, ctranslate2 4.4.0", "PKG030", "warning"),
+    ("jaxlib 0.5.3, jax-cuda12-plugin 0.5.1, jax-cuda12-pjrt 0.5.1", "PKG040", "error"),
+    ("transformer-engine 2.5.0, transformer-engine-torch 2.4.0", "PKG040", "error"),
+    ("onnxruntime 1.19.2, onnxruntime-gpu 1.19.2", "PKG041", "warning"),
+    ("cupy-cuda11x 13.3.0, cupy-cuda12x 13.3.0", "PKG042", "warning"),
+    ("opencv-python 4.10.0.84, opencv-python-headless 4.8.1.78", "PKG042", "info"),
+    ("mmdet 3.3.0, mmcv 2.2.0", "PKG043", "warning"),
+    ("mmdet 3.1.0, mmcv-full 1.7.1", "PKG044", "warning"),
+    ("pytorch-lightning 1.7.7, torchmetrics 1.4.0", "PKG045", "error"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+"""Version ranges that releases require of other packages, from the METADATA that was read: bounds/<package>.toml.
+
+requires/ contains every release of the packages whose pins envdoctor chooses. These tables contain the releases that
+were read, of many more packages, and serve one question: does a list of packages violate a requirement?
+
+A block names releases, newest first, and then what they require: `thinc>=8.3.4,<8.4.0 numpy<2;python_version<"3.12"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
+
+from envdoctor.knowledge.tables import FOLDER, read_table
+from envdoctor.knowledge.versions import Key, is_local_build, is_prerelease, public_part, version_key
+
+NOTHING = "-"  # in place of the requirements of a release without any
+
+
+@cache
+def bounds_of_release(package: str, version: str) -> tuple[str, ...]:
+    """The requirements of a release; of one that is not in the table those that both of its neighbours have.
+
+    Empty for a release that is older or newer than the table, for a pre-release and for a local build.
+    """
+    if is_local_build(version) or is_prerelease(version):
+        return ()
+    releases, key = _releases(package), version_key(public_part(version))
+    if key is None or not releases:
+        return ()
+    if key in releases:
+        return releases[key]
+    older = max((each for each in releases if each < key), default=None)
+    newer = min((each for each in releases if each > key), default=None)
+    if older is None or newer is None:
+        return ()
+    return tuple(line for line in releases[older] if line in releases[newer])
+
+
+def has_bounds(package: str) -> bool:
+    """Whether there is a table of the requirements of a package."""
+    return (FOLDER / f"bounds/{package}.toml").exists()
+
+
+@cache
+def _releases(package: str) -> dict[Key, tuple[str, ...]]:
+    rows = parse_bounds(read_table(f"bounds/{package}.toml")["releases"]) if has_bounds(package) else ()
+    return {key: requirements for version, requirements in rows if (key := version_key(version))}
+
+
+def parse_bounds(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the version and the requirements of each release of a table."""
+    versions: list[str] = []
+    for of_versions, words in groupby(text.split(), key=lambda word: word[0].isdigit()):
+        if of_versions:
+            versions = list(words)
+            continue
+        requirements = tuple(word for word in words if word != NOTHING)
+        for version in versions:
+            yield version, requirements

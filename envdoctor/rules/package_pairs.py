@@ -1,0 +1,97 @@
+"""Rules on pairs of packages: parts of one project, and packages with the same module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.core.records import Machine, Stack
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.package_pairs import equal_versions, same_modules
+from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import version_evidence, versions_of
+
+
+@rule("PKG040", kind="environment", severity=("error", "warning"), cause="dependency-pin-violated")
+def parts_of_a_project_have_different_versions(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Parts of one project, such as jaxlib and its CUDA plugin, have different versions.
+
+    The project compares the versions when it is imported, and rejects or ignores the other part. Installers do not:
+    the parts are extras, or require each other in one direction only. Builds from source are not compared.
+
+    Fix: install all parts in one version.
+
+    References:
+    https://docs.jax.dev/en/latest/installation.html
+    https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/installation.html
+    """
+    versions = versions_of(stack)
+    for row in equal_versions():
+        first, second = row.packages
+        one, other = versions.get(first, ""), versions.get(second, "")
+        if not one or not other or satisfies(public_part(one), row.versions) is not True:
+            continue
+        built = any(is_local_build(version) or is_prerelease(version) for version in (one, other))
+        if built or public_part(one) == public_part(other):
+            continue
+        yield Problem(
+            row.status,
+            f"{first} {one} does not fit {second} {other}: {row.consequence}",
+            version_evidence(stack, first, second),
+            f"Install {second} {public_part(one)}.",
+            steps(shell_command("uv pip install {}=={} {}=={}", first, public_part(one), second, public_part(one))),
+        )
+
+
+def _shared_modules(stack: Stack, *causes: str) -> Iterator[Problem]:
+    versions = versions_of(stack)
+    for row in same_modules():
+        other, kept = row.packages
+        if row.cause not in causes or other not in versions or kept not in versions:
+            continue
+        version = public_part(versions[kept])
+        yield Problem(
+            row.status,
+            f"{other} {versions[other]} and {kept} {versions[kept]} both contain the module {row.module}: "
+            f"{row.consequence}",
+            version_evidence(stack, other, kept),
+            f"Remove {other}, and install {kept} again.",
+            steps(
+                shell_command("uv pip uninstall {}", other),
+                shell_command("uv pip install {}=={} --reinstall-package {}", kept, version, kept),
+            ),
+        )
+
+
+@rule("PKG041", kind="environment", severity="warning", cause="ext-cpu-build")
+def a_package_for_cpus_shares_the_module(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A package without CUDA and one with it install the same module, such as onnxruntime and onnxruntime-gpu.
+
+    The one that was installed last overwrites the files of the other. If that is the package without CUDA, the module
+    finds no GPU, although the one with CUDA is listed. Removing one of them removes files of the other.
+
+    Fix: remove the package without CUDA, and install the other one again.
+
+    References:
+    https://github.com/microsoft/onnxruntime/issues/10685
+    https://github.com/facebookresearch/faiss/issues/2892
+    """
+    yield from _shared_modules(stack, "ext-cpu-build")
+
+
+@rule("PKG042", kind="environment", severity=("warning", "info"), cause="package-files-damaged")
+def packages_share_a_module(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """Two packages install the same module, such as cupy-cuda11x and cupy-cuda12x.
+
+    The one that was installed last overwrites files of the other, and removing one of them removes files of the
+    other. What remains is a mixture of two builds or versions. Two packages of OpenCV are a note: many environments
+    have both.
+
+    Fix: remove one of them, and install the other one again.
+
+    References:
+    https://docs.cupy.dev/en/stable/install.html
+    https://github.com/opencv/opencv-python#installation-and-usage
+    """
+    yield from _shared_modules(stack, "package-files-damaged")

@@ -1,0 +1,134 @@
+"""The requirements of releases that a list of packages violates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.collect_env_reports import torch_report
+from support.report_stack import make_machine, make_stack
+
+from envdoctor.commands.report_findings import diagnose_report
+from envdoctor.knowledge.bounds import bounds_of_release, has_bounds, parse_bounds
+from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.knowledge.tables import FOLDER, read_table
+from envdoctor.knowledge.versions import satisfies, version_key
+from envdoctor.reports import parse_report
+from envdoctor.rules import evaluate
+from envdoctor.rules.requirements import Violation, is_below, requirements_of
+
+TABLES = sorted(path.stem for path in (FOLDER / "bounds").glob("*.toml"))
+NAMES = set((Path(__file__).parents[2] / "campaigns/bounded_packages.txt").read_text(encoding="utf-8").split())
+
+
+def test_every_line_of_the_tables_is_a_requirement() -> None:
+    assert len(TABLES) > 150
+    wrong = [
+        (name, version, line)
+        for name in TABLES
+        for version, lines in parse_bounds(read_table(f"bounds/{name}.toml")["releases"])
+        for line in lines
+        if not (found := parse_requirement(line))
+        or found.name not in NAMES
+        or satisfies("1", found.specifier) is None
+    ]
+    versions = [
+        version
+        for name in TABLES
+        for version, _ in parse_bounds(read_table(f"bounds/{name}.toml")["releases"])
+        if version_key(version) is None
+    ]
+    assert (wrong, versions) == ([], [])
+
+
+def test_a_release_between_two_others_has_what_both_require() -> None:
+    assert "thinc>=8.2.2,<8.3.0" in bounds_of_release("spacy", "3.7.4")
+    assert "thinc>=8.2.2,<8.3.0" in bounds_of_release("spacy", "3.7.5.post1")
+    assert not any(line.startswith("thinc") for line in bounds_of_release("spacy", "3.7.99"))
+
+
+@each_case("version", ["0.0.1", "99.0", "3.7.4.dev1", "3.7.4+git1a2b3c4"])
+def test_other_versions_are_not_guessed(version: str) -> None:
+    assert bounds_of_release("spacy", version) == ()
+
+
+def test_a_package_without_a_table_has_no_bounds() -> None:
+    assert not has_bounds("envdoctor")
+    assert bounds_of_release("envdoctor", "1.0") == ()
+
+
+def test_another_build_of_vllm_has_no_bounds() -> None:
+    stack = make_stack(None, packages={"vllm": "0.10.2+cpu", "torch": "2.6.0+cpu", "numba": "0.59.0"})
+    assert [each for each in requirements_of(stack).violations if each.requirer == "vllm"] == []
+
+
+def test_a_requirement_for_other_pythons_is_not_violated() -> None:
+    packages = {"pandas": "2.1.4", "numpy": "1.24.0"}  # numpy>=1.26 on Python 3.12, >=1.22.4 on 3.10
+    found = [requirements_of(make_stack(python=python, packages=packages)).violations for python in ("", "3.10.4")]
+    assert found == [(), ()]
+    assert [each.specifier for each in requirements_of(make_stack(packages=packages)).violations] == [">=1.26.0,<2"]
+    (violation,) = requirements_of(make_stack(python="", packages=packages | {"numpy": "2.1.0"})).violations
+    assert violation.name == "numpy"
+
+
+PAIRS = [
+    ("spacy 3.7.2, thinc 8.3.2", "warning"),
+    ("faster-whisper 0.10.1, ctranslate2 4.4.0", "warning"),
+    ("jax 0.4.35, jaxlib 0.4.30", "warning"),
+    ("llama-index 0.12.5, llama-index-core 0.10.68", "warning"),
+    ("deepspeed 0.16.4, pydantic 1.10.13", "warning"),
+    ("unsloth 2025.3.19, unsloth-zoo 2025.1.2", "warning"),
+    ("gradio 3.50.2, gradio-client 1.3.0", "warning"),
+    ("open-clip-torch 3.3.0, timm 1.0.9", "warning"),
+    ("megatron-core 0.14.0, numpy 2.3.4", "info"),
+    ("datasets 3.1.0, fsspec 2024.10.0", "info"),
+    ("litellm 1.83.7, openai 2.33.0", "info"),
+]
+
+
+@each_case(("text", "status"), PAIRS)
+def test_a_violated_requirement_of_a_pair(text: str, status: str) -> None:
+    packages = dict(pair.split() for pair in text.split(", "))
+    findings = evaluate(make_machine([]), make_stack(packages=packages))
+    assert [each.status for each in findings if each.id in ("PKG001", "PKG003")] == [status]
+
+
+@each_case(
+    ("requirer", "name", "specifier", "installed", "expected"),
+    [
+        ("jax", "jaxlib", ">=0.4.34,<=0.4.35", "0.4.30", True),
+        ("torchvision", "torch", "==2.8.0", "2.7.0", True),
+        ("torchdata", "torch", ">=2", "2.3.0", False),
+        ("open-clip-torch", "timm", ">=1.0.17", "1.0.16", False),
+        ("open-clip-torch", "timm", ">=1.0.17", "0.9.2", True),
+        ("litellm", "openai", "==2.30.0", "2.33.0", False),
+        ("google-api-core", "googleapis-common-protos", "<2", "2.0", False),
+        ("llmcompressor", "compressed-tensors", "==0.10.2", "0.11.0", True),
+    ],
+)
+def test_a_decisive_violation(requirer: str, name: str, specifier: str, installed: str, *, expected: bool) -> None:
+    violation = Violation(requirer, "1.0", name, specifier, installed, is_below(installed, specifier))
+    assert violation.is_decisive == expected
+
+
+def test_a_decisive_pair_of_a_long_list_is_a_note() -> None:
+    few = "RTX 3090, driver 560.35.03\njax==0.4.35\njaxlib==0.4.30\nflax==0.10.1\nnumpy==1.26.4\ntorch==2.5.1\n"
+    many = few + "".join(f"package{number}==1.{number}\n" for number in range(30))
+    found = [
+        next(each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001")
+        for text in (few, many)
+    ]
+    assert found == ["warning", "info"]
+
+
+def test_pip_freeze_is_no_sign_of_a_failure() -> None:
+    listed = {
+        "jax": "0.4.35",
+        "jaxlib": "0.4.34",
+        "fsspec": "2024.10.0",
+        "open-clip-torch": "3.3.0",
+        "timm": "1.0.16",
+    }
+    freeze = "".join(f"{name}=={version}\n" for name, version in listed.items())
+    text = f"{torch_report({}, packages={})}\n$ pip freeze\n{freeze}"
+    assert [each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001"] == ["info"]
