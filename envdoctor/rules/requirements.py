@@ -47,7 +47,7 @@ CHECKED_AT_IMPORT = frozenset({
 # Packages without a common name of which one is released for a version of the other.
 DEVELOPED_TOGETHER = frozenset({
     ("faster-whisper", "ctranslate2"), ("llmcompressor", "compressed-tensors"), ("spacy", "thinc"),
-    ("numba", "llvmlite"), ("tensorflow", "keras"), ("albumentations", "albucore"),
+    ("numba", "llvmlite"), ("tensorflow", "keras"), ("albumentations", "albucore"), ("torchdata", "torch"),
 })  # fmt: skip
 # Names of packages that begin with these are not parts of one project.
 COMMON_WORDS = frozenset({"torch", "nvidia", "google", "open", "python", "opentelemetry", "ray", "sentence"})
@@ -291,8 +291,8 @@ def _requirement_lines(distribution: Distribution) -> Iterable[str]:
 @cache
 def _lines_of_tables(name: str, version: str) -> tuple[str, ...]:
     known = requirements_of_release(name, version)
-    if not known and releases_of(name):
-        return ()  # a build for another device, or a release whose requirements are not known
+    if not known and public_part(version) in releases_of(name):
+        return ()  # a build for another device
     named = {found.name for found in map(parse_requirement, known) if found}
     more = ((line, parse_requirement(line)) for line in bounds_of_release(name, version))
     return (*known, *(line for line, found in more if found and found.name not in named))

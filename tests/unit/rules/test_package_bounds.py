@@ -98,7 +98,7 @@ def test_a_violated_requirement_of_a_pair(text: str, status: str) -> None:
     [
         ("jax", "jaxlib", ">=0.4.34,<=0.4.35", "0.4.30", True),
         ("torchvision", "torch", "==2.8.0", "2.7.0", True),
-        ("torchdata", "torch", ">=2", "2.3.0", False),
+        ("torchdata", "torch", "==2.1.0", "2.3.1", True),
         ("open-clip-torch", "timm", ">=1.0.17", "1.0.16", False),
         ("open-clip-torch", "timm", ">=1.0.17", "0.9.2", True),
         ("litellm", "openai", "==2.30.0", "2.33.0", False),
