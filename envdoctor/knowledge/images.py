@@ -11,7 +11,7 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.releases import optional_specifier, required_specifier
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.knowledge.torch_builds import torch_releases
-from envdoctor.knowledge.versions import major_minor, satisfies
+from envdoctor.knowledge.versions import MajorMinor, major_minor, satisfies
 
 # Images of an operating system, of Python, and of the CUDA toolkit. Their Dockerfiles install no package with pip:
 # gitlab.com/nvidia/container-images/cuda and github.com/docker-library, 2026-11-26.
@@ -99,6 +99,18 @@ class NgcImage(TableRow, frozen=True, kw_only=True):
         return f"{self.torch}.nv{self.tag}" if self.tag >= "24.03" else self.torch
 
 
+class NgcGpus(TableRow, frozen=True, kw_only=True):
+    """The compute capabilities that NVIDIA documents for its PyTorch containers from a release on."""
+
+    first: str  # tag
+    oldest: str  # "7.5"
+    newest: str
+
+    def includes(self, capability: MajorMinor) -> bool:
+        """Whether a GPU with this capability is documented; the newest number stands for its major version."""
+        return major_minor(self.oldest) <= capability and capability[0] <= major_minor(self.newest)[0]
+
+
 class ReleasedImage(TableRow, frozen=True, kw_only=True):
     """Releases of an image whose contents are known. Without `torch` it has the one that its vLLM requires."""
 
@@ -146,6 +158,25 @@ def ngc_image_of(torch: str) -> NgcImage | None:
     """The container that a torch version with a commit is of: "2.8.0a0+34c6371d24.nv25.8"; None for a release."""
     commits = (row for row in ngc_images() if "+" in row.torch)
     return next((row for row in commits if re.match(rf"{re.escape(row.torch)}(?:\.nv|$)", torch)), None)
+
+
+def ngc_tag_of(torch: str) -> str:
+    """The tag of the container that a torch version is of: "25.08" of "2.8.0a0+34c6371d24.nv25.8"; else empty."""
+    suffix = re.search(r"\.nv(\d\d)\.(\d{1,2})$", torch)
+    row = None if suffix else ngc_image_of(torch)
+    return f"{suffix[1]}.{int(suffix[2]):02}" if suffix else row.tag if row else ""
+
+
+def ngc_gpus(tag: str) -> NgcGpus | None:
+    """The compute capabilities of the container with this tag; None for tags before the table."""
+    rows = load_table("ngc_images.toml", tuple[NgcGpus, ...], "gpus")
+    return next((row for row in reversed(rows) if row.first <= tag), None)
+
+
+def ngc_image_for(capability: MajorMinor) -> NgcImage | None:
+    """The newest container that NVIDIA documents for a compute capability."""
+    rows = reversed(ngc_images())
+    return next((row for row in rows if (gpus := ngc_gpus(row.tag)) and gpus.includes(capability)), None)
 
 
 def first_ngc_image(cuda: str) -> NgcImage | None:

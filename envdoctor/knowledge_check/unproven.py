@@ -129,6 +129,9 @@ UNPROVEN = {
     "ngc_images image": Unproven(
         _NVIDIA, "The release notes or the start banner of the image give another CUDA version, torch or system."
     ),
+    "ngc_images gpus": Unproven(
+        _NVIDIA, "The release notes of one of the images give other compute capabilities."
+    ),
     "notebook_services service": Unproven(
         "packages of notebook services: not in METADATA",
         "`pip list` in a new notebook of the service prints another set.",
@@ -176,6 +179,12 @@ UNPROVEN = {
     ),
     "wheel_cuda wheel": Unproven(
         _NATIVE, "`readelf -d` of a compiled module of one of these releases names libraries of another CUDA version."
+    ),
+    "wheel_code wheel": Unproven(
+        _NATIVE, "`cuobjdump --list-elf --list-ptx` on a module of one of these wheels prints other architectures."
+    ),
+    "wheel_code minimum": Unproven(
+        _PROJECTS, "The library's kernels run on a GPU with a lower compute capability."
     ),
     "trial_needs build": Unproven(
         _PROJECTS, "An isolated build that prints the message works with the packages in its environment missing."

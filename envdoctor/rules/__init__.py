@@ -10,6 +10,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     host,
     known_breaks,
     multi_gpu,
+    ngc_images,
     obsolete_variables,
     package_pairs,
     package_variables,
@@ -26,6 +27,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     vllm,
     vllm_builds,
     wheel_builds,
+    wheel_code,
     wheel_cuda,
 )
 from envdoctor.rules.registry import RULES, evaluate

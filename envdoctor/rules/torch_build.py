@@ -225,14 +225,19 @@ def code_of_torch(machine: Machine, stack: Stack) -> tuple[tuple[str, ...], tupl
     return (row.architectures, row.ptx, f"table of PyTorch builds: {row.source}") if row else ((), (), "")
 
 
+def runs_on_torch(machine: Machine, stack: Stack, gpu: Gpu) -> bool | None:
+    """Whether torch has code for a GPU; None if its code or the GPU's capability is unknown."""
+    native, ptx, _ = code_of_torch(machine, stack)
+    capability = capability_of(gpu)
+    if not native or not capability:
+        return None
+    return runs_native(native, capability) or runs_as_ptx(ptx, capability)
+
+
 def has_code_for_every_gpu(machine: Machine, stack: Stack) -> bool:
     """Whether the machine has GPUs and torch has code for all of them."""
-    native, ptx, _ = code_of_torch(machine, stack)
-    capabilities = [capability_of(gpu) for gpu in gpus_of(machine)]
-    return bool(capabilities) and all(
-        capability and (runs_native(native, capability) or runs_as_ptx(ptx, capability))
-        for capability in capabilities
-    )
+    gpus = gpus_of(machine)
+    return bool(gpus) and all(runs_on_torch(machine, stack, gpu) for gpu in gpus)
 
 
 def _uncovered(machine: Machine, stack: Stack, *, newer: bool) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from envdoctor.knowledge.releases import (
     version_range,
 )
 from envdoctor.knowledge.versions import is_prerelease, local_part, public_part, satisfies
+from envdoctor.knowledge.wheel_code import minimum_capabilities
 from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, torch_cuda
 from envdoctor.rules.packages import cause_of, version_conflict
 from envdoctor.rules.registry import Problem, rule
@@ -153,12 +154,13 @@ def _possible_releases(torch: str) -> tuple[str, ...]:
 
 @rule("VLLM005", kind="environment", severity=("error", "warning"), cause="gpu-unsupported-by-library")
 def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The GPU's compute capability is below the minimum of vLLM, SGLang or FlashAttention; no build supports it.
+    """The GPU's compute capability is below the minimum of vLLM, SGLang, FlashAttention or another library.
 
-    vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support Volta), SGLang 7.5,
-    FlashAttention 2 needs 8.0, FlashAttention 3 Hopper. vLLM selects another attention backend automatically;
-    transformers with `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs
-    or newer`. A report that states that one of them fails needs no version of it.
+    No build supports it. vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support
+    Volta), SGLang 7.5, FlashAttention 2 needs 8.0, FlashAttention 3 Hopper, ExLlamaV3 up to 0.0.25 Ampere. vLLM
+    selects another attention backend automatically; transformers with `attn_implementation="flash_attention_2"`
+    raises `FlashAttention only supports Ampere GPUs or newer`. A report that states that one of them fails needs no
+    version of it.
 
     Fix: use another engine (llama.cpp, exllamav2) or GPU; for attention use `sdpa`, or in vLLM TRITON_ATTN or
     XFORMERS.
@@ -184,22 +186,27 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
         yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), on_all_gpus=False)
     if satisfies(versions.get("flash-attn-3", ""), ">0.0.0") and (newest < (8, 0) or newest[0] >= 10) and below:
         yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), on_all_gpus=False)
+    for row in minimum_capabilities():
+        if satisfies(versions.get(row.package, ""), row.versions) and newest < row.capability:
+            yield _too_old(machine, stack, below[0][0], row.package, row.capability, on_all_gpus=False)
 
 
 def _too_old(
     machine: Machine, stack: Stack, gpu: Gpu, library: str, least: tuple[int, int], *, on_all_gpus: bool
 ) -> Problem:
     needs = f"{least[0]}.{least[1]}" if library != "FlashAttention 3" else "9.0 (Hopper)"
-    fix = {
-        name: f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {name} wheel supports it."
-        for name in ("vLLM", "SGLang")
-    }.get(library, 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.')
+    fix = (
+        'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.'
+        if library.startswith("FlashAttention")
+        else f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {library} wheel supports "
+        "it."
+    )
     return Problem(
         "error" if on_all_gpus else "warning",
         f"{library} needs compute capability {needs}; {gpu_label(gpu)} has {gpu.compute_capability.value}",
         (
             Evidence(f"GPU {gpu.index}", gpu_label(gpu), machine.gpus.source),
-            *version_evidence(stack, "vllm", "sglang", "flash-attn"),
+            *version_evidence(stack, "vllm", "sglang", "flash-attn", library),
         ),
         fix,
         steps("nvidia-smi --query-gpu=index,name,compute_cap --format=csv"),

@@ -28,7 +28,7 @@ _IMAGE_OF_TORCH = re.compile(
     r"(?:\bimages?\b|\bdocker\b|镜像).*torch|torch.*(?:\bimages?\b|\bdocker\b|镜像)", re.IGNORECASE
 )
 _OLD_CUDA = re.compile(r"\bCUDA[ :=v]*((?:9|10)\.\d)\b(?! (?:or|and) (?:newer|later|above)|\+)", re.IGNORECASE)
-_GPU_RULES = ("TORCH001", "TORCH002", "VLLM004", "VLLM005")
+_GPU_RULES = ("TORCH001", "TORCH002", "TORCH011", "VLLM004", "VLLM005", "EXT007")
 
 
 @rule(
@@ -67,7 +67,7 @@ def variable_does_not_suit_the_packages(context: GuideContext) -> Iterator[Probl
     url="https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix",
 )
 def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem]:
-    """torch or vLLM has no code for the GPU that the guide names, or of the machine: torch 2.6 on an RTX 5090."""
+    """A package has no code for the GPU that the guide names, or of the machine: torch 2.6 on an RTX 5090."""
     gpus, label, evidence = _gpus(context)
     if not gpus:
         return
@@ -78,10 +78,7 @@ def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem
         for each, problem in _problems(_GPU_RULES, machine, build_stack(environment.state, released)):
             if problem.status in ("error", "warning"):
                 yield _on_gpu(
-                    context,
-                    environment,
-                    each,
-                    replace(problem, message=f"{label}: {problem.message}", evidence=(evidence,)),
+                    context, environment, each, replace(problem, message=f"{label}: {problem.message}"), evidence
                 )
 
 
@@ -125,16 +122,19 @@ def _gpus(context: GuideContext) -> tuple[tuple[Gpu, ...], str, Evidence]:
     return (_gpu(stated.gpu),), label, guide_evidence(context, "GPU", stated.gpu, stated.gpu_line)
 
 
-def _on_gpu(context: GuideContext, environment: CorrectedEnvironment, each: Rule, problem: Problem) -> Problem:
-    """The problem at the step that installs the package."""
+def _on_gpu(
+    context: GuideContext, environment: CorrectedEnvironment, each: Rule, problem: Problem, evidence: Evidence
+) -> Problem:
+    """The problem at the step that installs the package, with the evidence for the GPU."""
     packages = environment.state.packages
-    package = packages.get("vllm" if each.id.startswith("VLLM") else "torch") or packages["torch"]
+    named = next((item.fact for item in problem.evidence if item.fact in packages), "torch")
+    package = packages.get("vllm" if each.id.startswith("VLLM") else named) or packages["torch"]
     line = line_of(context, package.line, package.reason)
     return replace(
         problem,
-        evidence=(*problem.evidence, guide_evidence(context, package.name, package.reason, line)),
+        evidence=(evidence, guide_evidence(context, package.name, package.reason, line)),
         line=line,
-        cause=each.cause,
+        cause=problem.cause or each.cause,
         url=each.url,
     )
 

@@ -408,9 +408,28 @@ def damaged_files() -> Iterator[Case]:
         yield Case("EXT006", status, (machine, truncated), (machine, whole))
 
 
+def wheels_and_containers() -> Iterator[Case]:
+    """EXT007, TORCH011."""
+    old, new = (
+        torch_stack("2.9.1+cu130", packages={"torch": "2.9.1+cu130", "lmdeploy": version})
+        for version in ("0.12.3", "0.13.0")
+    )
+    yield Case("EXT007", "warning", (make_machine([RTX5090]), old), (make_machine([RTX5090]), new))
+    container = make_stack("2.5.0a0+e000cf0ad9.nv24.10", cuda="12.6")
+    yield Case("TORCH011", "warning", (make_machine([RTX5090]), container), (make_machine([H100]), container))
+
+
 CASES = [
     case
-    for family in (toolchain, cuda_initialization, builds, python, package_pairs, damaged_files)
+    for family in (
+        toolchain,
+        cuda_initialization,
+        builds,
+        python,
+        package_pairs,
+        damaged_files,
+        wheels_and_containers,
+    )
     for case in family()
 ]
 NAMES = [f"{case.rule}-{case.status}-{number}" for number, case in enumerate(CASES)]

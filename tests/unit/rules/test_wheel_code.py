@@ -1,0 +1,134 @@
+"""GPU code of PyPI's wheels, and GPUs of NVIDIA's containers, against the GPU of a machine."""
+
+from __future__ import annotations
+
+import msgspec
+from support.cases import each_case
+from support.remedies import commands_of
+from support.report_stack import make_machine, make_stack, pinned_stack, torch_stack
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Distribution, Finding, Stack, known
+from envdoctor.knowledge.architectures import architecture
+from envdoctor.knowledge.tables import load_table
+from envdoctor.knowledge.wheel_code import WheelCode
+from envdoctor.resolution.step import NoSolver
+from envdoctor.rules import evaluate
+
+V100, T4, A100, H100 = "Tesla V100-SXM2-32GB", "Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+RTX3090, RTX4090, RTX5090 = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"
+B200 = "NVIDIA B200"
+
+
+def stack_of(text: str, source: str = "") -> Stack:
+    """A pasted list; all of its packages have this source."""
+    listed = dict(part.split() for part in text.split(", "))
+    packages = tuple(Distribution(name=name, version=version, source=source) for name, version in listed.items())
+    return torch_stack(listed["torch"], distributions=packages)
+
+
+def found(gpus: list[str], stack: Stack, rule: str) -> list[Finding]:
+    return [each for each in evaluate(make_machine(gpus), stack) if each.id == rule]
+
+
+@each_case(
+    ("gpu", "packages", "cause"),
+    [
+        (RTX5090, "torch 2.8.0+cu128, lmcache 0.3.9", "ext-arch-not-in-build"),
+        (RTX5090, "torch 2.9.1+cu130, lmcache 0.4.5", ""),
+        (H100, "torch 2.8.0+cu128, lmcache 0.3.9", ""),
+        (RTX5090, "torch 2.8.0+cu128, lmcache 0.3.9+local", ""),  # a build of its own
+        (RTX5090, "torch 2.6.0+cu124, lmcache 0.3.9", ""),  # torch has no code for the GPU either: TORCH001
+        (RTX5090, "torch 2.7.1+cu128, lmdeploy 0.9.2", "ext-arch-not-in-build"),
+        (RTX4090, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
+        (V100, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
+        (T4, "torch 2.8.0+cu128, sgl-kernel 0.3.8", "gpu-arch-dropped"),
+        (T4, "torch 2.8.0+cu128, sgl-kernel 0.3.5", ""),
+        (V100, "torch 2.8.0+cu126, sgl-kernel 0.3.5", "gpu-unsupported-by-library"),
+        (RTX3090, "torch 2.8.0+cu128, sgl-kernel 0.3.8", ""),  # runs the code for 8.0
+        (RTX5090, "torch 2.8.0+cu128, sgl-kernel 0.3.21", ""),  # the code is for that chip alone
+        (RTX5090, "torch 2.8.0+cu128, sgl-kernel 9.9", ""),  # newer than the table
+    ],
+)
+def test_a_wheel_has_no_code_for_the_gpu(gpu: str, packages: str, cause: str) -> None:
+    assert [each.cause for each in found([gpu], stack_of(packages), "EXT007")] == [cause] * bool(cause)
+
+
+@each_case("source", ["conda conda-forge", "the container", "lmcache-0.3.9-cp312-cp312-linux_x86_64.whl"])
+def test_a_package_that_is_not_from_pypi_can_have_other_code(source: str) -> None:
+    stack = stack_of("torch 2.8.0+cu128, lmcache 0.3.9", source)
+    assert found([RTX5090], stack, "EXT007") == []
+
+
+def test_compiled_files_that_were_read_have_precedence() -> None:
+    stack = stack_of("torch 2.8.0+cu128, lmcache 0.3.9")
+    assert found([RTX5090], msgspec.structs.replace(stack, extensions=known((), "files")), "EXT007") == []
+
+
+def test_the_fix_names_a_release_with_code_for_the_gpu() -> None:
+    (finding,) = found([RTX5090], stack_of("torch 2.9.1+cu130, lmcache 0.4.4"), "EXT007")
+    assert commands_of(finding) == ("uv pip install 'lmcache>=0.5.4,<=0.5.6'",)
+    (finding,) = found([V100], stack_of("torch 2.8.0+cu126, sgl-kernel 0.3.5"), "EXT007")
+    assert "no wheel on PyPI" in finding.fix
+
+
+def test_the_rows_of_a_package_are_in_order_and_name_architectures() -> None:
+    rows = load_table("wheel_code.toml", tuple[WheelCode, ...], "wheel")
+    assert all(architecture(name) for row in rows for name in row.code)
+    ends: dict[tuple[str, str], str] = {}
+    for row in rows:
+        start, _, end = row.versions.removeprefix(">=").partition(",")
+        previous = ends.get((row.package, row.platform))
+        assert previous in (None, f"<{start}"), row
+        ends[row.package, row.platform] = end
+
+
+@each_case(
+    ("gpu", "torch", "status", "cause", "tag"),
+    [
+        (RTX5090, "2.5.0a0+e000cf0ad9.nv24.10", "warning", "gpu-arch-not-in-build", "26.09"),
+        (B200, "2.6.0a0+df5bbc09d1.nv24.12", "warning", "gpu-arch-not-in-build", "26.09"),
+        (B200, "2.7.0a0+7c8ec84dab.nv25.03", "", "", ""),
+        (H100, "2.5.0a0+e000cf0ad9.nv24.10", "", "", ""),
+        (V100, "2.5.0a0+e000cf0ad9.nv24.10", "", "", ""),
+        (V100, "2.10.0a0+b558c986e8.nv25.11", "error", "gpu-arch-dropped", "24.12"),
+        (RTX5090, "2.7.0+cu128", "", "", ""),
+    ],
+)
+def test_nvidia_documents_a_container_for_the_gpu(gpu: str, torch: str, status: str, cause: str, tag: str) -> None:
+    findings = found([gpu], make_stack(torch, cuda="12.6"), "TORCH011")
+    assert [(each.status, each.cause) for each in findings] == [(status, cause)] * bool(status)
+    assert all(commands_of(each) == (f"docker pull nvcr.io/nvidia/pytorch:{tag}-py3",) for each in findings)
+
+
+@each_case(
+    ("packages", "expected"),
+    [
+        ("ctranslate2 4.6.0, nvidia-cublas-cu12 12.4.5.8, nvidia-cudnn-cu12 8.9.7.29", True),
+        ("ctranslate2 4.5.0, nvidia-cublas-cu11 11.11.3.6, nvidia-cudnn-cu11 8.9.5.29", True),
+        ("ctranslate2 4.5.0, nvidia-cublas-cu12 12.4.5.8, nvidia-cudnn-cu12 9.1.0.70", False),
+        ("ctranslate2 4.5.0, nvidia-cublas-cu12 12.4.5.8", False),  # cuDNN can be that of the system
+        ("ctranslate2 4.5.0, nvidia-cublas-cu11 11.11.3.6, nvidia-cublas-cu12 12.4.5.8", False),
+        ("ctranslate2 4.5.0", False),
+    ],
+)
+def test_the_libraries_of_a_wheel_without_torch(packages: str, expected: bool) -> None:
+    assert bool(found([A100], pinned_stack(packages), "PKG030")) is expected
+
+
+@each_case(
+    ("gpu", "version", "causes"),
+    [("RTX 5090", "0.3.9", ["ext-arch-not-in-build"]), ("H100", "0.3.9", []), ("RTX 5090", "0.4.4+local", [])],
+)
+def test_a_guide_names_the_gpu(gpu: str, version: str, causes: list[str]) -> None:
+    guide = f"# LMCache on the {gpu}\n\n```bash\npip install torch==2.8.0 lmcache=={version}\n```\n"
+    findings = audit_text(guide, "README.md", None, NoSolver()).result.findings
+    assert [each.cause for each in findings if each.id == "RUN057"] == causes
+    assert all(each.line == 4 for each in findings if each.id == "RUN057")
+
+
+def test_a_gpu_below_a_documented_minimum() -> None:
+    (finding,) = found([T4], stack_of("torch 2.7.1+cu128, exllamav3 0.0.6"), "VLLM005")
+    assert finding.status == "warning"
+    assert "exllamav3 needs compute capability 8.0" in finding.message
+    assert found([T4], stack_of("torch 2.9.1+cu128, exllamav3 1.6.5"), "VLLM005") == []
