@@ -47,8 +47,10 @@ COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # another vLLM, torchao uses its Python code, ONNX Runtime the CPU. Projects override declared ranges and run.
 ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
-    "FA001", "MKL001", "PKG030", "PKG041", "PKG042",
+    "FA001", "MKL001", "PKG030", "PKG041", "PKG042", "EXT007",
 })  # fmt: skip
+# Of these, on wheels of PyPI without the libraries, or the code for the GPU, that the machine has.
+WHEELS = frozenset({"PKG030", "EXT007"})
 # A warning on what a program need not use either: FlashAttention on an older GPU.
 SLOW_IN_USE = frozenset({"VLLM005"})
 # True for the wheel on PyPI; a build of another origin can have the same version, and then the program works.
@@ -126,7 +128,7 @@ def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, numbe
         works = works or bool(all(each.stack.cuda_available.value for each in reports) and FOUR_WORDS.search(errors))
     if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and works and not failed:
         return as_note(finding, "one of these packages fails")
-    limit = LIST_OF_A_PAIR if _is_decisive(finding, reports) else SHORT_LIST
+    limit = LIST_OF_A_PAIR if finding.id in WHEELS or _is_decisive(finding, reports) else SHORT_LIST
     if not (accepted and number > limit) and not (unused and number >= COMPLETE_LIST):
         return None
     named = packages and re.search(_any_name(packages), errors)

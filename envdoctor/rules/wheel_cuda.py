@@ -20,12 +20,13 @@ _CUDNN_9 = "2.4"  # torch's builds have cuDNN 9 from this release on: METADATA o
 
 @rule(WHEEL_CUDA, kind="environment", severity="warning", cause="cudart-missing")
 def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """The compiled modules of a wheel load CUDA or cuDNN in another major version than torch brings.
+    """The compiled modules of a wheel load another CUDA or cuDNN than torch or NVIDIA's packages bring.
 
     Nothing in the metadata of onnxruntime-gpu, CTranslate2 and others requires NVIDIA's libraries: they use those
-    that torch brings, or a toolkit. onnxruntime-gpu of PyPI is for CUDA 11 up to 1.18, for CUDA 12 up to 1.26, then
-    for CUDA 13. With another CUDA it silently runs on the CPU. Nothing is reported if a package of NVIDIA or a
-    toolkit has the version, or if the compiled files are known: their libraries are checked instead.
+    that torch brings, those of packages such as nvidia-cublas-cu12, or a toolkit. onnxruntime-gpu of PyPI is for CUDA
+    11 up to 1.18, for CUDA 12 up to 1.26, then for CUDA 13. With another CUDA it silently runs on the CPU. Nothing is
+    reported if a package of NVIDIA or a toolkit has the version, or if the compiled files are known: their libraries
+    are checked instead.
 
     Fix: install the releases for torch's CUDA, or a torch for theirs.
 
@@ -33,10 +34,10 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
     https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#requirements
     https://github.com/SYSTRAN/faster-whisper/issues/1086
     """
-    cuda = torch_cuda(stack).partition(".")[0]
+    versions = versions_of(stack)
+    cuda = torch_cuda(stack).partition(".")[0] or _cuda_of_packages(versions)
     if not cuda or stack.extensions.value is not None or _is_on_arm(machine):
         return
-    versions = versions_of(stack)
     cudnn = _cudnn(versions)
     for name in packages_with_cuda():
         version = versions.get(name, "")
@@ -47,6 +48,12 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
 
 def _is_on_arm(machine: Machine) -> bool:
     return machine.system.architecture.value not in (None, "x86_64")
+
+
+def _cuda_of_packages(versions: dict[str, str]) -> str:
+    """The major version of CUDA that NVIDIA's packages are for, without torch; empty for none and for several."""
+    found = {match[1] for name in versions if (match := re.fullmatch(r"nvidia-cublas-cu(\d\d)", name))}
+    return found.pop() if len(found) == 1 and "torch" not in versions else ""
 
 
 def _cudnn(versions: dict[str, str]) -> str:
@@ -71,16 +78,25 @@ def _problem(stack: Stack, row: WheelCuda, name: str, libraries: tuple[str, str]
     wanted = fitting_wheels(name, cuda, cudnn)
     version = versions_of(stack)[name]
     brings = f"CUDA {cuda}" + (f" and cuDNN {cudnn}" if row.cudnn and cudnn else "")
+    origin = "torch brings" if torch_cuda(stack) else "the installed packages of NVIDIA are"
     return Problem(
         "warning",
-        f"{name} {version} loads the libraries of {row.libraries}; torch brings {brings}: {row.effect}",
+        f"{name} {version} loads the libraries of {row.libraries}; {origin} {brings}: {row.effect}",
         (
             *version_evidence(stack, name, "torch"),
-            Evidence("CUDA of torch", torch_cuda(stack), stack.torch.source),
+            *_evidence_of_cuda(stack),
             Evidence(f"{name} {row.versions}", row.libraries, f"{row.source}, {row.date}"),
         ),
-        f"Install {name}{wanted}, which is for the CUDA of torch."
+        f"Install {name}{wanted}, which is for the CUDA of {'torch' if torch_cuda(stack) else 'these packages'}."
         if wanted
         else f"Use a torch for {row.libraries}: no release of {name} is for {brings}.",
         steps(shell_command("uv pip install '{}{}'", name, wanted)) if wanted else (),
     )
+
+
+def _evidence_of_cuda(stack: Stack) -> tuple[Evidence, ...]:
+    """The CUDA of torch; without torch the packages of NVIDIA."""
+    if torch_cuda(stack):
+        return (Evidence("CUDA of torch", torch_cuda(stack), stack.torch.source),)
+    names = (name for name in versions_of(stack) if re.fullmatch(r"nvidia-(?:cublas|cudnn)-cu\d\d", name))
+    return version_evidence(stack, *names)
