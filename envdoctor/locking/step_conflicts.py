@@ -1,4 +1,4 @@
-"""The conflicts of a step in uv's words, and the requirement that each of them is about."""
+"""The conflicts of a step in uv's words, the requirement that each of them is about, and extras that do not exist."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from envdoctor.locking.uv import parse_messages
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _WORD = re.compile(_NAME)
+_ABSENT_EXTRA = re.compile(rf"({_NAME})==\S+?`? does not have an extra named `([\w.-]+)`")
 _ABSENT = re.compile(rf"no version of ({_NAME})|({_NAME}) was not found in the package registry")
 
 
@@ -31,6 +32,12 @@ def absent_requirement(conflict: str, requirements: Sequence[str]) -> str:
     """The requirement that no release on the index satisfies, with any Python; empty without one."""
     absent = {normalize_name(one or other) for one, other in _ABSENT.findall(conflict)}
     return next((text for text in requirements if _name(text) in absent), "") if "Python" not in conflict else ""
+
+
+def absent_extras(output: str) -> frozenset[tuple[str, str]]:
+    """The packages that lack a requested extra, with the extra. uv warns, and installs nothing for it."""
+    found = (_ABSENT_EXTRA.search(warning) for warning in parse_messages(output)["warning"])
+    return frozenset((normalize_name(each[1]), each[2]) for each in found if each)
 
 
 def conflicting_requirements(conflict: str, requirements: Sequence[str]) -> list[str]:

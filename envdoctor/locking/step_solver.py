@@ -20,7 +20,12 @@ from envdoctor.knowledge.releases import normalize_name, parse_requirement, requ
 from envdoctor.knowledge.versions import major_minor, newest_patch, public_part
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
-from envdoctor.locking.step_conflicts import absent_requirement, conflicting_requirements, describe_conflict
+from envdoctor.locking.step_conflicts import (
+    absent_extras,
+    absent_requirement,
+    conflicting_requirements,
+    describe_conflict,
+)
 from envdoctor.locking.step_question import COMMIT, StepQuestion, step_question
 from envdoctor.locking.uv import (
     OWN_PYTHON,
@@ -42,13 +47,15 @@ _MAX_PASSED_OVER = 4
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
+_REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class _Attempt(NamedTuple):
-    """The result of one run: the lines of the solution, or uv's output."""
+    """The result of one run: the lines of the solution with the extras that it lacks, or uv's output."""
 
     lines: tuple[str, ...] = ()
+    absent_extras: frozenset[tuple[str, str]] = frozenset()
     output: str = ""
     timed_out: bool = False
 
@@ -99,7 +106,7 @@ class UvStepSolver:
             if attempt.lines or not attempt.output:
                 if conflicts:
                     break
-                return self._solution(attempt.lines)
+                return self._solution(attempt)
             if "No solution found" not in attempt.output:
                 return None
             newest = partial(self._newest_releases, question)
@@ -134,14 +141,18 @@ class UvStepSolver:
 
     def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
         """The newest releases of the open requirements whose solution is of an older series."""
-        stated = {_name(text): text[len(_name(text)) :] for text in question.requirements if "[" not in text}
+        parts = {_name(text): _REQUIREMENT.match(text) for text in question.requirements}
+        extras = {name: match[1] or "" for name, match in parts.items() if match}
+        stated = {name: match[2] or "" for name, match in parts.items() if match}
         names = {
             name: specifier for name, specifier in stated.items()
             if name in solution.versions and name not in TORCH_FAMILY and not re.search(r"<|==|~=", specifier)
         }  # fmt: skip
         newest = sorted(self._newest_releases(question, names)) if names else []
         return [
-            f"{name}=={version}" for name, version in newest if _series(version) > _series(solution.versions[name])
+            f"{name}{extras[name]}=={version}"
+            for name, version in newest
+            if _series(version) > _series(solution.versions[name])
         ]
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
@@ -169,21 +180,21 @@ class UvStepSolver:
             constraints = (*question.constraints, *chosen, *held, *sorted(kept))
             attempt = self._run(question._replace(preferences=preferences, constraints=constraints))
             if attempt.lines:
-                return self._solution(attempt.lines)
+                return self._solution(attempt)
             kept = _without_excluded(kept, attempt.output)
         return solution
 
-    def _solution(self, lines: Iterable[str]) -> StepSolution:
+    def _solution(self, attempt: _Attempt) -> StepSolution:
         versions: dict[str, str] = {}
         required_by: dict[str, tuple[str, ...]] = {}
-        for line in lines:
+        for line in attempt.lines:
             if match := _LINE.match(line):
                 name = normalize_name(match[1])
                 versions[name] = match[2]
                 via = (part.strip() for part in (match[3] or "").split(","))
                 required_by[name] = tuple(normalize_name(part) for part in via if part and not part.startswith("-"))
         built = frozenset(name for name, version in versions.items() if (name, version) in self.built)
-        return StepSolution(versions, required_by, built)
+        return StepSolution(versions, required_by, built, absent_extras=attempt.absent_extras)
 
     def _run(self, question: StepQuestion) -> _Attempt:
         """Run uv, without the network where that gives releases that this command has resolved already.
@@ -212,7 +223,7 @@ class UvStepSolver:
             output.write_text("".join(f"{line}\n" for line in question.preferences))
             # An argument replaces UV_FIND_LINKS.
             links = [f"--find-links={link}" for link in (folder, *self.sources.find_links)]
-            return self._call(
+            attempt = self._call(
                 source, output, "--constraints", limits, "--overrides", overrides, "--output-file", output,
                 "--python-version", newest_patch(question.python),
                 "--python-platform", question.platform, "--only-binary", ":all:", "--no-header",
@@ -220,6 +231,11 @@ class UvStepSolver:
                 *(["--exclude-newer", question.day] if question.day else []),
                 *([] if question.with_dependencies else ["--no-deps"]),
             )  # fmt: skip
+        replaced = {
+            package for package, _ in (*question.placeholders, *self.built)
+        }  # without the extras of the release
+        absent = frozenset(each for each in attempt.absent_extras if each[0] not in replaced)
+        return attempt._replace(absent_extras=absent)
 
     def _requires(self, name: str, version: str, question: StepQuestion) -> list[str]:
         """The requirements of a placeholder that apply on the platform; those of a commit are not known."""
@@ -240,7 +256,7 @@ class UvStepSolver:
         result = run_uv(["pip", "compile", source, *OWN_PYTHON, *options], environment=environment, timeout=limit)
         if not result.ok:
             return _Attempt(output=result.output, timed_out=result.timed_out)
-        return _Attempt(tuple(output.read_text().splitlines()))
+        return _Attempt(tuple(output.read_text().splitlines()), absent_extras(result.output))
 
     def _newest_releases(self, question: StepQuestion, names: Mapping[str, str]) -> set[tuple[str, str]]:
         """The newest releases in these ranges, with or without a wheel."""

@@ -1,4 +1,4 @@
-"""Projects that a guide clones at the tag of a release and installs from their directory."""
+"""Projects that a guide clones and installs from their directory, at the tag of a release or at the main branch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Clone, Install
 from envdoctor.manifests.guide import Guide
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import InstallRequirement
 
 _CURRENT = re.compile(r"\.{1,2}/?(\[[^\]]*\])?$")
@@ -18,27 +19,52 @@ _TAG = re.compile(r"v?(\d+(?:\.\d+)+\S*)")
 CLONE_ORIGIN = "a repository"  # origin of packages that are installed from the directory of a clone
 
 
-def with_cloned_releases(action: Install, guide: Guide) -> Install:
+def with_cloned_releases(action: Install, guide: Guide, index: IndexFacts | None = None) -> Install:
     """The step with the releases that its directories contain: `-e .` after `git clone -b v0.12.0 .../vllm; cd vllm`.
 
-    They have the requirements of the releases on the index.
+    They have the requirements of the releases on the index. With `index`, the newest release stands for the main
+    branch of a repository that publishes it.
     """
-    requirements = tuple(_released(requirement, action, guide) or requirement for requirement in action.requirements)
+    requirements = tuple(
+        _released(requirement, action, guide, index) or requirement for requirement in action.requirements
+    )
     return action._replace(requirements=requirements)
 
 
-def _released(requirement: InstallRequirement, action: Install, guide: Guide) -> InstallRequirement | None:
-    if not requirement.url or "://" in requirement.url or requirement.wheel:
+def _released(
+    requirement: InstallRequirement, action: Install, guide: Guide, index: IndexFacts | None
+) -> InstallRequirement | None:
+    if not requirement.url or "://" in requirement.url or requirement.wheel or requirement.url in action.read:
         return None
     current = _CURRENT.match(requirement.url)
     directory = _working_directory(guide, action.line) if current else requirement.url.partition("[")[0]
     name = normalize_name(directory.rstrip("/").rpartition("/")[2] or "x")
-    tag = next((match[1] for each in _references(guide, name, action.line) if (match := _TAG.fullmatch(each))), "")
-    if not tag or not find_release(name, tag):
+    references = list(_references(guide, name, action.line))
+    tag = next((match[1] for each in references if (match := _TAG.fullmatch(each))), "")
+    if tag and find_release(name, tag):
+        version = tag
+    elif references and not any(references) and index:
+        version = _newest_release(name, guide, action.line, index)
+    else:
+        version = ""
+    if not version:
         return None
     extras = re.search(r"\[([^\]]*)\]$", requirement.url)
     named = tuple(normalize_name(part) for part in (extras[1] if extras else "").split(",") if part.strip())
-    return InstallRequirement(name, f"=={tag}", named, text=requirement.text, line=requirement.line)
+    return InstallRequirement(name, f"=={version}", named, text=requirement.text, line=requirement.line)
+
+
+def _newest_release(name: str, guide: Guide, line: int, index: IndexFacts) -> str:
+    """The newest release of the repository that was cloned last before a step; empty if it publishes none."""
+    clones = (each.url for each in guide.actions if isinstance(each, Clone) and each.url and each.line <= line)
+    url = next((each for each in reversed(list(clones)) if _repository(each) == name), "")
+    newest = index.newest_release(name) if url else None
+    return newest.version if newest and index.is_published_from(name, url) else ""
+
+
+def _repository(url: str) -> str:
+    """The normalized name of a repository."""
+    return normalize_name(url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x")
 
 
 def _working_directory(guide: Guide, line: int) -> str:
@@ -54,8 +80,7 @@ def _references(guide: Guide, name: str, line: int) -> Iterator[str]:
     for action in guide.actions:
         if isinstance(action, Clone) and action.line <= line:
             if action.url:
-                repository = action.url.rstrip("/").rpartition("/")[2].removesuffix(".git")
-                is_current = normalize_name(repository or "x") == name
+                is_current = _repository(action.url) == name
                 found = [] if is_current else found
             if is_current:
                 found.append(action.reference)

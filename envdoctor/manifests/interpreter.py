@@ -253,12 +253,14 @@ class GuideInterpreter:
             exclude_newer=action.exclude_newer or variables.get("UV_EXCLUDE_NEWER", "")[:10],
         )
         action = from_local_folder(action, self.wheels, before.packages, self.platform)
-        released = with_cloned_releases(action, self.guide)
-        resolution = resolve_step(released, before, self._target(action, before), self.solver)
+        released, resolution = self._resolve(action, before)
         resolved = {name: self._with_cuda(package, action) for name, package in resolution.packages.items()}
+        tagged = with_cloned_releases(action, self.guide).requirements
         for requirement in set(released.requirements) - set(action.requirements):
-            if requirement.name in resolved:
-                resolved[requirement.name] = resolved[requirement.name]._replace(origin=CLONE_ORIGIN)
+            if package := resolved.get(requirement.name):
+                # The newest release is not that of a main branch, which has its requirements.
+                version = package.version if requirement in tagged else ""
+                resolved[requirement.name] = package._replace(origin=CLONE_ORIGIN, version=version)
         for requirement in released.requirements:
             if requirement.url and requirement.name:
                 resolved[requirement.name] = package_at_url(requirement)
@@ -284,6 +286,18 @@ class GuideInterpreter:
                 frozenset(self.system_packages),
             )
         )
+
+    def _resolve(self, action: Install, before: EnvironmentState) -> tuple[Install, Resolution]:
+        """The step with the releases of clones, and its resolution.
+
+        The newest release, which stands for a main branch, is left out if it has no solution.
+        """
+        index = self.solver.index if self.solver else None
+        released = with_cloned_releases(action, self.guide, index)
+        resolution = resolve_step(released, before, self._target(action, before), self.solver)
+        if resolution.conflict and index and (tagged := with_cloned_releases(action, self.guide)) != released:
+            return tagged, resolve_step(tagged, before, self._target(action, before), self.solver)
+        return released, resolution
 
     def _applicable(
         self, requirements: tuple[InstallRequirement, ...], python: str

@@ -13,7 +13,7 @@ _REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\[\]]*)\])?\s*(?:@\s*(\S+)|\(?([^;@()\s][^;@()]*)?\)?)\s*(?:;(.*))?"
 )
 _WHEEL = re.compile(r"([^/\\]+\.whl)(?:[#?].*)?$")
-_NAMED_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*git\+")
+_NAMED_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[^\[\]]*\])?\s*@\s*(?:git\+|file:)")
 _REFERENCE = re.compile(r"@([^/@#]+)(?:#.*)?$")
 _RELEASE_TAG = re.compile(r"v?\d+(?:\.\d+)+(?:\.?post\d+)?")
 _MAIN = frozenset({"main", "master", "head"})

@@ -85,6 +85,7 @@ class Resolution(NamedTuple):
     conflict: str = ""  # as the solver states it
     further_conflicts: tuple[str, ...] = ()  # of other requirements
     built: frozenset[str] = frozenset()  # packages of a solution that have no wheel for the target
+    absent_extras: frozenset[tuple[str, str]] = frozenset()  # package and extra that its release does not have
 
 
 class _Reason(NamedTuple):

@@ -31,6 +31,7 @@ class StepSolution(NamedTuple):
     built: frozenset[str] = frozenset()  # without a wheel for the target: the installer builds them
     conflict: str = ""
     further_conflicts: tuple[str, ...] = ()  # that remain without the requirements of the others
+    absent_extras: frozenset[tuple[str, str]] = frozenset()  # package and extra that its release does not have
 
 
 class StepSolver(Protocol):

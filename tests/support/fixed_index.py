@@ -99,8 +99,10 @@ class FixedSolver:
     def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
         self.index, self.versions, self.built = index, versions, frozenset(built)
         self.required = ["starlette"]  # by webui
+        self.problems: list[StepProblem] = []
 
     def __call__(self, problem: StepProblem) -> StepSolution:
+        self.problems.append(problem)
         names = {each.name for each in problem.requirements}
         if "no-such-release" in names:
             return StepSolution(conflict="there is no version of no-such-release")

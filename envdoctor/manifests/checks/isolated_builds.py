@@ -109,7 +109,9 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
         for requirement in () if install.action.no_build_isolation else named:
             repository = _GIT_REPOSITORY.match(requirement.url)  # its tag may be a variable
             name = normalize_name(repository[1]) if repository else requirement.name
-            row = rows.get(name) if requirement.url and not requirement.wheel else None
+            is_part = "subdirectory=" in requirement.url  # another project of the repository
+            row = rows.get(requirement.name if is_part else name)
+            row = row if requirement.url and not requirement.wheel else None
             if row is None or install.action.tool == "conda" or name in install.action.built_with_torch:
                 continue
             if not row.has_pyproject and builds_in_isolation(install) is False:

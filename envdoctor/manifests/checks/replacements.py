@@ -10,7 +10,12 @@ from envdoctor.core.records import Status
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.guides import cuda_row, guide_tables
-from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
+from envdoctor.knowledge.releases import (
+    optional_specifier,
+    parse_requirement,
+    required_specifier,
+    requirements_of_release,
+)
 from envdoctor.knowledge.torch_builds import install_command, known_builds, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, public_part, satisfies
 from envdoctor.manifests.actions import UseRunner, UseWorkflowAction, torch_source
@@ -64,10 +69,15 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
 
 
 def is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
-    """Whether a pin of the step determines the new release, whatever the environment contains."""
-    requiring = new.reason.removeprefix("required by ").partition(" ")[0]
-    pins = {requirement.name for requirement in install.action.requirements if requirement.pin}
-    return new.pinned or (new.is_dependency and requiring in pins)
+    """Whether a pin determines the new release, whatever the environment contains: of the step, or of its package."""
+    requiring, _, version = new.reason.removeprefix("required by ").partition(" ")
+    named = {requirement.name: requirement for requirement in install.action.requirements}
+    if new.pinned or not new.is_dependency or requiring not in named:
+        return new.pinned
+    # Of a package that is not installed yet, installers take the release that they find.
+    is_new = requiring not in install.before.packages
+    stated = required_specifier(requiring, version, new.name) or optional_specifier(requiring, version, new.name)
+    return bool(named[requiring].pin) or (is_new and re.fullmatch(r"==[^,*]+", stated) is not None)
 
 
 def _is_built_for(install: InstallStep) -> bool:

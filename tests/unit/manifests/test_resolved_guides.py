@@ -128,6 +128,17 @@ def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvSt
     assert solution.built == {"layers", "storage"}
 
 
+def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
+    """Without a placeholder for the archive, uv takes the series that the installed torch fits."""
+    write_wheel(tmp_path / "wheels", "serving", "0.3.6")
+    write_wheel(tmp_path / "wheels", "serving", "0.4.1", requires=["torch==2.7.1", "parser-runtime==4.9.*"])
+    write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
+    steps = ("pip install torch==2.4.0", "pip install 'serving[all]'")
+    result = audit(tmp_path, sh("uv venv --python 3.10", *steps), solver)
+    assert [each.line for each in found(result, "RUN010")] == [5]
+    assert [each.line for each in found(result, "RUN132")] == [5]
+
+
 def test_wheels_for_other_systems_only_are_a_note_where_the_section_names_one(
     solver: UvStepSolver, tmp_path: Path
 ) -> None:

@@ -1,0 +1,68 @@
+"""Checks on requirements that name what does not exist: an extra of a release, a folder of another machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/#extras"
+DIRECT = "https://packaging.python.org/en/latest/specifications/version-specifiers/#direct-references"
+# Folders in which conda-build and the builders of its channels make packages; pip freeze lists them.
+_BUILD_FOLDER = re.compile(
+    r"file:///(?:croot/|tmp/build/|private/tmp/build/|work/ci_|home/(?:conda|builder|task_\d+)/|Users/(?:builder|runner)/"
+    r"|[A-Z]:/(?:bld|b/abs)|.*(?:feedstock_root|conda-bld|/croot/))"
+)
+
+
+@rule("RUN132", kind="guide", severity="warning", cause="dependency-pin-violated", url=EXTRAS, needs=("python",))
+def release_has_no_such_extra(context: GuideContext) -> Iterator[Problem]:
+    """A requirement names an extra that the release does not have: installers warn, and install nothing for it.
+
+    Extras are renamed and removed, and an open requirement takes the newest release.
+    """
+    for install in context.trace.installs:
+        for requirement in install.action.requirements:
+            package = install.resolution.packages.get(requirement.name)
+            for extra in sorted(set(requirement.extras)) if package and not requirement.url else ():
+                if (requirement.name, extra) not in install.resolution.absent_extras:
+                    continue
+                line = line_of(context, requirement.line, requirement.text)
+                release = f"{requirement.name} {package.version}" if package else requirement.name
+                yield Problem(
+                    "warning",
+                    f"{release} has no extra {extra}: installers ignore it, and what it required is not installed",
+                    (
+                        guide_evidence(context, requirement.name, requirement.text, line),
+                        table_evidence(release, f"no Provides-Extra: {extra}", "the package index"),
+                    ),
+                    f"Name a release of {requirement.name} that has the extra, or its packages.",
+                    line=line,
+                )
+
+
+@rule("RUN133", kind="guide", severity="error", cause="dependency-pin-violated", url=DIRECT)
+def requirement_is_in_a_folder_of_a_build_machine(context: GuideContext) -> Iterator[Problem]:
+    """`pip freeze` in an environment of conda lists the folders in which conda packages were built.
+
+    No other machine has these folders, so that pip stops at the first one.
+
+    Fix: list the versions with `pip list --format=freeze`, or export the environment with conda.
+    """
+    for install in context.trace.installs:
+        found = [each for each in install.action.requirements if _BUILD_FOLDER.match(each.url)]
+        if found:
+            first = found[0]
+            line = line_of(context, first.line, first.text)
+            others = f" and {len(found) - 1} others" if found[1:] else ""
+            yield Problem(
+                "error",
+                f"{first.name}{others}: the requirement is a folder of the machine that built the conda package, "
+                "which exists nowhere else",
+                (guide_evidence(context, first.name, first.url, line),),
+                "Use the output of `pip list --format=freeze` in place of `pip freeze`.",
+                line=line,
+            )
