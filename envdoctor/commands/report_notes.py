@@ -26,7 +26,8 @@ SIGN_OF_FAILURE = lazy_pattern(
     rf"{FAILURE}|Traceback|[Ee]xception\b|undefined symbol|[Ss]egmentation|core dumped"
     r"|(?i:\b(?:crash|hang|broke|abort|fails|no(?:t| longer) work|cannot|can't|unable|does not start))"
     r"|(?i:n't (?:work|start)|\bwrong (?:result|output)|\bskipping import\b|\bincompatible\b)"
-    r"|(?i:\bstuck\b|\bfreezes?\b|\bdies\b|\berrors? out\b|\b(?:refuse[sd] to|wo ?n[o']t|does ?n[o']t|do ?n[o']t)"
+    r"|(?i:(?<!pip )(?<!pip3 )\bfreezes?\b)"
+    r"|(?i:\bstuck\b|\bdies\b|\berrors? out\b|\b(?:refuse[sd] to|wo ?n[o']t|does ?n[o']t|do ?n[o']t)"
     r" (?:start|load|run|connect|import|install|build|compile|initiali[sz]e|launch)\b)"
     r"|报错|失败|无法(?:启动|加载|导入|安装)|エラー|失敗|動かない"
 )

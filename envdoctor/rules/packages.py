@@ -7,18 +7,11 @@ from collections.abc import Iterator
 from envdoctor.core.records import Machine, Stack, Status
 from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.bounds import has_bounds
-from envdoctor.knowledge.releases import (
-    checked_specifier,
-    numpy2_releases,
-    releases_that_accept,
-    undeclared_versions,
-)
-from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies, version_key
+from envdoctor.knowledge.releases import checked_specifier, releases_that_accept, undeclared_versions
+from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
 from envdoctor.rules.facts import is_from_conda, is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
-    CHECKED_AT_IMPORT,
     COMPANIONS,
     COMPILED,
     CORE,
@@ -27,117 +20,14 @@ from envdoctor.rules.requirements import (
     bounded,
     group_by_package,
     requirements_of,
-    same_minor,
     version_evidence,
     versions_of,
 )
+from envdoctor.rules.violations import cause_of, severity_of
 
 SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
-# Bounds on these are precautions; other versions work as well.
-UNIMPORTANT = frozenset({"setuptools", "fsspec", "packaging", "wheel", "ninja", "cmake", "typing-extensions"})
 # conda, containers or another distribution with the same module often provide these.
 PROVIDED_ELSEWHERE = frozenset({"triton", "torch", "opencv-python-headless", "opencv-python"})
-# An old version of these causes ImportError or AttributeError in the packages that use them.
-LIBRARIES = frozenset({"torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes", "diffusers"})
-
-
-# Most packages that set an upper bound on these run with the next release as well: lock files that override such a
-# bound (1,801 frozen sets of 280 projects, 2026-11-26) are those of environments in use.
-OFTEN_EXCEEDED = frozenset({
-    "anthropic", "antlr4-python3-runtime", "click", "dill", "fastapi", "google-api-core", "googleapis-common-protos",
-    "grpcio", "grpcio-status", "h5py", "hf-xet", "httpx", "imageio", "kubernetes", "litellm", "matplotlib", "mcp",
-    "multiprocess", "nltk", "omegaconf", "openai", "pandas", "protobuf", "scipy",
-    "sentencepiece", "starlette", "tensorboard", "tiktoken", "uvicorn", "wandb",
-})  # fmt: skip
-# Requirements that environments in use violate, and what else does not matter.
-VIOLATED_IN_USE = frozenset({("megatron-core", "numpy"), ("datasets", "fsspec"), ("open-clip-torch", "fsspec")})
-# Compiled with NumPy, or using names that NumPy 2 removed; others are Python code that mostly runs with it.
-USE_NUMPY_1 = frozenset({
-    "blis", "chex", "jaxlib", "keras", "numba", "opencv-contrib-python", "opencv-contrib-python-headless", "spacy",
-    "tensorflow-cpu", "tensorflow-text", "tensorstore",
-})  # fmt: skip
-
-CHECKED_BY = {"transformers": CHECKED_AT_IMPORT, "numba": frozenset({"numpy"})}  # ImportError outside of the range
-
-
-def cause_of(violation: Violation, versions: dict[str, str]) -> str:
-    """The most specific cause of a violated requirement."""
-    name = violation.name
-    if name == "torch":
-        return _cause_of_torch(violation, versions)
-    if name in COMPANIONS and name != "torchao":  # torchao runs with other releases of torch, without its kernels
-        return "torch-companion-mismatch"
-    if name.startswith("nvidia-nccl"):
-        return "nccl-lib-mismatch"
-    if name == "transformers":
-        return "library-too-old" if violation.too_old else "transformers-too-new"
-    if name == "numpy" and not violation.too_old and _excludes_numpy_2(violation):
-        return "numpy2-abi"
-    return "library-too-old" if violation.too_old and name in LIBRARIES else "dependency-pin-violated"
-
-
-def _cause_of_torch(violation: Violation, versions: dict[str, str]) -> str:
-    if violation.requirer == "vllm":
-        return "vllm-torch-mismatch"
-    if violation.requirer in COMPANIONS:
-        return "torch-companion-mismatch"
-    if violation.requirer in COMPILED:
-        return "torch-abi-mismatch"
-    if violation.requirer == "triton-windows":
-        return "dependency-pin-violated"
-    if "vllm" in versions:
-        return "vllm-torch-mismatch"
-    return "library-too-old" if violation.too_old else "dependency-pin-violated"
-
-
-def _excludes_numpy_2(violation: Violation) -> bool:
-    return satisfies("2.0.0", violation.specifier) is False and satisfies(violation.installed, ">=2.0.0a1") is True
-
-
-def severity_of(violation: Violation) -> Status:
-    """Error if the import or the start fails, warning for what is used with a GPU, else info."""
-    requirer, name = violation.requirer, violation.name
-    if (requirer, name) in VIOLATED_IN_USE:
-        return "info"
-    if name in CHECKED_BY.get(requirer, frozenset()):
-        return "error"
-    if name == "torch" and requirer in COMPANIONS | COMPILED | {"vllm"}:
-        bound = violation.specifier.lstrip("=<>~!").split(",")[0]
-        only_media = requirer == "torchcodec"  # decoding of audio and video fails, nothing else
-        return "warning" if only_media or same_minor(bound, violation.installed) else "error"
-    if name == "transformers" and requirer in CORE:
-        return "error" if violation.too_old or _other_major(violation) else "warning"
-    return "warning" if _is_reported(violation) else "info"
-
-
-def _is_reported(violation: Violation) -> bool:
-    requirer, name = violation.requirer, violation.name
-    if name.startswith("nvidia-"):
-        return violation.too_old and name.startswith("nvidia-nccl")
-    if name in UNIMPORTANT or name.startswith("opentelemetry-"):
-        return False
-    return requirer in CORE or (has_bounds(requirer) and _can_matter(violation))
-
-
-def _can_matter(violation: Violation) -> bool:
-    """Whether a requirement of a package that is no part of training or serving explains a failure.
-
-    protobuf 4 rejects the code that older releases of protoc generated (`Descriptors cannot be created directly`).
-    """
-    name, specifier = violation.name, violation.specifier
-    if violation.too_old:
-        return name != "numpy" or violation.is_decisive
-    if name == "numpy":
-        return violation.requirer in USE_NUMPY_1 | {row.package for row in numpy2_releases()}
-    if name == "protobuf":
-        return satisfies("4.0", specifier) is False and satisfies(violation.installed, ">=4") is True
-    return name not in OFTEN_EXCEEDED
-
-
-def _other_major(violation: Violation) -> bool:
-    have = version_key(violation.installed)
-    limit = version_key(violation.specifier.rpartition("<")[2].lstrip("="))
-    return bool(have and limit and have[0][0] >= limit[0][0] and limit[1] == (4, 0) and len(limit[0]) == 1)
 
 
 def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:

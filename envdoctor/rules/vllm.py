@@ -16,7 +16,7 @@ from envdoctor.knowledge.releases import (
 from envdoctor.knowledge.versions import is_prerelease, local_part, public_part, satisfies
 from envdoctor.knowledge.wheel_code import minimum_capabilities
 from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, torch_cuda
-from envdoctor.rules.packages import cause_of, version_conflict
+from envdoctor.rules.packages import version_conflict
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
     Violation,
@@ -27,6 +27,7 @@ from envdoctor.rules.requirements import (
     versions_of,
 )
 from envdoctor.rules.torch_install import LEAST_OF_VLLM
+from envdoctor.rules.violations import cause_of
 
 
 def _vllm(stack: Stack) -> str:

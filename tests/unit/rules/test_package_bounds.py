@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.cases import each_case
-from support.collect_env_reports import torch_report
 from support.report_stack import make_machine, make_stack
 
 from envdoctor.commands.report_findings import diagnose_report
@@ -83,6 +82,11 @@ PAIRS = [
     ("megatron-core 0.14.0, numpy 2.3.4", "info"),
     ("datasets 3.1.0, fsspec 2024.10.0", "info"),
     ("litellm 1.83.7, openai 2.33.0", "info"),
+    ("tensorflow 2.10.1, protobuf 4.25.3", "warning"),
+    ("descript-audiotools 0.7.2, protobuf 5.29.6", "info"),
+    ("google-api-core 2.34.0, protobuf 6.31.1", "info"),
+    ("mistral-common 1.11.6, numpy 2.5.1", "info"),
+    ("pandas 1.5.3, numpy 1.22.4", "info"),
 ]
 
 
@@ -121,14 +125,10 @@ def test_a_decisive_pair_of_a_long_list_is_a_note() -> None:
     assert found == ["warning", "info"]
 
 
-def test_pip_freeze_is_no_sign_of_a_failure() -> None:
-    listed = {
-        "jax": "0.4.35",
-        "jaxlib": "0.4.34",
-        "fsspec": "2024.10.0",
-        "open-clip-torch": "3.3.0",
-        "timm": "1.0.16",
-    }
-    freeze = "".join(f"{name}=={version}\n" for name, version in listed.items())
-    text = f"{torch_report({}, packages={})}\n$ pip freeze\n{freeze}"
-    assert [each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001"] == ["info"]
+@each_case(
+    ("heading", "status"), [("pip freeze:", "info"), ("output of uv pip freeze:", "info"), ("it freezes:", "warning")]
+)
+def test_pip_freeze_is_no_sign_of_a_failure(heading: str, status: str) -> None:
+    listed = "open-clip-torch==3.3.0\ntimm==1.0.16\njax==0.4.35\njaxlib==0.4.34\nflax==0.10.1\ntorch==2.5.1\n"
+    findings = diagnose_report(parse_report(f"Python 3.12.9, {heading}\n\n{listed}"))
+    assert [each.status for each in findings if each.id == "PKG001"] == [status]
