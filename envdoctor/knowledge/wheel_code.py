@@ -35,6 +35,15 @@ class MinimumCapability(TableRow, frozen=True, kw_only=True):
         return major_minor(self.least)
 
 
+class WheelAbi(TableRow, frozen=True, kw_only=True):
+    """The C++ ABI of the symbols of torch that the modules of some releases require, in wheels for x86_64."""
+
+    package: str
+    versions: str  # specifier
+    cxx11: bool  # the ABI of torch from 2.7 on
+    effect: str  # with the other one
+
+
 def wheel_code_rows(package: str, platform: str = LINUX) -> tuple[WheelCode, ...]:
     """The rows of a package for one platform, oldest releases first."""
     rows = load_table("wheel_code.toml", tuple[WheelCode, ...], "wheel")
@@ -57,6 +66,11 @@ def releases_with_code(package: str, gpu: Capability, platform: str = LINUX) -> 
     """The newest releases whose wheels have code for a GPU, as a specifier; empty if none has."""
     rows = reversed(wheel_code_rows(package, platform))
     return next((row.versions for row in rows if row.runs_on(gpu)), "")
+
+
+def wheel_abis() -> tuple[WheelAbi, ...]:
+    """The releases whose modules require symbols of torch with a known C++ ABI."""
+    return load_table("wheel_code.toml", tuple[WheelAbi, ...], "abi")
 
 
 def minimum_capabilities() -> tuple[MinimumCapability, ...]:

@@ -180,6 +180,9 @@ UNPROVEN = {
     "wheel_cuda wheel": Unproven(
         _NATIVE, "`readelf -d` of a compiled module of one of these releases names libraries of another CUDA version."
     ),
+    "wheel_code abi": Unproven(
+        _NATIVE, "`nm -D --undefined-only` of the named module lists symbols of torch with the other ABI."
+    ),
     "wheel_code wheel": Unproven(
         _NATIVE, "`cuobjdump --list-elf --list-ptx` on a module of one of these wheels prints other architectures."
     ),

@@ -26,7 +26,22 @@ from envdoctor.resolution.resolver import ResolvedPackage, Resolver, ResolverTar
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule
 
 # Rule families on package versions. Other checks cover files, GPUs and the driver.
-_FAMILIES = ("PKG", "HF", "TRL", "VLLM001", "VLLM003", "FA", "BNB", "VERL", "DS", "RAY", "CUDNN", "KERN", "NPY")
+_FAMILIES = (
+    "PKG",
+    "HF",
+    "TRL",
+    "VLLM001",
+    "VLLM003",
+    "FA",
+    "BNB",
+    "VERL",
+    "DS",
+    "RAY",
+    "CUDNN",
+    "KERN",
+    "NPY",
+    "EXT008",
+)
 # Wheels have a check of their own that reads the file name, and the package list of a guide is never complete.
 # CUDNN003 is about libraries of a replaced torch, which RUN010 reports.
 _EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014", "CUDNN003"})

@@ -1,4 +1,4 @@
-"""Rule on wheels of PyPI that have no GPU code for a GPU, by the table of their contents."""
+"""Rules on wheels of PyPI without code for a GPU, or for another C++ ABI, by the table of their contents."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from envdoctor.core.records import Evidence, Gpu, Machine, Stack
 from envdoctor.core.remedies import Remedy, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.architectures import Capability, architecture, capability_of
-from envdoctor.knowledge.versions import local_part, public_part
+from envdoctor.knowledge.versions import is_local_build, local_part, public_part, satisfies
 from envdoctor.knowledge.wheel_code import (
+    LINUX,
     WheelCode,
     packages_with_code,
     releases_with_code,
+    wheel_abis,
     wheel_code,
     wheel_code_rows,
 )
-from envdoctor.rules.facts import gpu_label, gpus_of
+from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_label, torch_version
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_build import runs_on_torch
@@ -53,6 +55,54 @@ def wheel_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
         without = [gpu for gpu in gpus if row and (found := capability_of(gpu)) and not row.runs_on(found)]
         if row and without:
             yield _problem(machine, stack, row, without)
+
+
+@rule("EXT008", kind="environment", severity="warning", cause="torch-abi-mismatch")
+def wheel_is_for_another_cxx_abi(machine: Machine, stack: Stack) -> Iterator[Problem]:
+    """The wheel of this release on PyPI requires symbols of torch in another C++ ABI than the installed one has.
+
+    The builds of torch on PyPI and on the PyTorch index have the old ABI up to 2.5 and the new one from 2.7 on. A
+    wheel of AutoGPTQ was compiled for the old one: its import fails with "undefined symbol: _ZN3c10...RKSs" next to
+    torch 2.7, and its kernels are not used. Builds of conda and of NVIDIA's containers are not judged.
+
+    Fix: install a release for the ABI, a torch with the other one, or the package that replaces it.
+
+    References:
+    https://docs.pytorch.org/docs/stable/generated/torch.compiled_with_cxx11_abi.html
+    https://github.com/pytorch/pytorch/releases/tag/v2.7.0
+    """
+    if stack.extensions.value is not None or is_windows(machine) or platform_of(machine) != LINUX:
+        return
+    has_new, packages = _has_new_abi(stack), stack.distributions.value or {}
+    for row in wheel_abis():
+        package = packages.get(row.package)
+        if has_new in (None, row.cxx11) or package is None or package.source not in _SOURCES:
+            continue
+        if local_part(package.version) or not satisfies(package.version, row.versions):
+            continue
+        old, new = "torch 2.5 or older", "torch 2.7 or newer"
+        yield Problem(
+            "warning",
+            f"the wheel of {row.package} {package.version} on PyPI has the C++ ABI of {new if row.cxx11 else old}; "
+            f"{torch_label(stack)} is installed: {row.effect}",
+            (
+                *version_evidence(stack, row.package, "torch"),
+                Evidence(f"{row.package} {row.versions}", new if row.cxx11 else old, f"{row.source}, {row.date}"),
+            ),
+            f"Use {new if row.cxx11 else old} with it, or remove it.",
+            steps(shell_command("uv pip uninstall {}", row.package)),
+        )
+
+
+def _has_new_abi(stack: Stack) -> bool | None:
+    """Whether torch has the new C++ ABI; None for 2.6, which had both, and for builds that are not of PyTorch."""
+    build, package = stack.torch.value, (stack.distributions.value or {}).get("torch")
+    if build and build.cxx11_abi.value is not None:
+        return build.cxx11_abi.value
+    version = torch_version(stack)
+    if not version or is_local_build(version) or (package and is_from_conda(package)):
+        return None
+    return True if satisfies(version, ">=2.7") else False if satisfies(version, "<2.6") else None
 
 
 def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[Gpu]) -> Problem:

@@ -409,7 +409,7 @@ def damaged_files() -> Iterator[Case]:
 
 
 def wheels_and_containers() -> Iterator[Case]:
-    """EXT007, TORCH011."""
+    """EXT007, EXT008, TORCH011."""
     old, new = (
         torch_stack("2.9.1+cu130", packages={"torch": "2.9.1+cu130", "lmdeploy": version})
         for version in ("0.12.3", "0.13.0")
@@ -417,6 +417,11 @@ def wheels_and_containers() -> Iterator[Case]:
     yield Case("EXT007", "warning", (make_machine([RTX5090]), old), (make_machine([RTX5090]), new))
     container = make_stack("2.5.0a0+e000cf0ad9.nv24.10", cuda="12.6")
     yield Case("TORCH011", "warning", (make_machine([RTX5090]), container), (make_machine([H100]), container))
+    gptq = {version: torch_stack(version, packages={"torch": version, "auto-gptq": "0.7.1"})
+            for version in ("2.5.1+cu124", "2.7.1+cu128")}  # fmt: skip
+    yield Case(
+        "EXT008", "warning", (make_machine([H100]), gptq["2.7.1+cu128"]), (make_machine([H100]), gptq["2.5.1+cu124"])
+    )
 
 
 CASES = [

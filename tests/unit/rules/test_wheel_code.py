@@ -48,6 +48,10 @@ def found(gpus: list[str], stack: Stack, rule: str) -> list[Finding]:
         (RTX3090, "torch 2.8.0+cu128, sgl-kernel 0.3.8", ""),  # runs the code for 8.0
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 0.3.21", ""),  # the code is for that chip alone
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 9.9", ""),  # newer than the table
+        (H100, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", "ext-arch-not-in-build"),
+        (RTX4090, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", ""),
+        (RTX5090, "torch 2.8.0+cu128, onnxruntime-gpu 1.22.0", ""),  # the driver compiles its PTX
+        (RTX5090, "torch 2.8.0+cu128, onnxruntime-gpu 1.23.0", "ext-arch-not-in-build"),  # PTX for Hopper alone
     ],
 )
 def test_a_wheel_has_no_code_for_the_gpu(gpu: str, packages: str, cause: str) -> None:
@@ -70,6 +74,31 @@ def test_the_fix_names_a_release_with_code_for_the_gpu() -> None:
     assert commands_of(finding) == ("uv pip install 'lmcache>=0.5.4,<=0.5.6'",)
     (finding,) = found([V100], stack_of("torch 2.8.0+cu126, sgl-kernel 0.3.5"), "EXT007")
     assert "no wheel on PyPI" in finding.fix
+
+
+@each_case(
+    ("packages", "expected"),
+    [
+        ("torch 2.7.1+cu128, auto-gptq 0.7.1", True),
+        ("torch 2.5.1+cu124, auto-gptq 0.7.1", False),
+        ("torch 2.6.0+cu124, auto-gptq 0.7.1", False),  # its builds have both ABIs
+        ("torch 2.7.1+cu128, auto-gptq 0.7.1+cu121", False),
+        ("torch 2.5.0a0+e000cf0ad9.nv24.10, lmcache 0.3.6", False),
+        ("torch 2.5.1+cu124, lmcache 0.3.6", True),
+        ("torch 2.8.0+cu128, lmcache 0.3.6", False),
+        ("torch 2.8.0+cu128, fbgemm-gpu 1.1.0", True),
+        ("torch 2.8.0+cu128, fbgemm-gpu 1.3.0", False),
+    ],
+)
+def test_a_wheel_for_another_cxx_abi(packages: str, expected: bool) -> None:
+    findings = found([A100], stack_of(packages), "EXT008")
+    assert [each.cause for each in findings] == ["torch-abi-mismatch"] * expected
+
+
+def test_a_build_of_conda_can_have_the_other_abi() -> None:
+    torch = Distribution(name="torch", version="2.7.1", source="conda conda-forge")
+    wheel = Distribution(name="auto-gptq", version="0.7.1", source="pip")
+    assert found([A100], torch_stack("2.7.1", distributions=(torch, wheel)), "EXT008") == []
 
 
 def test_the_rows_of_a_package_are_in_order_and_name_architectures() -> None:
@@ -125,6 +154,12 @@ def test_a_guide_names_the_gpu(gpu: str, version: str, causes: list[str]) -> Non
     findings = audit_text(guide, "README.md", None, NoSolver()).result.findings
     assert [each.cause for each in findings if each.id == "RUN057"] == causes
     assert all(each.line == 4 for each in findings if each.id == "RUN057")
+
+
+def test_a_guide_installs_a_wheel_for_another_cxx_abi() -> None:
+    guide = "# GPTQ\n\n```bash\npip install torch==2.7.1 auto-gptq==0.7.1\n```\n"
+    findings = audit_text(guide, "README.md", None, NoSolver()).result.findings
+    assert [each.line for each in findings if each.cause == "torch-abi-mismatch"] == [4]
 
 
 def test_a_gpu_below_a_documented_minimum() -> None:
