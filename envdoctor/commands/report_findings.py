@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from envdoctor.explain import Cause
     from envdoctor.reports import Report
 
+# Causes whose lines, if they do not decide, are as often those of a faulty program or of a request.
+OFTEN_OF_THE_PROGRAM = frozenset({
+    "collective-stalled", "device-side-assert", "ecc-or-xid", "gpu-oom", "hub-auth", "illegal-memory-access",
+    "network-failure", "service-auth",
+})  # fmt: skip
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
@@ -217,13 +222,14 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """The status of a cause that only the lines of a report show.
 
     Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
-    score is near certain. A deprecated feature still works. Lines that do not decide between causes blame none.
+    score is near certain. A deprecated feature still works. Lines that do not decide between causes of the environment
+    are a warning; those that a faulty program prints as well blame nothing.
     """
     from envdoctor.explain.rank import WARNING_LINE
 
-    if cause.undecided:
-        return "info"
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
+    if cause.undecided:
+        return "info" if quiet or cause.cause in OFTEN_OF_THE_PROGRAM else "warning"
     deprecated = all("deprecated" in line for line in cause.lines)
     if quiet and (deprecated or cause.score < NEAR_CERTAIN):
         return "info"
