@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from envdoctor.explain import Cause
     from envdoctor.reports import Report
 
-# Causes whose lines, if they do not decide, are as often those of a faulty program or of a request.
-OFTEN_OF_THE_PROGRAM = frozenset({
+# Causes whose lines, if they do not decide, are as often those of a faulty program, a request or another Python.
+OFTEN_OF_ANOTHER_CAUSE = frozenset({
     "collective-stalled", "device-side-assert", "ecc-or-xid", "gpu-oom", "hub-auth", "illegal-memory-access",
-    "network-failure", "service-auth",
+    "network-failure", "platform-no-wheel", "service-auth",
 })  # fmt: skip
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
@@ -222,14 +222,14 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """The status of a cause that only the lines of a report show.
 
     Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
-    score is near certain. A deprecated feature still works. Lines that do not decide between causes of the environment
-    are a warning; those that a faulty program prints as well blame nothing.
+    score is near certain. A deprecated feature still works. Lines that leave several causes of the environment are a
+    warning; those that a faulty program prints as well blame none.
     """
     from envdoctor.explain.rank import WARNING_LINE
 
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     if cause.undecided:
-        return "info" if quiet or cause.cause in OFTEN_OF_THE_PROGRAM else "warning"
+        return "info" if quiet or cause.cause in OFTEN_OF_ANOTHER_CAUSE else "warning"
     deprecated = all("deprecated" in line for line in cause.lines)
     if quiet and (deprecated or cause.score < NEAR_CERTAIN):
         return "info"

@@ -73,6 +73,7 @@ class Verdict(Record, frozen=True):
     is_newer: bool  # the library is newer than its caller
     installed: str  # version; empty if unknown
     is_required: bool = False  # the caller does not pass an argument that older releases lack
+    returned: str = ""  # the release that has the member again, if the installed one is unknown
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
@@ -96,7 +97,14 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
             continue  # an instance can lack it in every release
         ended = [span for span in spans if span.last and (not installed or _reaches(installed, span.next))]
         span = ended[-1] if ended else spans[0]  # an undecided removal is more frequent than an old release
-        return Verdict(member, span, is_newer=bool(ended), installed=installed)
+        later = [each.first for each in spans[spans.index(span) + 1 :] if each.first]
+        return Verdict(
+            member,
+            span,
+            is_newer=bool(ended),
+            installed=installed,
+            returned=later[0] if ended and later and not installed else "",
+        )
     return next(_required_arguments(hit.text), None)
 
 
@@ -163,6 +171,14 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"{verdict.member} is required from {package} {span.first} on and unknown to {span.before}: the calling "
             f"code is for an older release. Update that code, or install {package} {span.before} with the other "
             "packages of that time."
+        )
+    elif verdict.returned:
+        cause = newer
+        fix = (
+            f"{verdict.member} is in {package} up to {span.last}, not in {span.next}, and again from "
+            f"{verdict.returned} on. With {span.next} or a later release before {verdict.returned}: install "
+            f"{package} {verdict.returned} or {span.last}, whichever the calling package permits. With an older "
+            "release: install a newer one."
         )
     elif verdict.is_newer:
         cause = newer

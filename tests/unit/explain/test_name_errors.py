@@ -119,6 +119,11 @@ def test_members_that_were_removed_and_added_again(text: str, versions: dict[str
     assert causes_of(text, versions) == causes
 
 
+def test_the_fix_names_both_directions_of_a_member_that_was_added_again() -> None:
+    cause = explain(io.BytesIO(removed_name("ALLOWED_LAYER_TYPES").encode())).causes[0]
+    assert all(version in cause.fix for version in ("4.57.6", "5.0.0", "5.4.0"))
+
+
 def test_the_line_before_names_the_class() -> None:
     text = b"""
     self.model = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(**engine_args))
