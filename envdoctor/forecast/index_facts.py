@@ -14,6 +14,7 @@ from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
+from envdoctor.forecast.set_standard_library import removed_imports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
@@ -33,6 +34,7 @@ from envdoctor.resolution.index_facts import (
     Numpy1Build,
     RefusedRelease,
     RejectedRelease,
+    RemovedImport,
     RustBuild,
     SharedFile,
 )
@@ -188,6 +190,10 @@ class IndexReader:
             return self._names.setdefault(id(wheels), SetNames(wheels)) if wheels else None
         finally:
             self._end = None
+
+    def removed_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        """The old packages of the set that import what the standard library of its Python no longer has."""
+        return self._of_set(removed_imports, installed)
 
     @_limited
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

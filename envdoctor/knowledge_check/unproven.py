@@ -140,6 +140,10 @@ UNPROVEN = {
         "resolutions of an index by uv: no single wheel shows them",
         "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",
     ),
+    "standard_library python": Unproven(
+        "the standard library of CPython: not in a wheel",
+        "The import of the name works with that Python, or fails with the one before.",
+    ),
     "system_packages package": Unproven(
         "package names of Linux distributions: not in METADATA",
         "The distribution has no package of that name, or the package does not contain the program or library.",

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
 
+from msgspec.structs import replace
+
 from envdoctor.core.decoding import MAX_FILE_BYTES
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
@@ -43,6 +45,7 @@ from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
+from envdoctor.manifests.refused_requirements import MAX_ROUNDS, without_refused
 from envdoctor.resolution.step import StepSolver
 
 __all__ = [
@@ -161,9 +164,31 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
         stated = context.guide.stated_machine._replace(python=python)
         other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
         steps = confirmed(steps, context, other, evaluate_guide)
+    steps += _without_refused(context, steps, machine, day, solver)
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )
+
+
+def _without_refused(
+    context: GuideContext, found: Sequence[Finding], machine: Machine | None, day: str, solver: StepSolver | None
+) -> list[Finding]:
+    """The further problems of a path whose steps fail, once the requirements that cannot be installed are gone."""
+    more: list[Finding] = []
+    refused: list[str] = []
+    known = {(each.line, each.id, each.cause) for each in found}
+    for _ in range(MAX_ROUNDS):
+        reduced = without_refused(context.guide, context.trace) if solver and not solver.reason else None
+        if reduced is None:
+            break
+        refused += reduced.refused
+        context = build_context(reduced.guide, machine, day, solver)
+        for each in evaluate_guide(context):
+            key = (each.line, each.id, each.cause)
+            if each.status in ("error", "warning") and key not in known:
+                known.add(key)
+                more.append(replace(each, message=f"without {' and '.join(refused)}: {each.message}"))
+    return more
 
 
 def _describe(action: Action) -> str:

@@ -115,6 +115,16 @@ class RefusedRelease(NamedTuple):
     wheel: str
 
 
+class RemovedImport(NamedTuple):
+    """A name of the standard library that `import` of a release uses, and that a Python version removed."""
+
+    user: IndexedRelease
+    name: str  # "collections.Mapping"
+    python: str  # the version that removed it
+    place: str  # "attrdict/mapping.py:4"
+    wheel: str
+
+
 class SharedFile(NamedTuple):
     """A file that two releases install."""
 
@@ -163,6 +173,10 @@ class IndexFacts(Protocol):
 
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         """The packages of the set that install the same module."""
+        ...
+
+    def removed_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        """The old packages of the set that import what the standard library of its Python no longer has."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

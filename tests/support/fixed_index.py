@@ -19,6 +19,7 @@ from envdoctor.resolution.index_facts import (
     Numpy1Build,
     RefusedRelease,
     RejectedRelease,
+    RemovedImport,
     RustBuild,
     SharedFile,
 )
@@ -38,6 +39,7 @@ class FixedIndex:
         self.numpy_1: Sequence[Numpy1Build] = ()
         self.refused: Sequence[RefusedRelease] = ()
         self.shared: Sequence[SharedFile] = ()
+        self.removed: Sequence[RemovedImport] = ()
         self.compiled: frozenset[str] = frozenset()
         self.requirements: dict[str, Sequence[str]] = {}
 
@@ -65,6 +67,9 @@ class FixedIndex:
 
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         return [each for each in self.shared if {each.first.name, each.second.name} <= installed.versions.keys()]
+
+    def removed_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        return [each for each in self.removed if each.user.name in installed.versions]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()

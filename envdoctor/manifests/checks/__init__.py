@@ -33,6 +33,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     solutions,
     source_at_main,
     source_builds,
+    standard_names,
     stated_machine,
     stated_versions,
     system_pythons,

@@ -81,3 +81,23 @@ def test_files_that_two_packages_install() -> None:
     assert [(each.first.name, each.second.name, each.path) for each in found] == [
         ("vision-python", "vision-python-headless", "cv/__init__.py")
     ]
+
+
+LOADS = ("old/__init__.py", "from . import mapping")
+REMOVED = {
+    "at its import": (LOADS, "from collections import (\n    Mapping,\n)", True),
+    "a module": (LOADS, "import telnetlib", True),
+    "guarded": (LOADS, "try:\n    import imp\nexcept ImportError:\n    pass", False),
+    "in another module": (("old/__init__.py", ""), "import imp", False),
+    "in a function": (LOADS, "def f():\n    import imp", False),
+    "another name": (LOADS, "from collections import OrderedDict", False),
+}  # fmt: skip
+
+
+@each_case("name", [*REMOVED])
+def test_imports_of_what_python_removed(name: str) -> None:
+    start, code, is_removed = REMOVED[name]
+    with serve(package("old", start, ("old/mapping.py", code), day="2019-02-01")) as index:
+        found = reader(index).removed_imports(installed("old")._replace(python="3.13"))
+        assert bool(found) == is_removed
+        assert all(each.place.startswith("old/mapping.py:") for each in found)

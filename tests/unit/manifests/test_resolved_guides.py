@@ -128,6 +128,18 @@ def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvSt
     assert solution.built == {"layers", "storage"}
 
 
+def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: UvStepSolver, tmp_path: Path) -> None:
+    step = "pip install vllm==0.8.3 transformers wants-runtime parser-runtime==4.11.1"
+    write_wheel(tmp_path / "wheels", "wants-runtime", "1.0", requires=["parser-runtime==4.7.2"])
+    for version in ("4.7.2", "4.11.1"):
+        write_wheel(tmp_path / "wheels", "parser-runtime", version)
+    result = audit(tmp_path, sh("uv venv --python 3.10", step), solver)
+    assert len(found(result, "RUN015")) == 1
+    (more,) = (each for each in found(result, "RUN003") if "needs transformers below 5" in each.message)
+    assert (more.status, more.line) == ("error", 4)
+    assert more.message.startswith("without parser-runtime==4.11.1: ")
+
+
 def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
     """Without a placeholder for the archive, uv takes the series that the installed torch fits."""
     write_wheel(tmp_path / "wheels", "serving", "0.3.6")
@@ -201,7 +213,8 @@ def test_a_step_without_a_solution_is_an_error(name: str, solver: UvStepSolver, 
     (finding,) = found(result, "RUN015")
     assert (finding.status, finding.line) == ("error", 3)
     assert explanation in finding.message
-    assert found(result, "RUN003") == []  # there is no environment
+    others = found(result, "RUN003")  # of an environment without the requirement that cannot be installed
+    assert all(each.message.startswith("without ") for each in others)
 
 
 def test_a_release_that_is_open_excludes_nothing_where_no_solver_chose_it(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Imports of a set's old packages that the Python version of the set no longer has in its standard library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from envdoctor.forecast.module_imports import ModuleImports
+from envdoctor.forecast.set_names import SetNames
+from envdoctor.forecast.wheels import Pin
+from envdoctor.knowledge.standard_library import LibraryChange, find_name, removed_names
+from envdoctor.resolution.index_facts import InstalledSet, RemovedImport
+
+MAX_PACKAGES = 40  # of a set, of which the files are read; the oldest ones first
+_OF_SETUPTOOLS = "distutils"  # setuptools has a copy
+
+
+def removed_imports(names: SetNames, installed: InstalledSet) -> Iterator[RemovedImport]:
+    """The first removed name that `import` of each package runs into, of packages older than its removal."""
+    removed = removed_names(installed.python)
+    if "setuptools" in installed.versions:
+        removed = {name: row for name, row in removed.items() if name != _OF_SETUPTOOLS}
+    if not removed:
+        return
+    last = max(row.released for row in removed.values())
+    pins = (Pin(name, version) for name, version in installed.versions.items())
+    old = sorted((day, pin) for pin in pins if (day := names.wheels.day(pin)) and day < last)
+    for day, user in old[:MAX_PACKAGES]:
+        imports = names.module_imports(user)
+        gone = {name: row for name, row in removed.items() if day < row.released}
+        if imports and (found := _first(imports, user.name, gone)):
+            path, line, name, row = found
+            yield RemovedImport(names.indexed(user), name, row.version, f"{path}:{line}", names.file_name(user))
+
+
+def _first(
+    imports: ModuleImports, package: str, removed: dict[str, LibraryChange]
+) -> tuple[str, int, str, LibraryChange] | None:
+    mentions = _pattern(removed)
+    mentioning = {path for path in imports.paths.values() if mentions.search(imports.sources.read(path))}
+    if not mentioning:
+        return None
+    modules = {path: module for module, path in imports.paths.items()}
+    for path in imports.loaded_files(package):
+        for each in imports.imports_of(modules[path]) if path in mentioning else ():
+            found = find_name(removed, each.module, each.name) if each.top not in imports.tops else None
+            if found:
+                return path, each.line, *found
+    return None
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Import statements with one of these modules, or of these names of a module."""
+    by_module: dict[str, list[str]] = {}
+    for name in names:
+        by_module.setdefault(name.rpartition(".")[0], []).append(name.rpartition(".")[2])
+    modules = "|".join(by_module.pop("", ["-"]))
+    parts = [rf"(?:from|import)[ \t]+(?:{modules})\b"]
+    for module, members in by_module.items():
+        listed = "|".join(members)
+        parts.append(rf"from[ \t]+{re.escape(module)}[ \t]+import[ \t]*(?:\([^)]*|[^\n]*)\b(?:{listed})\b")
+    return re.compile(rf"^[ \t]*(?:{'|'.join(parts)})", re.MULTILINE)

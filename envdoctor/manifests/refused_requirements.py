@@ -1,0 +1,64 @@
+"""A guide without the requirements that make a step fail: what else is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.actions import Install
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.interpreter import GuideTrace, InstallStep
+from envdoctor.resolution.requirement import InstallRequirement
+
+MAX_ROUNDS = 3  # a later step can have a conflict of its own
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_ABSENT = re.compile(
+    rf"no version of ({_NAME})|({_NAME}) was not found in the package registry|({_NAME})==\S+ has no "
+)
+_EXACT = re.compile(rf"depends? on ({_NAME})(?:\[[^\]]*\])?==")
+_WORD = re.compile(_NAME)
+
+
+class ReducedGuide(NamedTuple):
+    """A guide and the requirements that it was left without."""
+
+    guide: Guide
+    refused: tuple[str, ...]
+
+
+def without_refused(guide: Guide, trace: GuideTrace) -> ReducedGuide | None:
+    """The guide without the requirements of which no release can be installed; None if there are none.
+
+    The requirements that remain must not get other releases than those that a corrected step would have: a package of
+    the tables is only left out if another requirement fixes its release.
+    """
+    refused = {
+        (install.action.line, each.text)
+        for install in trace.installs
+        for conflict in (install.resolution.conflict, *install.resolution.further_conflicts)
+        for each in _refused(install, conflict)
+    }
+    if not refused:
+        return None
+    actions = tuple(
+        action._replace(requirements=tuple(
+            each for each in action.requirements if (action.line, each.text) not in refused
+        ))
+        if isinstance(action, Install) else action
+        for action in guide.actions
+    )  # fmt: skip
+    return ReducedGuide(guide._replace(actions=actions), tuple(sorted({text for _, text in refused})))
+
+
+def _refused(install: InstallStep, conflict: str) -> list[InstallRequirement]:
+    """The requirements without which a conflict does not occur."""
+    absent = {normalize_name(next(filter(None, each))) for each in _ABSENT.findall(conflict)}
+    fixed = {normalize_name(name) for name in _EXACT.findall(conflict)}
+    words = {normalize_name(word) for word in _WORD.findall(conflict)}
+    named = [each for each in install.action.requirements if each.name in words]
+    for group in (absent, fixed):
+        if found := [each for each in named if each.name in group]:
+            return found
+    return [each for each in named if not published_releases(each.name)]

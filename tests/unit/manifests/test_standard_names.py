@@ -1,0 +1,56 @@
+"""Names of the standard library that a Python version removed, or does not have yet."""
+
+from __future__ import annotations
+
+import sys
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import py, sh
+
+from envdoctor.knowledge.standard_library import find_name, later_names, removed_names
+from envdoctor.resolution.index_facts import IndexedRelease, RemovedImport
+
+OLD = IndexedRelease("attrs-of", "2.0.1", "2019-02-01")
+PACKAGES: dict[str, tuple[str, str, str]] = {
+    "named": ("uv venv --python 3.10", "collections.Mapping", "error"),
+    "setuptools of conda": ("conda create -n x python=3.12 -y && conda activate x", "distutils", ""),
+    "no setuptools": ("uv venv --python 3.12", "distutils", "error"),
+}
+
+
+@each_case("name", [*PACKAGES])
+def test_a_package_imports_what_python_removed(name: str) -> None:
+    environment, removed, status = PACKAGES[name]
+    solver = FixedSolver(FixedIndex(), {"attrs-of": "2.0.1"})
+    solver.index.removed = [RemovedImport(OLD, removed, "3.10", "attrs_of/mapping.py:4", "attrs_of.whl")]
+    found = findings(sh(*environment.split(" && "), "pip install attrs-of"), solver, "RUN134")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all(f"imports {removed}, which Python 3.10 removed" in each.message for each in found)
+
+
+CODE: dict[str, tuple[str, str, bool]] = {
+    "tomllib on 3.10": ("3.10", "import tomllib", True),
+    "tomllib on 3.11": ("3.11", "import tomllib", False),
+    "a name on 3.10": ("3.10", "from enum import Enum, StrEnum", True),
+    "imp on 3.12": ("3.12", "import imp", True),
+    "imp on 3.11": ("3.11", "import imp", False),
+    "in a try": ("3.10", "try:\n    import tomllib\nexcept ImportError:\n    import tomli", False),
+    "a class of collections": ("3.12", "from collections import OrderedDict", False),
+}
+
+
+@each_case("name", [*CODE])
+def test_code_needs_another_python(name: str) -> None:
+    python, code, is_reported = CODE[name]
+    text = sh(f"uv venv --python {python}", "uv pip install peft") + py(code)
+    assert bool(findings(text, FixedSolver(FixedIndex(), {"peft": "0.19.0"}), "RUN135")) == is_reported
+
+
+def test_the_table_agrees_with_this_interpreter() -> None:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    tops = {name for name in removed_names(python) if "." not in name}
+    assert tops.isdisjoint(sys.stdlib_module_names)
+    assert not {name for name in later_names(python) if "." not in name} & set(sys.stdlib_module_names)
+    assert find_name(removed_names("3.13"), "typing.io", "TextIO")
+    assert find_name(removed_names("3.9"), "collections", "Mapping") is None
