@@ -134,6 +134,9 @@ DTYPE = re.compile(
 )
 BFLOAT16 = re.compile(r"\bdtype[ =:]+[\"']?(?:torch\.)?(?:bfloat16|bf16)\b|--bf16\b(?! [Ff]alse)|\bbf16[ =:]+[Tt]rue")
 
+# A command of LMDeploy with a checkpoint, or an option, for FP8 weights.
+FP8 = re.compile(r"\blmdeploy\b.{0,200}?(?:[-_]FP8\b|--model-format[ =]fp8\b)", re.IGNORECASE)
+
 
 def parse_install_commands(lines: list[Line]) -> Section | None:
     """Parse the packages that install commands name, and the build of torch that their index has.
@@ -167,7 +170,9 @@ def parse_install_commands(lines: list[Line]) -> Section | None:
                 requested[name] = version or requested.get(name, "")
     requested = {name: "" if name in several else version for name, version in requested.items()}
     section.set_fact("stack.requested", requested or None)
-    if all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):
+    if any(FP8.search(line.text) for line in lines):
+        section.set_fact("stack.dtype", "fp8")
+    elif all(not DTYPE.search(line.text) or BFLOAT16.search(line.text) for line in lines):
         section.set_fact("stack.dtype", "bfloat16" if any(BFLOAT16.search(line.text) for line in lines) else None)
     section.set_fact("stack.torch.version", requested.get("torch"), "from an install command")
     _record_wheels(section, lines)

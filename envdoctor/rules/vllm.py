@@ -97,6 +97,7 @@ def _releases_for(violations: list[Violation]) -> Iterator[tuple[str, str]]:
 
 # The model runner refuses older GPUs: "SGLang only supports sm75 and above".
 LEAST_OF_SGLANG = (7, 5)
+HOPPER = (9, 0)
 # Read from vllm/_C.abi3.so of PyPI's wheels: no code for 12.0 in 0.9.0 and 0.9.1, 0.9.2 has it for some kernels
 # (github.com/vllm-project/vllm/issues/20748).
 FIRST_WITH_SM_120 = "0.9.2"
@@ -161,7 +162,7 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     Volta), SGLang 7.5, FlashAttention 2 needs 8.0, FlashAttention 3 Hopper, ExLlamaV3 up to 0.0.25 Ampere. vLLM
     selects another attention backend automatically; transformers with `attn_implementation="flash_attention_2"`
     raises `FlashAttention only supports Ampere GPUs or newer`. A report that states that one of them fails needs no
-    version of it.
+    version of it. LMDeploy has kernels for FP8 weights from Hopper on: "No feasible kernel found for the problem".
 
     Fix: use another engine (llama.cpp, exllamav2) or GPU; for attention use `sdpa`, or in vLLM TRITON_ATTN or
     XFORMERS.
@@ -169,6 +170,7 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     References:
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
     https://github.com/Dao-AILab/flash-attention#installation-and-features
+    https://github.com/InternLM/lmdeploy/issues/4863
     """
     versions = versions_of(stack)
     below = [(gpu, capability) for gpu in gpus_of(machine) if (capability := capability_of(gpu))]
@@ -186,7 +188,9 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     if flash_attn_2 and newest < (8, 0):
         yield _too_old(machine, stack, below[0][0], "FlashAttention 2", (8, 0), on_all_gpus=False)
     if satisfies(versions.get("flash-attn-3", ""), ">0.0.0") and (newest < (8, 0) or newest[0] >= 10) and below:
-        yield _too_old(machine, stack, below[0][0], "FlashAttention 3", (9, 0), on_all_gpus=False)
+        yield _too_old(machine, stack, below[0][0], "FlashAttention 3", HOPPER, on_all_gpus=False)
+    if stack.dtype.value == "fp8" and first_in_use(stack, "lmdeploy") and newest < HOPPER:
+        yield _too_old(machine, stack, below[0][0], "LMDeploy for FP8 weights", HOPPER, on_all_gpus=False)
     for row in minimum_capabilities():
         if satisfies(versions.get(row.package, ""), row.versions) and newest < row.capability:
             yield _too_old(machine, stack, below[0][0], row.package, row.capability, on_all_gpus=False)
@@ -199,6 +203,8 @@ def _too_old(
     fix = (
         'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.'
         if library.startswith("FlashAttention")
+        else "Use a checkpoint in float16 or AWQ format on this GPU."
+        if library.startswith("LMDeploy")
         else f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {library} wheel supports "
         "it."
     )

@@ -22,7 +22,7 @@ from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_label
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_build import runs_on_torch
-from envdoctor.rules.torch_install import is_windows, platform_of, rebuild
+from envdoctor.rules.torch_install import platform_of, rebuild
 
 WHEEL_CODE = "EXT007"
 # Sources of a distribution with which its wheel can be that of PyPI; not conda, an image, a clone or a direct URL.
@@ -43,9 +43,9 @@ def wheel_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
     https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix
     """
-    if stack.extensions.value is not None or is_windows(machine):
+    if stack.extensions.value is not None:
         return
-    platform, packages = platform_of(machine), stack.distributions.value or {}
+    platform, packages = _platform(machine), stack.distributions.value or {}
     gpus = [gpu for gpu in gpus_of(machine) if runs_on_torch(machine, stack, gpu) is not False]
     for name in packages_with_code():
         package = packages.get(name)
@@ -71,7 +71,7 @@ def wheel_is_for_another_cxx_abi(machine: Machine, stack: Stack) -> Iterator[Pro
     https://docs.pytorch.org/docs/stable/generated/torch.compiled_with_cxx11_abi.html
     https://github.com/pytorch/pytorch/releases/tag/v2.7.0
     """
-    if stack.extensions.value is not None or is_windows(machine) or platform_of(machine) != LINUX:
+    if stack.extensions.value is not None or _platform(machine) != LINUX:
         return
     has_new, packages = _has_new_abi(stack), stack.distributions.value or {}
     for row in wheel_abis():
@@ -92,6 +92,12 @@ def wheel_is_for_another_cxx_abi(machine: Machine, stack: Stack) -> Iterator[Pro
             f"Use {new if row.cxx11 else old} with it, or remove it.",
             steps(shell_command("uv pip uninstall {}", row.package)),
         )
+
+
+def _platform(machine: Machine) -> str:
+    """The platform of the wheels that pip installs; WSL uses those for Linux."""
+    is_windows = "windows" in (machine.system.os.value or "").lower() and not machine.system.wsl.value
+    return "windows" if is_windows else platform_of(machine)
 
 
 def _has_new_abi(stack: Stack) -> bool | None:

@@ -12,6 +12,7 @@ from envdoctor.core.records import Distribution, Finding, Stack, known
 from envdoctor.knowledge.architectures import architecture
 from envdoctor.knowledge.tables import load_table
 from envdoctor.knowledge.wheel_code import WheelCode
+from envdoctor.reports import parse_report
 from envdoctor.resolution.step import NoSolver
 from envdoctor.rules import evaluate
 
@@ -47,6 +48,8 @@ def found(gpus: list[str], stack: Stack, rule: str) -> list[Finding]:
         (V100, "torch 2.8.0+cu126, sgl-kernel 0.3.5", "gpu-unsupported-by-library"),
         (RTX3090, "torch 2.8.0+cu128, sgl-kernel 0.3.8", ""),  # runs the code for 8.0
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 0.3.21", ""),  # the code is for that chip alone
+        (T4, "torch 2.1.2+cu121, vllm 0.4.0", "gpu-arch-dropped"),
+        ("Tesla P100-PCIE-16GB", "torch 2.6.0+cu124, libcudf-cu12 25.4.0", "gpu-unsupported-by-library"),
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 9.9", ""),  # newer than the table
         (H100, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", "ext-arch-not-in-build"),
         (RTX4090, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", ""),
@@ -160,6 +163,28 @@ def test_a_guide_installs_a_wheel_for_another_cxx_abi() -> None:
     guide = "# GPTQ\n\n```bash\npip install torch==2.7.1 auto-gptq==0.7.1\n```\n"
     findings = audit_text(guide, "README.md", None, NoSolver()).result.findings
     assert [each.line for each in findings if each.cause == "torch-abi-mismatch"] == [4]
+
+
+@each_case(
+    ("gpu", "command", "expected"),
+    [
+        (V100, "lmdeploy serve api_server Qwen/Qwen3-8B-FP8 --backend turbomind", True),
+        (V100, "lmdeploy serve api_server Qwen/Qwen3-8B-AWQ --model-format fp8", True),
+        (V100, "lmdeploy serve api_server Qwen/Qwen3-8B", False),
+        (H100, "lmdeploy serve api_server Qwen/Qwen3-8B-FP8", False),
+    ],
+)
+def test_lmdeploy_has_kernels_for_fp8_from_hopper_on(gpu: str, command: str, expected: bool) -> None:
+    report = parse_report(f"GPU: {gpu}\nlmdeploy 0.9.2, torch 2.6.0+cu124\n\n$ {command}\n")
+    findings = evaluate(report.machine, report.stack)
+    assert any("FP8" in each.message for each in findings if each.id == "VLLM005") is expected
+
+
+@each_case(("system", "reported"), [("Ubuntu 22.04", True), ("Microsoft Windows 11 Pro", False)])
+def test_wheels_for_windows_have_rows_of_their_own(system: str, reported: bool) -> None:
+    stack = stack_of("torch 2.8.0+cu128, lmdeploy 0.9.2")
+    found_ids = {each.id for each in evaluate(make_machine([RTX5090], os=system), stack)}
+    assert ("EXT007" in found_ids) is reported
 
 
 def test_a_gpu_below_a_documented_minimum() -> None:
