@@ -48,6 +48,7 @@ CHECKED_AT_IMPORT = frozenset({
 DEVELOPED_TOGETHER = frozenset({
     ("faster-whisper", "ctranslate2"), ("llmcompressor", "compressed-tensors"), ("spacy", "thinc"),
     ("numba", "llvmlite"), ("tensorflow", "keras"), ("albumentations", "albucore"), ("torchdata", "torch"),
+    ("hydra-core", "omegaconf"), ("hydra-core", "antlr4-python3-runtime"), ("omegaconf", "antlr4-python3-runtime"),
 })  # fmt: skip
 # Names of packages that begin with these are not parts of one project.
 COMMON_WORDS = frozenset({"torch", "nvidia", "google", "open", "python", "opentelemetry", "ray", "sentence"})

@@ -22,9 +22,9 @@ LIBRARIES = frozenset({"torch", "transformers", "accelerate", "peft", "trl", "da
 
 # Upper bounds on these name the newest release that was tested; most packages run with the next one as well.
 OFTEN_EXCEEDED = frozenset({
-    "anthropic", "antlr4-python3-runtime", "click", "dill", "fastapi", "google-api-core", "googleapis-common-protos",
+    "anthropic", "click", "dill", "fastapi", "google-api-core", "googleapis-common-protos",
     "grpcio", "grpcio-status", "h5py", "hf-xet", "httpx", "imageio", "kubernetes", "litellm", "matplotlib", "mcp",
-    "multiprocess", "nltk", "omegaconf", "openai", "pandas", "protobuf", "scipy",
+    "multiprocess", "nltk", "openai", "pandas", "protobuf", "scipy",
     "sentencepiece", "starlette", "tensorboard", "tiktoken", "uvicorn", "wandb",
 })  # fmt: skip
 # Requirements that lock files of projects override (1,801 frozen sets, 2026-11-26), or whose bound is a precaution.

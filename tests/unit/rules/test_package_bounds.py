@@ -79,6 +79,7 @@ PAIRS = [
     ("unsloth 2025.3.19, unsloth-zoo 2025.1.2", "warning"),
     ("gradio 3.50.2, gradio-client 1.3.0", "warning"),
     ("open-clip-torch 3.3.0, timm 1.0.9", "warning"),
+    ("hydra-core 1.0.7, omegaconf 2.3.0", "warning"),
     ("megatron-core 0.14.0, numpy 2.3.4", "info"),
     ("datasets 3.1.0, fsspec 2024.10.0", "info"),
     ("litellm 1.83.7, openai 2.33.0", "info"),
