@@ -77,8 +77,11 @@ OTHER_GPU = re.compile(
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
-    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+v?|@){RELEASE}"
+    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+v?|@|\s\(v?)"
+    rf"(?:{RELEASE}|(20\d\d\.\d{{1,2}}(?:\.\d{{1,2}}){{0,2}}){END})"
 )
+# Packages whose versions begin with a year; next to another name, such a number is a date.
+CALENDAR_VERSIONS = frozenset({"fsspec", "gcsfs", "s3fs", "unsloth", "unsloth-zoo"})
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
 INSTALL_RESULT = re.compile(
     r"\bpip\d? (?:install|show) (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
@@ -276,8 +279,9 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
             yield "stack.torch.cuda", "none" if match[1] else match[4] or f"{match[2]}.{match[3]}"
     for match in PACKAGE.finditer(clause):
         name = distribution_name(match[1])
-        if name in KNOWN_PACKAGES and is_version(match[2]):
-            yield f"package {name}", match[2]
+        version = match[2] or (match[3] if name in CALENDAR_VERSIONS else "")
+        if name in KNOWN_PACKAGES and is_version(version):
+            yield f"package {name}", version
 
 
 def _clauses(texts: Iterable[str]) -> Iterator[str]:

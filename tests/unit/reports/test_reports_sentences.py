@@ -45,6 +45,7 @@ def causes(text: str) -> set[str]:
         ("torch 2.4 it is, and torch.cuda.is_available() returns False", "stack.cuda_available", False),
         ("PyTorch 2.8.0 (cu128)", "stack.torch.cuda", "12.8"),
         ("I use torch 2.4.0+cu121 and vllm 0.6.3", "stack.torch.version", "2.4.0+cu121"),
+        ("Running torch (2.4.0+cu121) with an old driver", "stack.torch.version", "2.4.0+cu121"),
         ("nvcc is release 11.8", "machine.cuda.nvcc_version", "11.8"),
         ("CUDA runtime of PyTorch: 12.8", "stack.torch.cuda", "12.8"),
         ("CUDA runtime of PyTorch: 12.8", "stack.torch.version", "unreadable"),
@@ -69,6 +70,18 @@ def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
     assert fact(report, path) == value
     assert report.kinds == ()
     assert report.errors == text  # the sentence may be the symptom as well
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        ("I use jax (0.4.35) with jaxlib (v0.4.30) on a T4", {"jax": "0.4.35", "jaxlib": "0.4.30"}),
+        ("I run unsloth 2025.3.19 with torch 2.6.0", {"torch": "2.6.0", "unsloth": "2025.3.19"}),
+        ("I run vllm 2025.8.14 with torch 2.6.0", {"torch": "2.6.0"}),  # a day
+    ],
+)
+def test_packages_of_a_sentence(text: str, expected: dict[str, str]) -> None:
+    assert versions(parse_report(text)) == expected
 
 
 @each_case(
