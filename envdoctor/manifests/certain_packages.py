@@ -22,6 +22,11 @@ _BASE = re.compile(
 )
 
 
+def is_conda_base(name: str) -> bool:
+    """Whether all requirements of a conda package are known, or are libraries without Python files."""
+    return bool(_BASE.fullmatch(name))
+
+
 def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[str]:
     """The packages that a solved step, or the text of a step, determines; later steps keep what is installed.
 
@@ -38,7 +43,7 @@ def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[st
             continue
         if install.action.tool == "conda":
             has_conda = True
-            if not all(_BASE.fullmatch(each.name) for each in install.action.requirements):
+            if not all(is_conda_base(each.name) for each in install.action.requirements):
                 break
         elif install.resolution.state == "solved":
             found |= {name for name, package in install.resolution.packages.items() if package.is_dependency}

@@ -244,10 +244,11 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
         if file:
             requirements, channels = file.packages, tuple(file.channels)
             name = name or file.name
-        if verb == "create":
-            pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
-            python = _python_version(next(pythons, ""))
-            yield SelectEnvironment(line, text, "conda", name, python, seeded=True, clone=options.last("--clone"))
+        pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
+        python = _python_version(next(pythons, ""))
+        if verb == "create" or python:
+            is_new, clone = verb == "create", options.last("--clone")
+            yield SelectEnvironment(line, text, "conda", name, python, new=is_new, seeded=True, clone=clone)
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
         if packages:
             yield Install(line, text, "conda", packages, channels=channels, target=name)

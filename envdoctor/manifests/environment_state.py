@@ -59,6 +59,8 @@ def image_state(action: UseImage) -> EnvironmentState:
     packages |= _torch_companions(packages, action)
     packages |= _engine_requirements(packages, state)
     has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))
+    # docker/Dockerfile of SGLang: all images but those named runtime are built on a devel image, 2026-11-26.
+    has_nvcc |= "lmsysorg/sglang" in action.name and "runtime" not in action.tag
     toolkit = cuda or "?" if has_nvcc else ""
     return state._replace(toolkit=toolkit, image_cuda=cuda, packages=packages, requested=packages)
 

@@ -16,6 +16,7 @@ from envdoctor.manifests.markdown import Line
 from envdoctor.resolution.index_facts import CodeImport
 
 _MAGIC = re.compile(r"\s*[%!]")  # of notebooks
+_COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 MAX_IMPORTS = 40  # that are compared with the wheels
 _IMPORT = re.compile(
@@ -59,6 +60,14 @@ def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:
                 first, _, rest = ast.unparse(node).partition(".")
                 if first in modules and _DOTTED.fullmatch(rest):
                     yield CodeImport(block[0][0] + node.lineno - 1, modules[first], rest)
+
+
+def hosted_notebook(context: GuideContext) -> str:
+    """The service that a notebook is written for, whose environment has torch already; empty for other guides."""
+    if not context.guide.name.endswith(".ipynb"):
+        return ""
+    text = "\n".join(context.guide.lines)
+    return "Colab" if _COLAB.search(text) else "Kaggle" if "/kaggle/" in text else ""
 
 
 def presupposed_module(context: GuideContext, installed: Container[str]) -> str:

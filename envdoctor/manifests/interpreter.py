@@ -182,6 +182,10 @@ class GuideInterpreter:
             self.current = self.outside_image
             return
         base = self._state
+        if action.python and not action.new:  # `conda install python=3.10`
+            key = key if key in self.states else self.current
+            self.states[key] = self.states[key]._replace(python=action.python, python_line=action.line)
+            return
         if action.clone and (original := self.states.get(f"conda:{action.clone}")):
             self.states[key] = original._replace(name=action.name)
             self.current = key

@@ -57,8 +57,11 @@ def find_mentions(guide: Guide) -> list[Mention]:
 
 def _commented(block: Block) -> Iterator[Mention]:
     previous = ""
-    for number, text in block.lines:
+    for index, (number, text) in enumerate(block.lines):
         match = _COMMENTED.fullmatch(text)
+        following = (line.lstrip().lstrip("#") for _, line in block.lines[index + 1 :])
+        while match and match[1].endswith("\\"):
+            match = _COMMENTED.fullmatch(text := text.rstrip().removesuffix("\\") + next(following, ""))
         if match and not _NEGATION.search(previous) and not _NEGATION.search(text):
             yield Mention(number, match[1].lstrip("!%"), "commented out")
         elif not match:

@@ -19,6 +19,15 @@ from envdoctor.resolution.resolver import Resolution, ResolutionState, ResolvedP
 from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
 
+# A feed of Azure Artifacts, /_packaging/NAME/pypi/simple, has packages of its own.
+_HOST = re.compile(r"https?://[^$/{]*\.[a-z]{2,}(?:[:/]|$)")
+_MIRROR = re.compile(
+    r"//(?:[\w-]+\.)*(?:pypi\.org|pypi\.python\.org|tuna\.tsinghua\.edu\.cn|ustc\.edu\.cn|aliyun(?:cs)?\.com|douban(?:io)?\.com"
+    r"|tencent(?:yun)?\.com|baidu\.com|huaweicloud\.com|volces\.com|bfsu\.edu\.cn|sjtug?\.edu\.cn|nju\.edu\.cn|zju\.edu\.cn"
+    r"|hust\.edu\.cn|sustech\.edu\.cn|pku\.edu\.cn|lzu\.edu\.cn|163\.com|kakao\.com|yandex\.ru)[:/]"
+    r"|^(?!.*/_packaging/).*//[^/]+/.*pypi"
+)
+
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 _CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
@@ -122,9 +131,12 @@ def other_indexes(action: Install) -> list[str]:
 
 
 def _is_pypi(url: str) -> bool:
-    """Whether an index is PyPI or a mirror: mirrors keep its path, /simple; a feed of Azure Artifacts is none."""
+    """Whether an index is PyPI or a mirror: a known host, or a repository manager whose path names PyPI.
+
+    The packages of a project of its own, such as pypi.taichi.graphics, are not those of PyPI.
+    """
     path = url.partition("?")[0].partition("#")[0].rstrip("/")
-    return path.endswith("/simple") and not re.search(r"nvidia|/_packaging/", path)
+    return path.endswith("/simple") and (not _HOST.match(path) or bool(_MIRROR.search(path)))
 
 
 def _packages(

@@ -107,8 +107,8 @@ class Library:
             return Found("present")
         if module in seen or module in self._compiled or module.partition(".")[0] not in self.tops:
             return UNKNOWN
-        if module not in self._paths:  # a folder
-            return Found("absent", f"{module}.{name}")
+        if module not in self._paths:  # a folder: one at the top, such as google, is shared with other packages
+            return Found("absent", f"{module}.{name}") if "." in module else UNKNOWN
         stars, is_open = self._open_names(module)
         # Most modules behind `from .x import *` do not have the word, and need no parsing.
         found = self._find_in_source(module, name, seen) if name in self._text(module) else None

@@ -11,6 +11,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel
@@ -133,7 +134,10 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
 
 
 def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> bool:
-    """Whether an earlier step installs a project or a requirements file that the guide does not show."""
+    """Whether an earlier step installs a project or a requirements file that the guide does not show.
+
+    A package of conda can bring torch and build tools: transformer-engine-torch of conda-forge does.
+    """
     earlier = takewhile(lambda step: step is not install, context.trace.installs)
     if any(command.words[:1] == ("cd",) and command.words[-1] in _PROJECTS for command in context.guide.commands):
         return False
@@ -142,6 +146,7 @@ def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> b
     return any(
         any(each.url.startswith(".") and not each.wheel for each in step.action.requirements)
         or (not step.action.requirements and re.search(r" -r\b| --requirement", step.action.command))
+        or (step.action.tool == "conda" and not all(is_conda_base(each.name) for each in step.action.requirements))
         for step in earlier
         if not step.action.no_deps
     )

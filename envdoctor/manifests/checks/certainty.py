@@ -129,7 +129,19 @@ def _unknown_release(context: GuideContext, problem: Problem) -> _Gap | None:
             package = environment.state.packages[name]
             if "nightly" in package.origin or _is_commit(package):
                 return _Gap(f"the release of {name} that `{package.reason}` installs is not known", "")
+            if not package.pinned and (url := _unread_index(context, package)):
+                return _Gap(f"the index {url} was not read", "")
     return None
+
+
+def _unread_index(context: GuideContext, package: ResolvedPackage) -> str:
+    """The index that replaces PyPI in the step of a package, if its content is not known; empty without one.
+
+    A variable can stand for any index, also for one of PyTorch.
+    """
+    step = next((each for each in context.trace.installs if package in each.resolution.packages.values()), None)
+    unread = other_indexes(step.action) if step else []
+    return next((url for url in unread if step and url == step.action.index_url), "")
 
 
 def _is_commit(package: ResolvedPackage) -> bool:

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence
 from envdoctor.knowledge.cuda import accepts_compat, driver_of_cuda, oldest_driver
 from envdoctor.knowledge.gpus import gpu_model
+from envdoctor.knowledge.image_starts import image_base
+from envdoctor.knowledge.images import known_repository
+from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import InstallSystemPackages
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import presupposed_module
+from envdoctor.manifests.imports_of_guide import hosted_notebook, presupposed_module
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
@@ -47,7 +50,10 @@ def driver_is_too_old_for_the_cuda_build(context: GuideContext) -> Iterator[Prob
             alternative = f"the build {backend}" if backend else f"a torch for CUDA {major_minor(cuda)[0] - 1}"
             whose = "the guide states" if _is_stated(context) else "the machine has"
             presupposed = presupposed_module(context, environment.state.packages) if torch.is_dependency else ""
-            reason = f" (not certain: the code also imports {presupposed}, which no step installs)"
+            presupposed = presupposed and f"the code also imports {presupposed}, which no step installs"
+            if not torch.pinned and not _is_exact(torch) and (service := hosted_notebook(context)):
+                presupposed = f"{service} has a torch of its own, which pip keeps"
+            reason = f" (not certain: {presupposed})"
             yield Problem(
                 "unknown" if presupposed else "error",
                 f"torch {torch.version} is for CUDA {cuda}, which needs driver {minimum}; {whose} {driver}"
@@ -69,6 +75,13 @@ def _is_final(state: EnvironmentState, torch: ResolvedPackage) -> bool:
     return state.resolution not in ("partial", "unresolved") or torch.pinned or is_required
 
 
+def _is_exact(torch: ResolvedPackage) -> bool:
+    """Whether a package requires exactly this torch, as vLLM does, so that a step replaces the one that is there."""
+    name, _, version = torch.reason.removeprefix("required by ").partition(" ")
+    bounds = (parse_requirement(text) for text in requirements_of_release(name, public_part(version)))
+    return any(bound and bound.name == "torch" and bound.specifier.startswith("==") for bound in bounds)
+
+
 def _has_compat(context: GuideContext, state: EnvironmentState) -> bool:
     """Whether the image can have a newer libcuda than the driver, for the CUDA version of its torch."""
     gpus = (context.machine.gpus.value or ()) if context.machine else ()
@@ -76,7 +89,10 @@ def _has_compat(context: GuideContext, state: EnvironmentState) -> bool:
     kinds = {model.kind for name in names if name and (model := gpu_model(name))}
     torch = state.packages["torch"]
     is_as_new = bool(state.image_cuda) and major_minor(torch.cuda)[0] <= major_minor(state.image_cuda)[0]
-    is_in_image = bool(_IMAGES_WITH_COMPAT.search(state.image)) and is_as_new
+    name, _, tag = state.image.partition(":")
+    base = image_base(known_repository(name), tag)
+    has_package = _IMAGES_WITH_COMPAT.search(name) or (base and context.platform in base.compat)
+    is_in_image = bool(has_package) and is_as_new
     return is_in_image and kinds <= {"data-centre"} and accepts_compat(context.trace.driver, state.image_cuda)
 
 

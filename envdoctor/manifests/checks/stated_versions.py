@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ _STATED = re.compile(
     r"(?!\s*(?:%|x(?!\w)|[kKMGT]i?B\b|m?s\b|(?:req|request|token|sample|it|step|sec|second|min|hour|GPU)\w*\b|tok/))",
     re.IGNORECASE,
 )
+_PIN = re.compile(r"#\s*[\w.\[\]-]+==[\w.+!*]+\s*")  # that is switched off
 # A sentence that describes the environment, not the history of a library.
 _DESCRIBES = re.compile(
     r"\b(?:tested|verified|works?|working|built|pinned|uses?|using|with|on|stack|versions?|setup|getestet|mit|verwendet)\b"
@@ -49,7 +50,12 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
     seen: set[str] = set()
     for number, text in enumerate(context.guide.lines, 1):
         is_head = text.startswith("#") or text.lstrip().startswith("|")
-        if number in code or _HISTORY.search(text) or not (is_head or _DESCRIBES.search(text)):
+        if (
+            number in code
+            or _PIN.fullmatch(text)
+            or _HISTORY.search(text)
+            or not (is_head or _DESCRIBES.search(text))
+        ):
             continue
         for match in _STATED.finditer(text):
             name, stated = _PACKAGES[match[1].lower()], match[2]
@@ -57,6 +63,8 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
             is_cuda = re.search(r"cuda[^|]{0,12}$", text[: match.start()], re.IGNORECASE)  # "CUDA of torch: 12.8"
             if not installed or name in seen or is_cuda or _agrees(installed, stated):
                 continue
+            if re.search(rf"#\s*{name}=={re.escape(stated)}", _following(context.guide.lines, number)):
+                continue  # the title of pins that are switched off
             seen.add(name)
             status: Status = "warning" if is_head else "info"
             line = guide_evidence(context, name, text.strip()[:120], number)
@@ -65,6 +73,11 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
                 line=number,
                 evidence=(line, *_released(name, installed)),
             )
+
+
+def _following(lines: Sequence[str], number: int) -> str:
+    """The text of the lines right after a line."""
+    return "\n".join(lines[number : number + 4])
 
 
 def _agrees(installed: str, stated: str) -> bool:

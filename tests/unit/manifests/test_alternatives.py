@@ -54,6 +54,7 @@ FORMS = {
     "MyST tabs": (
         f"::::{{tab-set}}\n:::{{tab-item}} stable\n{block(A)}\n:::\n:::{{tab-item}} new\n{block(B)}\n:::\n::::\n"
     ),
+    "installations of two sizes": f"**Full install**\n\n{block(A)}\n\n**Light install (7B only)**\n\n{block(B)}\n",
     "the names of releases": (
         f"To install the stable version:\n\n{block(A)}\n\nTo install from source:\n\n{block(B)}\n"
     ),

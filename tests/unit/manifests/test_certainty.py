@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 from support.cases import each_case
-from support.guide_cases import sh
+from support.guide_cases import py, sh
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests import audit_guide, audit_paths
+from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.manifests import read_pyproject
+from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease
 from envdoctor.resolution.requirement import is_at_commit
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -177,3 +179,28 @@ def test_an_address_at_a_commit_or_a_branch() -> None:
         assert not is_at_commit(url), url
     for url in (f"{trl}@ece6738", f"{trl}@v0.17-release#egg=trl", f"{trl}@dev"):
         assert is_at_commit(url), url
+
+
+def test_an_index_is_pypi_or_a_mirror_of_it() -> None:
+    mirrors = (
+        "https://pypi.org/simple", "https://pypi.tuna.tsinghua.edu.cn/simple/", "http://mirrors.aliyun.com/pypi/simple",
+        "https://mirrors.cloud.tencent.com/pypi/simple", "https://nexus.example.com/repository/pypi-all/simple",
+        "http://127.0.0.1:8081/simple", "${MIRROR}/simple",
+    )  # fmt: skip
+    others = (
+        "https://pypi.taichi.graphics/simple/", "https://pypi.ngc.nvidia.com/simple", "https://wheels.example.com/simple",
+        "https://pkgs.dev.azure.com/a/_packaging/b/pypi/simple",
+    )  # fmt: skip
+    for url in (*mirrors, *others):
+        assert has_other_index(Install(1, "", "pip", (), index_url=url)) == (url in others), url
+
+
+def test_a_notebook_for_a_service_has_its_torch() -> None:
+    for install, line, expected in (
+        ("pip install torch", "from google.colab import drive", "unknown"),
+        ("pip install torch==2.15.0", "from google.colab import drive", "error"),
+        ("pip install torch", "import os", "error"),
+    ):
+        text = sh(install, title="# H100, driver 570.172.08") + py(line)
+        found = [each for each in audit_guide(text, name="a.ipynb", today=DAY).findings if each.id == "RUN051"]
+        assert [each.status for each in found] == [expected], (install, line)

@@ -100,6 +100,17 @@ def test_a_block_of_requirements_has_versions_on_most_lines(lines: list[str], ex
     assert bool(interpret_guide(guide, None, "2026-11-23").installs) is expected
 
 
+def test_conda_exchanges_the_python_of_the_active_environment() -> None:
+    steps = (
+        "conda create -n a python=3.12",
+        "conda activate a",
+        "conda install python~=3.10.12 pip",
+        "pip install trl",
+    )
+    trace = interpret_guide(parse_guide(sh(*steps), "guide.md"), None, "2026-11-23")
+    assert [(install.before.name, install.before.python) for install in trace.installs] == [("a", "3.10")]
+
+
 def findings_of(text: str) -> dict[str, Finding]:
     """The findings of a guide by rule, with the last one of each rule."""
     return {finding.id: finding for finding in audit_guide(text, name="guide.md", today=TODAY).findings}

@@ -40,6 +40,7 @@ FILES = {
     "lib/lazy/impl.py": "class Late: pass\n",
     "lib/aliases.py": "from .core import *\nset_aliases({'Former': 'lib.core.Base', 'make': 'lib.core.make'})\n",
     "lib/native_user.py": "from ._native import *\n",
+    "shared/ours/leaf.py": "x = 1\n",
 }
 
 
@@ -65,7 +66,7 @@ def library() -> Library:
         ("lib.deep.leaf", "", "present"), ("lib.deep", "gone", "absent"), ("lib._native", "any", "unknown"),
         ("lib.lazy", "Late", "unknown"), ("lib.lazy", "Vanished", "absent"), ("lib.native_user", "x", "unknown"),
         ("other", "name", "unknown"), ("lib.aliases", "Former", "unknown"), ("lib.aliases", "make", "present"),
-        ("lib.aliases", "gone", "absent"),
+        ("lib.aliases", "gone", "absent"), ("shared.others", "", "unknown"), ("shared.ours", "gone", "absent"),
     ],
 )  # fmt: skip
 def test_find(module: str, name: str, state: str) -> None:
