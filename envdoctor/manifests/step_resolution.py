@@ -22,7 +22,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
 # A feed of Azure Artifacts, /_packaging/NAME/pypi/simple, has packages of its own.
 _HOST = re.compile(r"https?://[^$/{]*\.[a-z]{2,}(?:[:/]|$)")
 _MIRROR = re.compile(
-    r"//(?:[\w-]+\.)*(?:pypi\.org|pypi\.python\.org|tuna\.tsinghua\.edu\.cn|ustc\.edu\.cn|aliyun(?:cs)?\.com|douban(?:io)?\.com"
+    r"//mirrors?\.|//(?:[\w-]+\.)*(?:pypi\.org|pypi\.python\.org|tuna\.tsinghua\.edu\.cn|ustc\.edu\.cn|aliyun(?:cs)?\.com|douban(?:io)?\.com"
     r"|tencent(?:yun)?\.com|baidu\.com|huaweicloud\.com|volces\.com|bfsu\.edu\.cn|sjtug?\.edu\.cn|nju\.edu\.cn|zju\.edu\.cn"
     r"|hust\.edu\.cn|sustech\.edu\.cn|pku\.edu\.cn|lzu\.edu\.cn|163\.com|kakao\.com|yandex\.ru)[:/]"
     r"|^(?!.*/_packaging/).*//[^/]+/.*pypi"

@@ -184,7 +184,7 @@ def test_an_address_at_a_commit_or_a_branch() -> None:
 def test_an_index_is_pypi_or_a_mirror_of_it() -> None:
     mirrors = (
         "https://pypi.org/simple", "https://pypi.tuna.tsinghua.edu.cn/simple/", "http://mirrors.aliyun.com/pypi/simple",
-        "https://mirrors.cloud.tencent.com/pypi/simple", "https://nexus.example.com/repository/pypi-all/simple",
+        "https://mirrors.cloud.tencent.com/pypi/simple", "https://mirror.example.com/simple", "https://nexus.example.com/repository/pypi-all/simple",
         "http://127.0.0.1:8081/simple", "${MIRROR}/simple",
     )  # fmt: skip
     others = (
