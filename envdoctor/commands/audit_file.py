@@ -28,6 +28,7 @@ from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
 from envdoctor.manifests.inputs.lock_sources import is_list
+from envdoctor.manifests.inputs.locked_wheels import audit_python
 from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
@@ -153,7 +154,7 @@ def audit_text(
     document = read_input(text, path.name, Files(project_folder(path), *platforms), platforms[0])
     if document.paths:
         return _audit_commands(text, target, machine, solver, document, python, is_tried=is_tried)
-    return _audit_sets(text, target, machine, document, is_tried=is_tried)
+    return _audit_sets(text, target, machine, document, python, is_tried=is_tried)
 
 
 def _fixed(  # noqa: PLR0917
@@ -188,7 +189,7 @@ def _fixed(  # noqa: PLR0917
 
 
 def _audit_sets(
-    text: str, target: str, machine: Machine | None, document: Document, *, is_tried: bool = False
+    text: str, target: str, machine: Machine | None, document: Document, python: str, *, is_tried: bool = False
 ) -> FileAudit:
     """Audit a lock, or a list of installed packages."""
     coverage, name = coverage_of(document), Path(target).name
@@ -198,6 +199,8 @@ def _audit_sets(
         findings, stack = audit_stack(document.stack, name, machine), document.stack
     else:
         findings, stack = audit_sets(document.sets, document.kind, target, machine), None
+        if python:
+            findings += audit_python(document.sets, document.kind, target, machine, text=text, python=python)
     return FileAudit(
         AuditResult(name=target, kind=document.kind, coverage=coverage, findings=tuple(findings)), document, stack
     )

@@ -47,6 +47,8 @@ _MAX_PASSED_OVER = 4
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
+# Of a long explanation, only the end is kept.
+_NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
 _REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -107,7 +109,7 @@ class UvStepSolver:
                 if conflicts:
                     break
                 return self._solution(attempt)
-            if "No solution found" not in attempt.output:
+            if not _NO_SOLUTION.search(attempt.output):
                 return None
             newest = partial(self._newest_releases, question)
             found = releases_to_build(attempt.output, question.requirements, newest) - self.built

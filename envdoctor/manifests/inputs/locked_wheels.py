@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date
 
 from msgspec.structs import replace
 
 from envdoctor.core.records import Finding, Machine
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.checks import evaluate_guide
 from envdoctor.manifests.context import build_context
 from envdoctor.manifests.inputs.locked_sets import guide_of_set
@@ -17,6 +20,10 @@ from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.step import PinnedSolver
 
 _RULES = frozenset({"RUN017", "RUN120", "RUN122"})
+_COMPATIBLE_WHEELS = "RUN005"
+_PACKAGE = re.compile(r"^\[\[packages?\]\]$", re.MULTILINE)
+_NAME = re.compile(r'^name = "([^"]+)"', re.MULTILINE)
+_ARCHIVE = re.compile(r"^sdist = |\.(?:tar\.gz|zip)\"", re.MULTILINE)
 _MAX_SETS = 2  # targets of a lock, whose packages are mostly the same
 
 
@@ -36,3 +43,36 @@ def audit_wheels(
             lowered = replace(finding, status="warning") if finding.status == "error" else finding
             found.setdefault((finding.id, finding.message), project_remedies(lowered, kind, name=path))
     return list(found.values())
+
+
+def audit_python(
+    sets: Sequence[PackageSet], kind: str, path: str, machine: Machine | None, *, text: str, python: str
+) -> list[Finding]:
+    """The packages of a lock without a wheel for a Python that the user states, and without a source archive.
+
+    Requires-Python of the project can permit it: a range without an upper limit does not depend on the wheels.
+    """
+    name = path.rpartition("/")[2]
+    older = [each for each in sets if each.python and dotted_numbers(each.python) <= dotted_numbers(python)]
+    chosen = max(older, key=lambda each: dotted_numbers(each.python), default=None)
+    if chosen is None or not text.lstrip().startswith(("version", "lock", "[", "#")):
+        return []
+    archives = _with_archive(text)
+    kept = (each for each in chosen.packages if each.name not in archives)
+    packages = tuple(sorted(kept, key=lambda each: each.name != "torch"))  # the first one is named
+    guide = guide_of_set(chosen._replace(python=python, packages=packages), name, {each.name for each in packages})
+    context = build_context(guide, machine, date.today().isoformat())
+    lines = {each.name: each.line for each in packages}
+    return [
+        replace(
+            project_remedies(finding, kind, name=path),
+            line=next((lines[item.fact] for item in finding.evidence if item.fact in lines), finding.line),
+        )
+        for finding in evaluate_guide(context, {_COMPATIBLE_WHEELS})
+    ]
+
+
+def _with_archive(text: str) -> set[str]:
+    """The packages of a TOML lock for which it lists a source archive."""
+    blocks = _PACKAGE.split(text)[1:]
+    return {normalize_name(found[1]) for each in blocks if (found := _NAME.search(each)) and _ARCHIVE.search(each)}

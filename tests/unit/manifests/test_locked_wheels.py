@@ -9,9 +9,11 @@ from support.fixed_index import FixedIndex
 
 from envdoctor.commands import audit
 from envdoctor.commands.audit import AuditRequest
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.download.sources import Sources
 from envdoctor.locking.step_solver import UvStepSolver
 from envdoctor.resolution.index_facts import IndexedRelease, MissingName
+from envdoctor.resolution.step import NoSolver
 
 LOCK = """version = 1
 requires-python = "==3.11.*"
@@ -48,3 +50,18 @@ def test_the_wheels_of_a_lock_are_read_on_request(tmp_path: Path, monkeypatch: p
         assert [(each.id, each.status, each.line) for each in found] == expected
         for each in found:
             assert [remedy.commands[0].partition(" --project")[0] for remedy in each.remedies] == ["uv add"]
+
+
+@pytest.mark.parametrize(
+    ("python", "archive", "lines"),
+    [("3.13", "", [11]), ("3.12", "", []), ("3.13", 'sdist = { url = "a.tar.gz" }', [])],
+)
+def test_a_lock_has_no_wheel_for_the_stated_python(python: str, archive: str, lines: list[int]) -> None:
+    text = (
+        LOCK.replace("==3.11.*", ">=3.11").replace(', { name = "webui" }', "")
+        + ROW % ("torch", "2.4.1", "")
+        + archive
+    )
+    result = audit_text(text, "uv.lock", None, NoSolver(), python=python).result
+    assert [each.line for each in result.findings if each.id == "RUN005"] == lines
+    assert all("torch 2.4.1 has no wheel for Python 3.13" in each.message for each in result.findings)

@@ -18,7 +18,8 @@ from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.core.records import Finding
 from envdoctor.download.sources import Sources
 from envdoctor.locking.step_conflicts import describe_conflict
-from envdoctor.locking.step_solver import UvStepSolver
+from envdoctor.locking.step_question import StepQuestion
+from envdoctor.locking.step_solver import UvStepSolver, _Attempt
 from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 21)
@@ -126,6 +127,26 @@ def test_the_newest_release_of_a_package_is_taken_where_it_is_built(solver: UvSt
     assert solution
     assert {name: solution.versions[name] for name in ("layers", "speech")} == {"layers": "0.2", "speech": "1.4"}
     assert solution.built == {"layers", "storage"}
+
+
+def test_only_the_end_of_a_long_explanation_is_there(
+    solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv explains each old release; the releases without a wheel are built all the same."""
+    compiled, cut = solver._compile, " and old==0.1 has no usable wheels, we can conclude that all are old. "
+
+    def compile_without_head(question: StepQuestion, *options: str) -> _Attempt:
+        attempt = compiled(question, *options)
+        rest = attempt.output.partition("No solution found")[2]
+        return attempt._replace(output=cut + rest) if rest else attempt
+
+    monkeypatch.setattr(solver, "_compile", compile_without_head)
+    write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
+    write_wheel(tmp_path / "wheels", "settings", "1.3", requires=["parser-runtime==4.9.*"])
+    audit(tmp_path, sh("pip install settings==1.3 peft==0.18.0"), solver)
+    (solution,) = solver.solved.values()
+    assert solution
+    assert solution.built == {"parser-runtime"}
 
 
 def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: UvStepSolver, tmp_path: Path) -> None:
