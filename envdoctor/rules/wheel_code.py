@@ -34,8 +34,9 @@ def wheel_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
     """The wheel of this release on PyPI has neither native code nor PTX for the GPU, which torch supports.
 
     "no kernel image is available for execution on the device" from LMCache, LMDeploy, sgl-kernel or FAISS, while a
-    matrix product in torch works. The table has what the wheels contain; a build from source with the same version
-    can have other code. Compiled files that were read have precedence: EXT004 and EXT005 report them.
+    matrix product in torch works. CTranslate2's wheels for aarch64 have no GPU code at all. The table has what the
+    wheels contain; a build from source with the same version can have other code. Compiled files that were read have
+    precedence: EXT004 and EXT005 report them.
 
     Fix: install a release whose wheel has the architecture, or build it from source with TORCH_CUDA_ARCH_LIST.
 
@@ -115,7 +116,7 @@ def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[G
     name, gpu = row.package, without[0]
     capability = capability_of(gpu) or (0, 0)
     version, wanted = versions_of(stack)[name], releases_with_code(name, capability, row.platform)
-    code = " ".join(row.code)
+    code = " ".join(row.code) or "none for any GPU"
     others = f", {name}{wanted} has it" if wanted else ""
     return Problem(
         "warning",
@@ -136,6 +137,8 @@ def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[G
 
 def _cause(row: WheelCode, gpu: Capability) -> str:
     """The cause: the GPU is newer than the code, an older release had code for it, or no release has."""
+    if not row.code:
+        return "platform-no-wheel"
     built = sorted(parsed[0] for text in row.code if (parsed := architecture(text)))
     if gpu > built[0]:
         return ""  # that of the rule

@@ -18,7 +18,8 @@ from envdoctor.rules import evaluate
 
 V100, T4, A100, H100 = "Tesla V100-SXM2-32GB", "Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 RTX3090, RTX4090, RTX5090 = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"
-B200 = "NVIDIA B200"
+B200, GB10, GH200 = "NVIDIA B200", "NVIDIA GB10", "NVIDIA GH200 480GB"
+WINDOWS = "Microsoft Windows 11 Pro"
 
 
 def stack_of(text: str, source: str = "") -> Stack:
@@ -180,11 +181,21 @@ def test_lmdeploy_has_kernels_for_fp8_from_hopper_on(gpu: str, command: str, exp
     assert any("FP8" in each.message for each in findings if each.id == "VLLM005") is expected
 
 
-@each_case(("system", "reported"), [("Ubuntu 22.04", True), ("Microsoft Windows 11 Pro", False)])
-def test_wheels_for_windows_have_rows_of_their_own(system: str, reported: bool) -> None:
-    stack = stack_of("torch 2.8.0+cu128, lmdeploy 0.9.2")
-    found_ids = {each.id for each in evaluate(make_machine([RTX5090], os=system), stack)}
-    assert ("EXT007" in found_ids) is reported
+@each_case(
+    ("gpu", "machine", "packages", "cause"),
+    [
+        (A100, {}, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
+        (V100, {"os": WINDOWS}, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
+        (A100, {"os": WINDOWS}, "torch 2.6.0+cu124, lmdeploy 0.9.2", "ext-arch-not-in-build"),
+        (GB10, {"arch": "aarch64"}, "torch 2.9.1+cu130, sglang-kernel 0.4.1", "ext-arch-not-in-build"),
+        (GB10, {"arch": "aarch64"}, "torch 2.11.0+cu130, sglang-kernel 0.4.2", ""),
+        (GH200, {"arch": "aarch64"}, "torch 2.8.0+cu128, ctranslate2 4.6.0", "platform-no-wheel"),
+        (H100, {}, "torch 2.8.0+cu128, ctranslate2 4.6.0", ""),
+    ],
+)
+def test_each_platform_has_wheels_of_its_own(gpu: str, machine: dict[str, str], packages: str, cause: str) -> None:
+    findings = [each for each in evaluate(make_machine([gpu], **machine), stack_of(packages)) if each.id == "EXT007"]
+    assert [each.cause for each in findings] == [cause] * bool(cause)
 
 
 def test_a_gpu_below_a_documented_minimum() -> None:
