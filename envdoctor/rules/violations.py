@@ -28,7 +28,7 @@ OFTEN_EXCEEDED = frozenset({
     "sentencepiece", "starlette", "tensorboard", "tiktoken", "uvicorn", "wandb",
 })  # fmt: skip
 # Requirements that lock files of projects override (1,801 frozen sets, 2026-11-26), or whose bound is a precaution.
-VIOLATED_IN_USE = frozenset({("megatron-core", "numpy"), ("datasets", "fsspec"), ("open-clip-torch", "fsspec")})
+VIOLATED_IN_USE = frozenset({("megatron-core", "numpy"), ("datasets", "fsspec"), ("open-clip-torch", "timm")})
 # Compiled with NumPy, in addition to the rows of companions.toml; others are Python code.
 COMPILED_WITH_NUMPY = frozenset({
     "blis", "chex", "jaxlib", "keras", "numba", "opencv-contrib-python", "opencv-contrib-python-headless", "spacy",

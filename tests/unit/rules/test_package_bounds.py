@@ -78,8 +78,8 @@ PAIRS = [
     ("deepspeed 0.16.4, pydantic 1.10.13", "warning"),
     ("unsloth 2025.3.19, unsloth-zoo 2025.1.2", "warning"),
     ("gradio 3.50.2, gradio-client 1.3.0", "warning"),
-    ("open-clip-torch 3.3.0, timm 1.0.9", "warning"),
     ("hydra-core 1.0.7, omegaconf 2.3.0", "warning"),
+    ("open-clip-torch 3.3.0, timm 1.0.16", "info"),
     ("megatron-core 0.14.0, numpy 2.3.4", "info"),
     ("datasets 3.1.0, fsspec 2024.10.0", "info"),
     ("litellm 1.83.7, openai 2.33.0", "info"),
@@ -130,6 +130,6 @@ def test_a_decisive_pair_of_a_long_list_is_a_note() -> None:
     ("heading", "status"), [("pip freeze:", "info"), ("output of uv pip freeze:", "info"), ("it freezes:", "warning")]
 )
 def test_pip_freeze_is_no_sign_of_a_failure(heading: str, status: str) -> None:
-    listed = "open-clip-torch==3.3.0\ntimm==1.0.16\njax==0.4.35\njaxlib==0.4.34\nflax==0.10.1\ntorch==2.5.1\n"
+    listed = "vllm==0.8.2\nxgrammar==0.1.10\njax==0.4.35\njaxlib==0.4.34\nflax==0.10.1\ntorch==2.6.0\n"
     findings = diagnose_report(parse_report(f"Python 3.12.9, {heading}\n\n{listed}"))
     assert [each.status for each in findings if each.id == "PKG001"] == [status]
