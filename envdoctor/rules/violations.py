@@ -36,7 +36,12 @@ COMPILED_WITH_NUMPY = frozenset({
 })  # fmt: skip
 # With code that protoc 3 generated.
 PROTOC_3 = frozenset({"tensorflow", "tensorflow-cpu", "tensorboard", "tensorflow-metadata"})
-CHECKED_BY = {"transformers": CHECKED_AT_IMPORT, "numba": frozenset({"numpy"})}  # ImportError outside of the range
+# Compared with the installed version when the first package is imported, which fails outside of the range.
+CHECKED_BY = {
+    "transformers": CHECKED_AT_IMPORT,
+    "numba": frozenset({"numpy"}),
+    "transformer-engine": frozenset({"transformer-engine-cu12", "transformer-engine-cu13"}),
+}
 
 
 def cause_of(violation: Violation, versions: dict[str, str]) -> str:

@@ -78,6 +78,8 @@ PAIRS = [
     ("deepspeed 0.16.4, pydantic 1.10.13", "warning"),
     ("unsloth 2025.3.19, unsloth-zoo 2025.1.2", "warning"),
     ("gradio 3.50.2, gradio-client 1.3.0", "warning"),
+    ("transformer-engine 2.8.0, transformer-engine-cu12 2.7.0", "error"),
+    ("jax-cuda12-plugin 0.7.2, jax-cuda12-pjrt 0.6.0", "warning"),
     ("hydra-core 1.0.7, omegaconf 2.3.0", "warning"),
     ("open-clip-torch 3.3.0, timm 1.0.16", "info"),
     ("megatron-core 0.14.0, numpy 2.3.4", "info"),

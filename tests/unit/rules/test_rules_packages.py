@@ -233,6 +233,9 @@ BROKEN = [
     ("mmdet 3.3.0, mmcv 2.2.0", "PKG043", "warning"),
     ("mmdet 3.1.0, mmcv-full 1.7.1", "PKG044", "warning"),
     ("pytorch-lightning 1.7.7, torchmetrics 1.4.0", "PKG045", "error"),
+    ("nemo-toolkit 1.23.0, huggingface-hub 0.26.0", "PKG046", "error"),
+    ("albumentations 1.4.15, albucore 0.0.17", "PKG047", "error"),
+    ("torch 2.2.1+cu121, torchvision 0.17.1, basicsr 1.4.2", "PKG048", "warning"),
 ]  # fmt: skip
 
 
