@@ -159,10 +159,11 @@ def gpu_is_too_old_for_the_library(machine: Machine, stack: Stack) -> Iterator[P
     """The GPU's compute capability is below the minimum of vLLM, SGLang, FlashAttention or another library.
 
     No build supports it. vLLM needs compute capability 7.0 (7.5 from 0.20 on, because CUDA 13 does not support
-    Volta), SGLang 7.5, FlashAttention 2 needs 8.0, FlashAttention 3 Hopper, ExLlamaV3 up to 0.0.25 Ampere. vLLM
-    selects another attention backend automatically; transformers with `attn_implementation="flash_attention_2"`
-    raises `FlashAttention only supports Ampere GPUs or newer`. A report that states that one of them fails needs no
-    version of it. LMDeploy has kernels for FP8 weights from Hopper on: "No feasible kernel found for the problem".
+    Volta), SGLang 7.5, FlashAttention 2 needs 8.0, FlashAttention 3 Hopper, ExLlamaV3 up to 0.0.25 Ampere, TensorRT
+    10.5 Turing. vLLM selects another attention backend automatically; transformers with
+    `attn_implementation="flash_attention_2"` raises `FlashAttention only supports Ampere GPUs or newer`. A report
+    that states that one of them fails needs no version of it. LMDeploy has kernels for FP8 weights from Hopper on:
+    "No feasible kernel found for the problem".
 
     Fix: use another engine (llama.cpp, exllamav2) or GPU; for attention use `sdpa`, or in vLLM TRITON_ATTN or
     XFORMERS.
@@ -200,14 +201,15 @@ def _too_old(
     machine: Machine, stack: Stack, gpu: Gpu, library: str, least: tuple[int, int], *, on_all_gpus: bool
 ) -> Problem:
     needs = f"{least[0]}.{least[1]}" if library != "FlashAttention 3" else "9.0 (Hopper)"
-    fix = (
-        'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.'
-        if library.startswith("FlashAttention")
-        else "Use a checkpoint in float16 or AWQ format on this GPU."
-        if library.startswith("LMDeploy")
-        else f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {library} wheel supports "
-        "it."
+    fixes = {
+        "FlashAttention": 'Use attn_implementation="sdpa", in vLLM the TRITON_ATTN or XFORMERS backend.',
+        "LMDeploy": "Use a checkpoint in float16 or AWQ format on this GPU.",
+        "tensorrt": "Use a newer GPU, or a release of TensorRT for this one.",
+    }
+    engine = (
+        f"Use llama.cpp, exllamav2 or another engine on this GPU, or a newer GPU; no {library} wheel supports it."
     )
+    fix = fixes.get(library.partition(" ")[0], engine)
     return Problem(
         "error" if on_all_gpus else "warning",
         f"{library} needs compute capability {needs}; {gpu_label(gpu)} has {gpu.compute_capability.value}",

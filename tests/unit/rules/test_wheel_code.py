@@ -203,3 +203,5 @@ def test_a_gpu_below_a_documented_minimum() -> None:
     assert finding.status == "warning"
     assert "exllamav3 needs compute capability 8.0" in finding.message
     assert found([T4], stack_of("torch 2.9.1+cu128, exllamav3 1.6.5"), "VLLM005") == []
+    assert "release of TensorRT" in found([V100], stack_of("torch 2.6.0+cu124, tensorrt 10.7.0"), "VLLM005")[0].fix
+    assert found([V100], stack_of("torch 2.6.0+cu124, tensorrt 10.4.0"), "VLLM005") == []
