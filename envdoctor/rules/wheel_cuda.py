@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.versions import is_local_build, satisfies
+from envdoctor.knowledge.versions import local_part, satisfies
 from envdoctor.knowledge.wheel_cuda import WheelCuda, fitting_wheels, packages_with_cuda, wheel_cuda
 from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.registry import Problem, rule
@@ -41,7 +41,7 @@ def wheel_loads_libraries_of_another_cuda(machine: Machine, stack: Stack) -> Ite
     cudnn = _cudnn(versions)
     for name in packages_with_cuda():
         version = versions.get(name, "")
-        row = wheel_cuda(name, version) if version and not is_local_build(version) else None
+        row = wheel_cuda(name, version) if version and not local_part(version) else None  # of PyPI
         if row and not row.fits(cuda, cudnn) and not _is_provided(machine, versions, row):
             yield _problem(stack, row, name, (cuda, cudnn))
 

@@ -143,10 +143,27 @@ def test_nvidia_documents_a_container_for_the_gpu(gpu: str, torch: str, status: 
         ("ctranslate2 4.5.0, nvidia-cublas-cu12 12.4.5.8", False),  # cuDNN can be that of the system
         ("ctranslate2 4.5.0, nvidia-cublas-cu11 11.11.3.6, nvidia-cublas-cu12 12.4.5.8", False),
         ("ctranslate2 4.5.0", False),
+        ("torch 2.9.1, nvidia-cublas-cu12 12.8.4.1, lmcache 0.4.4", False),
     ],
 )
 def test_the_libraries_of_a_wheel_without_torch(packages: str, expected: bool) -> None:
     assert bool(found([A100], pinned_stack(packages), "PKG030")) is expected
+
+
+@each_case(
+    ("packages", "expected"),
+    [
+        ("torch 2.8.0+cu128, lmcache 0.4.6", True),
+        ("torch 2.11.0+cu130, lmcache 0.4.6", False),
+        ("torch 2.11.0+cu128, torchcodec 0.14.0", True),
+        ("torch 2.11.0+cu128, torchcodec 0.14.0+cu128", False),  # of the PyTorch index
+        ("torch 2.11.0+cu128, torchcodec 0.12.0", False),
+        ("torch 2.9.1+cu130, sgl-kernel 0.3.20", True),
+        ("torch 2.9.1+cu130, sgl-kernel 0.3.20+cu130", False),
+    ],
+)
+def test_the_libraries_of_a_wheel_next_to_torch(packages: str, expected: bool) -> None:
+    assert bool(found([A100], stack_of(packages), "PKG030")) is expected
 
 
 @each_case(
