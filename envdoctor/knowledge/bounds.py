@@ -40,7 +40,12 @@ def bounds_of_release(package: str, version: str) -> tuple[str, ...]:
 
 def has_bounds(package: str) -> bool:
     """Whether there is a table of the requirements of a package."""
-    return (FOLDER / f"bounds/{package}.toml").exists()
+    return package in _tables()
+
+
+@cache
+def _tables() -> frozenset[str]:
+    return frozenset(path.stem for path in (FOLDER / "bounds").glob("*.toml"))
 
 
 @cache

@@ -257,8 +257,12 @@ def _built_together(one: Distribution, other: Distribution | None, version: str,
     conda-forge builds torchvision 0.22.0 with torch 2.7.1, and 0.24.0 with 2.8.0 (locks of
     aws/sagemaker-distribution, 2026-04-22); their metadata names the torch of PyPI's wheels.
     """
+    if not other or one.requires or not (is_from_conda(one) and is_from_conda(other)):
+        return False
+    if not releases_of(one.name):
+        return True  # the requirements of conda's builds decide, which are not in the tables
     bound = re.fullmatch(r"==([\d.]+)", specifier)
-    if not bound or not other or one.requires or not (is_from_conda(one) and is_from_conda(other)):
+    if not bound:
         return False
     return same_minor(bound[1], version) or other.source.endswith(" conda-forge")
 

@@ -51,9 +51,10 @@ def test_other_versions_are_not_guessed(version: str) -> None:
     assert bounds_of_release("spacy", version) == ()
 
 
-def test_a_package_without_a_table_has_no_bounds() -> None:
-    assert not has_bounds("envdoctor")
-    assert bounds_of_release("envdoctor", "1.0") == ()
+@each_case("package", ["envdoctor", "../requires/vllm", "a" * 5000, "a\0b"])
+def test_a_package_without_a_table_has_no_bounds(package: str) -> None:
+    assert not has_bounds(package)
+    assert bounds_of_release(package, "1.0") == ()
 
 
 def test_another_build_of_vllm_has_no_bounds() -> None:
@@ -70,6 +71,7 @@ def test_a_requirement_for_other_pythons_is_not_violated() -> None:
     assert violation.name == "numpy"
 
 
+SPACY = {"python": "3.11.9", "spacy": "3.7.2", "thinc": "8.3.2"}
 PAIRS = [
     ("spacy 3.7.2, thinc 8.3.2", "warning"),
     ("faster-whisper 0.10.1, ctranslate2 4.4.0", "warning"),
@@ -98,6 +100,14 @@ def test_a_violated_requirement_of_a_pair(text: str, status: str) -> None:
     packages = dict(pair.split() for pair in text.split(", "))
     findings = evaluate(make_machine([]), make_stack(packages=packages))
     assert [each.status for each in findings if each.id in ("PKG001", "PKG003")] == [status]
+
+
+@each_case(("channel", "number"), [("conda-forge", 0), ("pypi", 1)])
+def test_packages_of_conda_are_those_that_its_solver_chose(channel: str, number: int) -> None:
+    build = "pypi_0" if channel == "pypi" else "py311h3fd9d12_0"
+    rows = "".join(f"{name:<25} {version:<20} {build}  {channel}\n" for name, version in SPACY.items())
+    report = parse_report(f"$ conda list\n# Name                    Version                   Build  Channel\n{rows}")
+    assert len(requirements_of(report.stack).violations) == number
 
 
 @each_case(
