@@ -71,6 +71,8 @@ def diagnose_report(report: Report) -> list[Finding]:
     context = _context(report)
     text = "\n".join([report.errors, *context])
     causes = explain(io.BytesIO(text.encode())).causes if report.errors.strip() else ()
+    # A description in words counts only if nothing else is found: `_similar_errors` reports it.
+    described = _described_causes(report) if any(cause.similar for cause in causes) else set()
     from_lines = [
         Finding(
             f"{TEXT_PREFIX}{cause.cause}",
@@ -83,6 +85,7 @@ def diagnose_report(report: Report) -> list[Finding]:
         )
         for cause in causes
         if cause.lines
+        and cause.cause not in described
         and cause.lines[0] not in context
         and cause.score >= WARNING_SCORE
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
@@ -93,6 +96,12 @@ def diagnose_report(report: Report) -> list[Finding]:
     if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
         from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _described_causes(report: Report) -> set[str]:
+    from envdoctor.explain.described import described_symptom
+
+    return {symptom.cause for symptom in described_symptom(report.errors)}
 
 
 def _of_nodes(report: Report, named: set[str]) -> list[Finding]:
@@ -147,6 +156,7 @@ def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> l
 
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
+    from envdoctor.explain.described import described_symptom
     from envdoctor.explain.rank import WARNING_LINE
     from envdoctor.explain.similar import similar_symptoms
     from envdoctor.knowledge.causes import causes
@@ -165,6 +175,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         for symptom, hit in list(similar_symptoms(clause).items())[:1]
         if symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
     }
+    found = found or {symptom: hit.text for symptom, hit in described_symptom(report.errors).items()}
     best = max(found, key=lambda symptom: symptom.weight, default=None)
     if best is None or best.cause in named or causes()[best.cause].program_error:
         return []

@@ -13,6 +13,7 @@ from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Remedy, for_environment
 from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
+from envdoctor.explain.described import described_symptom
 from envdoctor.explain.placeholders import (
     bounded_requirements,
     changes_something,
@@ -50,7 +51,7 @@ class Cause(Record, frozen=True, kw_only=True):
     score: float  # 0 to 1, ranks the causes
     confidence: float  # 0 to 1: the measured share that was right
     undecided: bool = False  # its lines occur with other causes too
-    similar: bool = False  # no pattern matches the text; a known message of this cause has many of its words
+    similar: bool = False  # no pattern matches the text; it has the words of a message or a description of this cause
     lines: tuple[str, ...]  # lines of the text that indicate it
     line_numbers: tuple[int, ...]
     findings: tuple[str, ...]  # findings on the machine or the environment with this cause
@@ -99,9 +100,11 @@ def explain(
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     symptoms = matching_symptoms(scanned, table.symptoms)
-    is_similar = not (symptoms or derived or findings or pasted.kinds) and scanned.size <= LONGEST_TEXT
-    if is_similar:
+    is_unknown = not (symptoms or derived or findings)
+    if is_unknown and not pasted.kinds and scanned.size <= LONGEST_TEXT:
         derived = similar_symptoms(scanned.excerpt)
+    if is_unknown and not derived:
+        derived = described_symptom(scanned.excerpt)
     scanned = msgspec.structs.replace(
         scanned, symptoms=scanned.symptoms | {symptom.id: (hit,) for symptom, hit in derived.items()}
     )
@@ -122,7 +125,7 @@ def explain(
             against=against.get(slug, ""),
             values=values,
             python=python,
-            similar=is_similar,
+            similar=is_unknown,
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]

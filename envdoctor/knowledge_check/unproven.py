@@ -206,7 +206,16 @@ DERIVABLE = frozenset({"guides pypi_torch", "pythons python", "torch_builds rele
                        "torch_libraries release", "companions bitsandbytes"})  # fmt: skip
 # Tables and lists of envdoctor's own texts and measurements of itself, which state nothing about a library.
 TEXTS = frozenset(
-    {"calibration", "causes", "fleet", "phrases", "health rule", "notebook_services table", "translations"}
+    {
+        "calibration",
+        "causes",
+        "descriptions",
+        "fleet",
+        "phrases",
+        "health rule",
+        "notebook_services table",
+        "translations",
+    }
 )
 
 

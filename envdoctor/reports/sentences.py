@@ -88,6 +88,7 @@ INSTALL_RESULT = re.compile(
     r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:)\s{0,2}(?:me )?(?:torch )?"
     r"(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
 )
+NEWEST_TORCH = 4  # the first number of CUDA's releases is greater
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 # A number of this form next to a GPU is that of the driver: `RTX 4060 Ti, 572.16`, `2x T4 / 450.80.02`.
 DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
@@ -280,7 +281,8 @@ def _values(clause: str) -> Iterator[tuple[str, str]]:
     for match in PACKAGE.finditer(clause):
         name = distribution_name(match[1])
         version = match[2] or (match[3] if name in CALENDAR_VERSIONS else "")
-        if name in KNOWN_PACKAGES and is_version(version):
+        is_cuda = name == "torch" and int(version.partition(".")[0] or 0) > NEWEST_TORCH  # `compile PyTorch (11.7)`
+        if name in KNOWN_PACKAGES and is_version(version) and not is_cuda:
             yield f"package {name}", version
 
 

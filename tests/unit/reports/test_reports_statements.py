@@ -61,6 +61,7 @@ DRIVER, DRIVER_CUDA = "machine.driver.version", "machine.driver.cuda"
         ('[[package]]\nname = "torch"\nversion = "2.6.0+cpu"', TORCH, "2.6.0+cpu"),
         ('name = "torch"\nversion = "2.6.0"\n\nname = "torch"\nversion = "2.6.0+cpu"', TORCH, None),
         ("FROM vllm/vllm-openai:v0.9.1\nRUN pip install torch==2.8.0", TORCH, "2.8.0"),
+        ("the version that was used to compile\nPyTorch (11.7). Please make sure it is the same.", TORCH, None),
         # What is no statement about the environment that fails.
         ("should I upgrade torch to 2.9?", TORCH, None),
         ("if it is upgraded, torch goes to 2.9", TORCH, None),
