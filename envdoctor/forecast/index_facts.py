@@ -12,9 +12,9 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
+from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
-from envdoctor.forecast.set_standard_library import removed_imports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
@@ -195,6 +195,10 @@ class IndexReader:
         """The old packages of the set that import what the standard library of its Python no longer has."""
         return self._of_set(removed_imports, installed)
 
+    def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        """The old packages of the set that import a module that its torch, torchvision or torchaudio removed."""
+        return self._of_set(removed_torch_imports, installed) if installed.torch_family else ()
+
     @_limited
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         """The imports of code that the installed releases do not have."""
@@ -203,13 +207,15 @@ class IndexReader:
             return ()
         distributions = distributions_of(installed)
         named = {distributions[each.top] for each in used if each.top in distributions}
-        wheels.read_releases(named)
+        parts = {name: [each for each in installed.versions if each.startswith(f"{name}-")] for name in named}
+        wheels.read_releases({*named, *(each for listed in parts.values() for each in listed)})
         found = []
         for each in used:
             pin = Pin(name, installed.versions[name]) if (name := distributions.get(each.top)) else None
             if pin is None or time.monotonic() > wheels.client.end or not wheels.fitting_wheel(pin):
                 continue
-            if missing := self._absent(wheels, pin, each.module, each.name):
+            others = [Pin(other, installed.versions[other]) for other in parts[pin.name]]
+            if missing := self._absent(wheels, pin, each.module, each.name, others):
                 found.append(AbsentImport(each, missing, _indexed_pin(wheels, pin)))
         return found
 
@@ -237,12 +243,19 @@ class IndexReader:
             return ()
         return wheels.releases(name)
 
-    def _absent(self, wheels: Wheels, dependency: Pin, module: str, name: str) -> str:
-        """The name if a release does not have it; empty if it has it, or if that is unknown."""
+    def _absent(self, wheels: Wheels, dependency: Pin, module: str, name: str, parts: Sequence[Pin]) -> str:
+        """The name if a release does not have it; empty if it has it, or if that is unknown.
+
+        A project can divide a module among packages with the name of the project: sagemaker, sagemaker-core.
+        """
         library = wheels.library(dependency) if wheels.fitting_wheel(dependency) else None
         if library:
-            found = library.find(module, name)
-            return found.missing if found.state == "absent" else ""
+            top = module.partition(".")[0]
+            others = [wheels.library(each) for each in parts if wheels.fitting_wheel(each)] if parts else []
+            having = [each for each in (library, *others) if each and top in each.tops]
+            found = [each.find(module, name) for each in having]
+            is_absent = found and None not in others and all(each.state == "absent" for each in found)
+            return found[0].missing if is_absent else ""
         archive = self._archive(dependency)
         return "" if archive is None or archive.has_module(module) else module
 

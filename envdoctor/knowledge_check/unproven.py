@@ -154,6 +154,9 @@ UNPROVEN = {
     "torch_builds build": Unproven(
         _NATIVE, "`envdoctor archs` with that build installed, or cuobjdump --list-elf, prints other architectures."
     ),
+    "torch_removals removal": Unproven(
+        _NATIVE, "The wheel of that release contains the module, or the wheel of the release before does not."
+    ),
     "torch_wheels release": Unproven(
         _TORCH_INDEX, "METADATA of that wheel on the PyTorch index has other requirements."
     ),

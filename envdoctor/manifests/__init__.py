@@ -45,8 +45,10 @@ from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.mentions import judge_mentions
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
-from envdoctor.manifests.refused_requirements import MAX_ROUNDS, without_refused
+from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_conflicts, without_refused
 from envdoctor.resolution.step import StepSolver
+
+_CONFLICTS = frozenset({"RUN002", "RUN015"})
 
 __all__ = [
     "GUIDE_RULES",
@@ -182,10 +184,12 @@ def _without_refused(
         if reduced is None:
             break
         refused += reduced.refused
+        lines = lines_of_conflicts(context.trace)
         context = build_context(reduced.guide, machine, day, solver)
         for each in evaluate_guide(context):
             key = (each.line, each.id, each.cause)
-            if each.status in ("error", "warning") and key not in known:
+            is_repeated = each.id in _CONFLICTS and each.line in lines  # of a step that fails in another way
+            if each.status in ("error", "warning") and key not in known and not is_repeated:
                 known.add(key)
                 more.append(replace(each, message=f"without {' and '.join(refused)}: {each.message}"))
     return more

@@ -11,13 +11,14 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 MAX_ROUNDS = 3  # a later step can have a conflict of its own
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _ABSENT = re.compile(
     rf"no version of ({_NAME})|({_NAME}) was not found in the package registry|({_NAME})==\S+ has no "
 )
-_EXACT = re.compile(rf"depends? on ({_NAME})(?:\[[^\]]*\])?==")
+_EXACT = re.compile(rf"({_NAME})(?:[=<>!~]\S+)? depends? on ({_NAME})(?:\[[^\]]*\])?==")
 _WORD = re.compile(_NAME)
 
 
@@ -52,13 +53,28 @@ def without_refused(guide: Guide, trace: GuideTrace) -> ReducedGuide | None:
     return ReducedGuide(guide._replace(actions=actions), tuple(sorted({text for _, text in refused})))
 
 
+def lines_of_conflicts(trace: GuideTrace) -> set[int]:
+    """The lines of the steps without a solution, and of their requirements."""
+    failing = [each.action for each in trace.installs if each.resolution.conflict]
+    return {line for action in failing for line in (action.line, *(each.line for each in action.requirements))}
+
+
 def _refused(install: InstallStep, conflict: str) -> list[InstallRequirement]:
     """The requirements without which a conflict does not occur."""
     absent = {normalize_name(next(filter(None, each))) for each in _ABSENT.findall(conflict)}
-    fixed = {normalize_name(name) for name in _EXACT.findall(conflict)}
     words = {normalize_name(word) for word in _WORD.findall(conflict)}
     named = [each for each in install.action.requirements if each.name in words]
-    for group in (absent, fixed):
+    pinned = {each.name for each in install.action.requirements if each.pin}
+    fixed = {
+        normalize_name(name) for requiring, name in _EXACT.findall(conflict)
+        if normalize_name(requiring) in pinned or not _is_judged(normalize_name(name))
+    }  # fmt: skip
+    for group in ({name for name in absent if not _is_judged(name)}, fixed - absent):
         if found := [each for each in named if each.name in group]:
             return found
-    return [each for each in named if not published_releases(each.name)]
+    return [each for each in named if not _is_judged(each.name)]
+
+
+def _is_judged(name: str) -> bool:
+    """Whether the tables have the package, so that its release decides about others."""
+    return name in TORCH_FAMILY or bool(published_releases(name))

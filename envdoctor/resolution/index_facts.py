@@ -43,6 +43,7 @@ class InstalledSet(NamedTuple):
     glibc: str = ""
     named: frozenset[str] = frozenset()  # packages that a step names
     imports: Sequence[CodeImport] = ()  # of the code of the guide
+    torch_family: Mapping[str, str] = {}  # the versions of torch, torchvision and torchaudio
 
 
 # When a use runs: with `import` of the package, with a module that the code of the guide imports, with another of its
@@ -116,13 +117,14 @@ class RefusedRelease(NamedTuple):
 
 
 class RemovedImport(NamedTuple):
-    """A name of the standard library that `import` of a release uses, and that a Python version removed."""
+    """A name that a release imports, and that its Python or its torch, torchvision or torchaudio no longer has."""
 
     user: IndexedRelease
     name: str  # "collections.Mapping"
-    python: str  # the version that removed it
+    since: str  # "Python 3.10", "torchvision 0.17"
     place: str  # "attrdict/mapping.py:4"
     wheel: str
+    is_loaded: bool = True  # by `import` of the package
 
 
 class SharedFile(NamedTuple):
@@ -177,6 +179,10 @@ class IndexFacts(Protocol):
 
     def removed_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
         """The old packages of the set that import what the standard library of its Python no longer has."""
+        ...
+
+    def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        """The old packages of the set that import a module that its torch, torchvision or torchaudio removed."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

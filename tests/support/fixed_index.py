@@ -69,7 +69,12 @@ class FixedIndex:
         return [each for each in self.shared if {each.first.name, each.second.name} <= installed.versions.keys()]
 
     def removed_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
-        return [each for each in self.removed if each.user.name in installed.versions]
+        return [
+            each for each in self.removed if each.since.startswith("Python") and each.user.name in installed.versions
+        ]
+
+    def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
+        return [each for each in self.removed if each.since.partition(" ")[0] in installed.torch_family]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()

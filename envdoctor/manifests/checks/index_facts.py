@@ -51,6 +51,7 @@ _WHEN = {
     "module": "in one of its modules",
     "call": "in a function",
 }
+_WITH_REMOVALS = ("torch", "torchvision", "torchaudio")
 _PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython", "cv2": "opencv-python-headless"}
 
 
@@ -231,7 +232,8 @@ def installed_set(context: GuideContext, state: EnvironmentState, users: Sequenc
     named = frozenset(name for name, each in state.packages.items() if not each.is_dependency)
     python = state.python or context.trace.python
     imports = tuple(imports_of_guide(context))[:MAX_IMPORTS]
-    return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports)
+    family = {name: state.packages[name].version for name in _WITH_REMOVALS if name in state.packages}
+    return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports, family)
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:

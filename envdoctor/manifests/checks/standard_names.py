@@ -1,20 +1,23 @@
-"""Checks on names of the standard library that the Python of an environment does not have."""
+"""Checks on names that the Python of an environment, or its torch, does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.standard_library import LibraryChange, find_name, later_names, removed_names
+from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import imports_of_guide
-from envdoctor.resolution.index_facts import RemovedImport
+from envdoctor.resolution.index_facts import IndexFacts, RemovedImport
 from envdoctor.rules.registry import Problem, rule
 
 WHATS_NEW = "https://docs.python.org/3/whatsnew/{}.html"
+RELEASES = "https://github.com/pytorch/vision/releases/tag/v0.17.0"
 _BRINGS_SETUPTOOLS = ("conda", "image")
 
 
@@ -33,17 +36,55 @@ def import_needs_what_python_removed(context: GuideContext) -> Iterator[Problem]
     package runs prove the use: `from collections import Mapping` (gone in 3.10), `imp` and `distutils` (3.12), `cgi`
     and `telnetlib` (3.13).
     """
+    for state, index in _known_sets(context):
+        for found in index.removed_imports(installed_set(context, state, ())):
+            if not (found.name == "distutils" and _has_setuptools(state)):
+                python = state.python or context.trace.python
+                evidence = guide_evidence(context, "Python", python, state.python_line)
+                yield from _removed_import(context, found, state, f"Python {python}", evidence)
+
+
+@rule(
+    "RUN136", kind="guide", severity=("error", "warning", "info"), cause="library-too-new", url=RELEASES,
+    needs=("release", "python"),
+)  # fmt: skip
+def import_needs_what_torch_removed(context: GuideContext) -> Iterator[Problem]:
+    """An old package imports a module that the installed torch, torchvision or torchaudio no longer has.
+
+    `torch._six` ended with 2.0, `torchvision.transforms.functional_tensor` with 0.17, `torchaudio.backend` with 2.9.
+    A package without an upper limit is installed with the newest torch. The code of the guide is judged as well.
+    """
+    for state, index in _known_sets(context):
+        installed = installed_set(context, state, ())
+        for found in index.removed_torch_imports(installed) if installed.torch_family else ():
+            name = found.since.partition(" ")[0]
+            package = state.packages[name]
+            evidence = guide_evidence(context, name, package.reason, package.line)
+            yield from _removed_import(context, found, state, f"{name} {package.version}", evidence)
+        removed = removed_modules(installed.torch_family)
+        for used in imports_of_guide(context) if removed else ():
+            if name := find_module(removed, used.module, used.name):
+                row = removed[name]
+                yield Problem(
+                    "error",
+                    f"the code imports {name}, which {row.package} {row.version} removed, and the steps install "
+                    f"{row.package} {installed.torch_family[row.package]}",
+                    (
+                        guide_evidence(context, "import", name, used.line),
+                        table_evidence(name, f"gone since {row.package} {row.version}", row.source, row.date),
+                    ),
+                    f"Use {row.package} below {row.version}, or the public API.",
+                    line=used.line,
+                )
+
+
+def _known_sets(context: GuideContext) -> Iterator[tuple[EnvironmentState, IndexFacts]]:
     index = context.index_facts
     for environment in context.environments if index else ():
         state = environment.state
-        certain = certain_packages(context.trace, state)
-        if state.resolution in ("unresolved", "conflict") or state.is_superseded or not certain or not state.packages:
-            continue
-        assert index
-        for found in index.removed_imports(installed_set(context, state, ())):
-            package = state.packages[found.user.name]
-            if package.name in certain and not (found.name == "distutils" and _has_setuptools(state)):
-                yield _removed_import(context, found, state)
+        is_known = state.resolution not in ("unresolved", "conflict") and not state.is_superseded
+        if index and is_known and state.packages and certain_packages(context.trace, state):
+            yield state, index
 
 
 def _has_setuptools(state: EnvironmentState) -> bool:
@@ -51,22 +92,29 @@ def _has_setuptools(state: EnvironmentState) -> bool:
     return state.tool in _BRINGS_SETUPTOOLS or bool(state.image) or not state.tool
 
 
-def _removed_import(context: GuideContext, found: RemovedImport, state: EnvironmentState) -> Problem:
+def _removed_import(
+    context: GuideContext, found: RemovedImport, state: EnvironmentState, installed: str, evidence: Evidence
+) -> Iterator[Problem]:
     package = state.packages[found.user.name]
+    if package.name not in certain_packages(context.trace, state):
+        return
     line = line_of(context, package.line, package.reason)
-    python = state.python or context.trace.python
-    return Problem(
-        "error" if not package.is_dependency else "warning",
-        f"{found.user} imports {found.name}, which Python {found.python} removed: its import fails with Python "
-        f"{python}",
+    what, _, version = found.since.partition(" ")
+    where = "its import fails" if found.is_loaded else "the import of that module fails"
+    status: Status = "error" if found.is_loaded else "warning"
+    if package.is_dependency:
+        status = "warning" if found.is_loaded else "info"
+    yield Problem(
+        status,
+        f"{found.user} imports {found.name}, which {found.since} removed: {where} with {installed}",
         (
             guide_evidence(context, package.name, package.reason, package.line),
             table_evidence(found.place, found.name, found.wheel),
-            guide_evidence(context, "Python", python, state.python_line or line),
+            evidence,
         ),
-        f"Use a newer release of {package.name} or a package that replaces it, or a Python below {found.python}.",
+        f"Use a newer release of {package.name} or a package that replaces it, or {what} below {version}.",
         line=line,
-        url=WHATS_NEW.format(found.python),
+        url=WHATS_NEW.format(version) if what == "Python" else "",
     )
 
 

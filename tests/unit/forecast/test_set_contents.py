@@ -101,3 +101,22 @@ def test_imports_of_what_python_removed(name: str) -> None:
         found = reader(index).removed_imports(installed("old")._replace(python="3.13"))
         assert bool(found) == is_removed
         assert all(each.place.startswith("old/mapping.py:") for each in found)
+
+
+@each_case(
+    "name, code, expected",
+    [
+        ("loaded", "from torchvision.transforms.functional_tensor import f", [True]),
+        ("a name", "from torchvision.transforms import functional_tensor", [True]),
+        ("guarded", "try:\n    import torchvision.transforms.functional_tensor\nexcept ImportError:\n    pass", []),
+        ("another module", "import torchvision.transforms.functional", []),
+    ],
+)
+def test_imports_of_what_torchvision_removed(name: str, code: str, expected: list[bool]) -> None:
+    del name
+    with serve(package("old", LOADS, ("old/mapping.py", code), day="2022-02-01")) as index:
+        found = reader(index).removed_torch_imports(installed("old")._replace(torch_family={"torchvision": "0.24.0"}))
+        assert [each.is_loaded for each in found] == expected
+        assert not reader(index).removed_torch_imports(
+            installed("old")._replace(torch_family={"torchvision": "0.16"})
+        )

@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[str, str, str]] = {
 def test_a_package_imports_what_python_removed(name: str) -> None:
     environment, removed, status = PACKAGES[name]
     solver = FixedSolver(FixedIndex(), {"attrs-of": "2.0.1"})
-    solver.index.removed = [RemovedImport(OLD, removed, "3.10", "attrs_of/mapping.py:4", "attrs_of.whl")]
+    solver.index.removed = [RemovedImport(OLD, removed, "Python 3.10", "attrs_of/mapping.py:4", "attrs_of.whl")]
     found = findings(sh(*environment.split(" && "), "pip install attrs-of"), solver, "RUN134")
     assert [each.status for each in found] == ([status] if status else [])
     assert all(f"imports {removed}, which Python 3.10 removed" in each.message for each in found)
@@ -45,6 +45,23 @@ def test_code_needs_another_python(name: str) -> None:
     python, code, is_reported = CODE[name]
     text = sh(f"uv venv --python {python}", "uv pip install peft") + py(code)
     assert bool(findings(text, FixedSolver(FixedIndex(), {"peft": "0.19.0"}), "RUN135")) == is_reported
+
+
+TENSOR = "torchvision.transforms.functional_tensor"
+
+
+@each_case(
+    "version, is_loaded, status", [("0.24.0", True, "error"), ("0.24.0", False, "warning"), ("0.16.2", True, "")]
+)
+def test_a_package_imports_what_torchvision_removed(version: str, is_loaded: bool, status: str) -> None:
+    solver = FixedSolver(FixedIndex(), {"attrs-of": "2.0.1", "torchvision": version})
+    removed = RemovedImport(OLD, TENSOR, "torchvision 0.17", "attrs_of/a.py:4", "attrs_of.whl", is_loaded)
+    solver.index.removed = [removed] if version != "0.16.2" else []
+    text = sh("uv venv --python 3.10", "pip install torchvision attrs-of")
+    found = findings(text, solver, "RUN136")
+    assert [each.status for each in found] == ([status] if status else [])
+    code = findings(text + py(f"from {TENSOR} import rgb_to_grayscale"), solver, "RUN136")
+    assert len(code) == (2 if status else 0)
 
 
 def test_the_table_agrees_with_this_interpreter() -> None:

@@ -1,14 +1,15 @@
-"""Imports of a set's old packages that the Python version of the set no longer has in its standard library."""
+"""Imports of a set's old packages that its Python or its torch, torchvision or torchaudio no longer has."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.set_names import SetNames
 from envdoctor.forecast.wheels import Pin
 from envdoctor.knowledge.standard_library import LibraryChange, find_name, removed_names
+from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.resolution.index_facts import InstalledSet, RemovedImport
 
 MAX_PACKAGES = 40  # of a set, of which the files are read; the oldest ones first
@@ -30,7 +31,8 @@ def removed_imports(names: SetNames, installed: InstalledSet) -> Iterator[Remove
         gone = {name: row for name, row in removed.items() if day < row.released}
         if imports and (found := _first(imports, user.name, gone)):
             path, line, name, row = found
-            yield RemovedImport(names.indexed(user), name, row.version, f"{path}:{line}", names.file_name(user))
+            since = f"Python {row.version}"
+            yield RemovedImport(names.indexed(user), name, since, f"{path}:{line}", names.file_name(user))
 
 
 def _first(
@@ -49,13 +51,42 @@ def _first(
     return None
 
 
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Import statements with one of these modules, or of these names of a module."""
+def removed_torch_imports(names: SetNames, installed: InstalledSet) -> Iterator[RemovedImport]:
+    """The first removed module of torch, torchvision or torchaudio that each package imports.
+
+    Packages that are older than the removal are read, without their tests and optional parts.
+    """
+    removed = removed_modules(installed.torch_family)
+    last = max((row.released for row in removed.values()), default="")
+    pins = (Pin(name, version) for name, version in installed.versions.items())
+    old = sorted((day, pin) for pin in pins if (day := names.wheels.day(pin)) and day < last)
+    mentions = _pattern(removed)
+    for _, user in old[:MAX_PACKAGES]:
+        imports = names.module_imports(user)
+        loaded = imports.loaded_files(user.name) if imports else {}
+        modules = {path: module for module, path in imports.paths.items()} if imports else {}
+        for path in dict.fromkeys((*loaded, *imports.other_files())) if imports else ():
+            if not imports or not mentions.search(imports.sources.read(path)):
+                continue
+            found = (
+                (each, find_module(removed, each.module, each.name)) for each in imports.imports_of(modules[path])
+            )
+            used, name = next(((each, name) for each, name in found if name), (None, ""))
+            if used:
+                row = removed[name]
+                version, place = f"{row.package} {row.version}", f"{path}:{used.line}"
+                yield RemovedImport(
+                    names.indexed(user), name, version, place, names.file_name(user), is_loaded=path in loaded
+                )
+                break
+
+
+def _pattern(names: Collection[str]) -> re.Pattern[str]:
+    """Import statements of one of these modules, or of these names of a module."""
     by_module: dict[str, list[str]] = {}
     for name in names:
         by_module.setdefault(name.rpartition(".")[0], []).append(name.rpartition(".")[2])
-    modules = "|".join(by_module.pop("", ["-"]))
-    parts = [rf"(?:from|import)[ \t]+(?:{modules})\b"]
+    parts = [rf"(?:from|import)[ \t]+(?:{'|'.join(map(re.escape, names)) or '(?!)'})\b"]
     for module, members in by_module.items():
         listed = "|".join(members)
         parts.append(rf"from[ \t]+{re.escape(module)}[ \t]+import[ \t]*(?:\([^)]*|[^\n]*)\b(?:{listed})\b")
