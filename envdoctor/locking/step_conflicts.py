@@ -11,7 +11,10 @@ from envdoctor.locking.uv import parse_messages
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _WORD = re.compile(_NAME)
 _ABSENT_EXTRA = re.compile(rf"({_NAME})==\S+?`? does not have an extra named `([\w.-]+)`")
-_ABSENT = re.compile(rf"no version of ({_NAME})|({_NAME}) was not found in the package registry")
+_ABSENT = re.compile(
+    rf"no version of ({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)?|({_NAME}) was not found in the package registry"
+)
+_STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
 
 def describe_conflict(output: str) -> str:
@@ -30,8 +33,20 @@ def describe_conflict(output: str) -> str:
 
 def absent_requirement(conflict: str, requirements: Sequence[str]) -> str:
     """The requirement that no release on the index satisfies, with any Python; empty without one."""
-    absent = {normalize_name(one or other) for one, other in _ABSENT.findall(conflict)}
-    return next((text for text in requirements if _name(text) in absent), "") if "Python" not in conflict else ""
+    if "Python" in conflict:
+        return ""
+    absent = [(normalize_name(one or other), _clauses(range_)) for one, range_, other in _ABSENT.findall(conflict)]
+    for text in requirements:
+        stated = _STATED.match(text)
+        for name, clauses in absent if stated else ():
+            # A range that another package requires does not concern the requirement of the step.
+            if stated and normalize_name(stated[1]) == name and clauses in (_clauses(stated[2] or ""), frozenset()):
+                return text
+    return ""
+
+
+def _clauses(specifier: str) -> frozenset[str]:
+    return frozenset(part.strip(" .") for part in specifier.split(",") if part.strip(" ."))
 
 
 def absent_extras(output: str) -> frozenset[tuple[str, str]]:

@@ -7,7 +7,7 @@ from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
-from envdoctor.locking.step_conflicts import absent_extras
+from envdoctor.locking.step_conflicts import absent_extras, absent_requirement
 from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.step import NoSolver, StepProblem, StepSolution
@@ -61,6 +61,23 @@ def test_an_extra_that_the_release_does_not_have() -> None:
     solver = WithoutTrain(FixedIndex(), {"envs": "0.4.0"})
     for requirement, lines in (("envs[train]", [3]), ("envs[test]", []), ("envs", [])):
         assert [each.line for each in findings(sh(f"pip install '{requirement}'"), solver, "RUN132")] == lines
+
+
+REQUIREMENTS = ("torch", "torch==2.1.0", "vision[all]>=1,<2", "torch-npu==2.1.0")
+
+
+@each_case(
+    "conflict, expected",
+    [
+        ("there is no version of torch==2.1.0+cpu; torch-npu==2.1.0 depends on torch==2.1.0+cpu", ""),
+        ("there is no version of torch==2.1.0", "torch==2.1.0"),
+        ("there is no version of vision[all]<2,>=1", "vision[all]>=1,<2"),
+        ("torch-npu was not found in the package registry", "torch-npu==2.1.0"),
+        ("there is no version of torch==2.1.0 with a matching Python tag", ""),
+    ],
+)
+def test_the_requirement_that_no_release_satisfies(conflict: str, expected: str) -> None:
+    assert absent_requirement(conflict, REQUIREMENTS) == expected
 
 
 CLONE = "git clone https://github.com/huggingface/{}.git"
