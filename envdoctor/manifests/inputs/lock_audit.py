@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TorchSource, cuda_name, torch_cuda, torch_index
 from envdoctor.rules.registry import RULES, run_rule
 
+_DECLARED_RANGE = "PKG001"
 _CPU_TORCH = "TORCH003"
 _ABOUT_MISSING_TORCH = frozenset({"PY001", "PY003"})
 
@@ -26,9 +27,7 @@ def audit_sets(sets: Sequence[PackageSet], kind: str, path: str, machine: Machin
     found: dict[tuple[str, str], tuple[Finding, list[PackageSet]]] = {}
     cuda_is_a_choice = any(each.label and _torch_cuda(each) not in ("", "cpu") for each in sets)
     for each in sets:
-        for finding in _audit_set(each, machine):
-            if finding.id == _CPU_TORCH and each.label and cuda_is_a_choice:
-                continue  # the extra is for machines without a GPU: another one has the CUDA build
+        for finding in _judged(_audit_set(each, machine), each, cuda_is_a_choice=cuda_is_a_choice):
             found.setdefault((finding.id, finding.message), (finding, []))[1].append(each)
     findings = []
     for finding, having in found.values():
@@ -50,6 +49,15 @@ def audit_sets(sets: Sequence[PackageSet], kind: str, path: str, machine: Machin
             )
         )
     return sorted(findings, key=lambda finding: (finding.line, finding.id))
+
+
+def _judged(found: Sequence[Finding], packages: PackageSet, *, cuda_is_a_choice: bool) -> Iterator[Finding]:
+    """The findings without those that the project chose: an extra without CUDA, and versions that it overrides."""
+    for finding in found:
+        if finding.id == _DECLARED_RANGE and {item.fact for item in finding.evidence} & packages.overridden:
+            yield replace(finding, status="info", message=f"{finding.message} (an override of the project)")
+        elif finding.id != _CPU_TORCH or not packages.label or not cuda_is_a_choice:
+            yield finding
 
 
 def audit_stack(stack: Stack, name: str, machine: Machine | None) -> list[Finding]:

@@ -69,8 +69,10 @@ class UvLock:
     def sets(self, platform: str) -> tuple[PackageSet, ...]:
         """One set for each Python with other packages, and for each of the extras that exclude one another."""
         pythons = _pythons(str(self.data.get("requires-python") or ""))
+        overrides = rows(table(self.data, "manifest").get("overrides"))
+        overridden = frozenset(normalize_name(str(row.get("name", ""))) for row in overrides)
         return distinct_sets(
-            PackageSet(platform, python, tuple(self._reach(platform, python, label)), label)
+            PackageSet(platform, python, tuple(self._reach(platform, python, label)), label, overridden)
             for label in self._variants() or [""]
             for python in pythons
         )

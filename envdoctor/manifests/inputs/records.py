@@ -40,6 +40,7 @@ class PackageSet(NamedTuple):
     python: str
     packages: tuple[LockedPackage, ...]
     label: str = ""  # group, extra or environment
+    overridden: frozenset[str] = frozenset()  # packages whose version an override of uv determines
 
     @property
     def target(self) -> str:

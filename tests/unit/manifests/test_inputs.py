@@ -291,3 +291,18 @@ def test_a_workflow_tests_the_nightly_build_of_the_day(tmp_path: Path) -> None:
     path.write_text(f"on: push\njobs:\n  a:\n    runs-on: ubuntu-latest\n    steps:\n    - run: {install}\n")
     found = run(AuditRequest(targets=(str(path),))).data.findings
     assert [each.status for each in found if each.id == "RUN012"] == ["info"]
+
+
+def test_a_version_that_an_override_determines_is_a_note(tmp_path: Path) -> None:
+    rows = {"vllm": "0.10.2", "xgrammar": "0.1.17"}
+    text = 'version = 1\nrequires-python = "==3.12.*"\n{}\n[[package]]\nname = "a"\nversion = "1"\n'
+    text += 'source = { virtual = "." }\ndependencies = [{ name = "vllm" }, { name = "xgrammar" }]\n'
+    for name, version in rows.items():
+        text += (
+            f'\n[[package]]\nname = "{name}"\nversion = "{version}"\nsource = {{ registry = "https://x/simple" }}\n'
+        )
+    override = '[manifest]\noverrides = [{ name = "xgrammar", specifier = "==0.1.17" }]\n'
+    for manifest, expected in (("", "warning"), (override, "info")):
+        (tmp_path / "uv.lock").write_text(text.replace("{}", manifest, 1).replace("{}", ""), encoding="utf-8")
+        found = run(AuditRequest(targets=(str(tmp_path / "uv.lock"),))).data.findings
+        assert [each.status for each in found if "xgrammar" in each.message] == [expected]
