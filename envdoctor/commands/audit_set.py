@@ -29,7 +29,10 @@ def check_sets(
         paths = [path._replace(stated_machine=own) for path in document.paths]
         audit = audit_paths(paths[0], paths, machine, solver=solver)
         errors = [finding for finding in audit.findings if finding.status == "error"]
-        return SetProblems(tuple(each.message for each in errors), tuple(_pins(errors)))
+        # The driver and the build of torch are those of the guide: only another release is a matter of the set.
+        warnings = [finding for finding in audit.findings if finding.status == "warning" and _pins([finding])]
+        messages = (tuple(each.message for each in found) for found in (errors, warnings))
+        return SetProblems(next(messages), tuple(_pins([*errors, *warnings])), next(messages))
 
     return check
 

@@ -36,7 +36,8 @@ def try_sets(machine: Machine | None, report_phase: Callable[[str], None]) -> Se
             report_phase(f"Trying the set for {solved.target}")
             trials = run_trials(plans, read_sources(), report_phase)
             errors = [each for each in judge_trials(trials) if each.status == "error"]
-            return SetProblems(tuple(_message(each) for each in errors), tuple(_pins(trials)))
+            failures = tuple(_message(each) for each in errors)
+            return SetProblems(failures, (*_pins(trials), *problems.pins), problems.warnings)
 
         return check_and_try
 

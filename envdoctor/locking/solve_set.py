@@ -51,10 +51,11 @@ class SolvedSet(Record, frozen=True, kw_only=True):
 
 
 class SetProblems(NamedTuple):
-    """What an audit of a set reports: its errors, and the pins that their remedies contain."""
+    """What an audit of a set reports: its errors, warnings that other releases cure, and the pins of the remedies."""
 
     errors: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 Check = Callable[[SolvedSet], SetProblems]
@@ -155,15 +156,19 @@ class _Search:
         preferences: Sequence[str],
         dropped: Sequence[DroppedPackage] = (),
     ) -> SolvedSet | str:
-        """The requirements with limits of open packages, until nothing is reported; uv's output if none solves."""
+        """The requirements with limits of open packages, until nothing is reported; uv's output if none solves.
+
+        A set with a warning that no limit cures is one as well, with the warning in its note.
+        """
         solver = self.solver
+        with_warning: SolvedSet | None = None
         limits: list[str] = []
         fixed = {normalize_name(Requirement(text).name) for text in requirements if "==" in text}
         for _ in range(_MAX_REPAIRS):
             attempt, note = solver.run((*requirements, *limits), self.backend, preferences=preferences)
             if not attempt.versions:
                 is_reason = not limits or is_unreachable(attempt.output)  # a limit is no requirement of the guide
-                return attempt.output if is_reason else ""
+                return with_warning or (attempt.output if is_reason else "")
             violations = broken_rules(attempt.versions, self.corrected)
             more = limits_without(violations, attempt.versions, self.corrected, fixed)
             limited = {Requirement(limit).name for limit in limits}
@@ -175,19 +180,22 @@ class _Search:
                 started = time.monotonic()
                 problems = self.check(solved)
                 solver.end += time.monotonic() - started  # the limit is that of the search
-                if not problems.errors:
+                if not problems.errors and not problems.warnings:
                     return solved
+                if not problems.errors:
+                    remaining = f"remaining: {'; '.join(problems.warnings)}"
+                    with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
                 more = [
                     limit for pin in problems.pins
                     if pin.partition("==")[0] not in fixed and (limit := _limit(pin, attempt.versions))
                 ]  # fmt: skip
-                solver.broken = "; ".join(problems.errors)
+                solver.broken = "; ".join(problems.errors) or solver.broken
             elif violations:
                 solver.broken = "; ".join(violation.problem.message for violation in violations)
             if not set(more) - set(limits):
-                return ""
+                break
             limits += [limit for limit in more if limit not in limits]
-        return ""
+        return with_warning or ""
 
     def relaxed(self) -> SolvedSet | None:
         """The set without the versions that other requirements exclude, as near to them as possible.

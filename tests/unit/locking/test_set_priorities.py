@@ -61,6 +61,18 @@ def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
     assert (pinned.state, [each.name for each in pinned.corrected.dropped]) == ("solved", ["numpy==2.2.6"])
 
 
+def test_a_warning_that_a_limit_cures_does_not_stay_in_a_set(sources: Sources) -> None:
+    def check(solved: SolvedSet) -> SetProblems:
+        is_old = "numpy==1.26.4" in solved.corrected.requirements
+        return SetProblems((), () if is_old else ("numpy==1.26.4",), () if is_old else ("numpy is too new",))
+
+    solved = solve_set(corrected("transformers==4.57.6", "numpy"), sources, check)
+    assert (solved.state, solved.note) == ("solved", "")
+    assert "numpy==1.26.4" in solved.corrected.requirements
+    pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
+    assert (pinned.state, pinned.note, pinned.corrected.dropped) == ("solved", "remaining: numpy is too new", ())
+
+
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
     write_wheel(tmp_path, "compiled", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
     with_wheel = replace(sources, find_links=(str(tmp_path),))
