@@ -31,6 +31,7 @@ _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
 _MAX_RELAXED = 8
 _NAMES = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
+_OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
 _CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
 _OTHER = 2  # the kind of packages that give way also without another requirement
 _OF_TWO = 2
@@ -82,7 +83,7 @@ def solve_set(
     end = end or time.monotonic() + TOTAL_SECONDS
     for python in likely_pythons(corrected):
         for_python = replace(corrected, python=python)
-        search = _Search(for_python, SetSolver(for_python, sources, end), check)
+        search = SetSearch(for_python, SetSolver(for_python, sources, end), check)
         found = search.as_stated()
         if found and found.state == "solved":
             return found
@@ -102,7 +103,7 @@ def _depends_on_python(conflict: str) -> bool:
     return bool(re.search(r"Python|\bABI\b|\bcp3\d+\b|no (?:usable )?wheels", conflict))
 
 
-class _Search:
+class SetSearch:
     """The ways to a solution for one Python that nothing is reported about."""
 
     def __init__(self, corrected: CorrectedSet, solver: SetSolver, check: Check) -> None:
@@ -119,6 +120,9 @@ class _Search:
 
     def conflicting(self) -> SolvedSet:
         """The result without a solution: uv's reason, or what is reported about each one that uv finds."""
+        if self.output and self.solver.index_is_unreachable and _OF_PYPI_TORCH.search(self.conflict):
+            note = f"the PyTorch index was not read; with the torch of PyPI: {self.conflict}"
+            return _result(self.corrected, "not-verified", self.backend, note)
         if self.output:
             return _result(self.corrected, "conflict", self.backend, self.conflict)
         note = f"each solution of uv has an error: {self.solver.broken}"
@@ -302,7 +306,7 @@ def _expendability(text: str) -> tuple[int, bool, int]:
     return min(kind, _OTHER), "==" not in text, kind
 
 
-def _without_image(search: _Search, sources: Sources, check: Check) -> SolvedSet | None:
+def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:
     """The set that replaces packages of the image, which pins of the guide exclude; None if none solves it."""
     corrected, conflict = search.corrected, search.conflict
     replaced = [f"{name}=={version}" for name, version in corrected.contained.items() if name in conflict]

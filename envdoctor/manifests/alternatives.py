@@ -22,6 +22,7 @@ _OPTION = re.compile(
     r"(?:\d+(?:\.\d+)*[.)]?\s+)?(?:"
     r"(?:option|alternative|method|variant|approach|choice|path|way|route|plan|variante|möglichkeit|methode|weg|opción|"
     r"opcion|método|metodo|méthode|вариант|способ)\s*[#:-]?\s*(?:[A-Z]|\d{1,2}|[IVX]{1,4}|one|two|three)(?!\w)"
+    r"|(?:nightly|stable|pre-?release|development) (?:builds?|releases?|versions?)(?!\w)"
     r"|(?:full|light(?:weight)?|minimal|basic|standard|quick|complete) install(?:ation)?(?!\w)"
     r"|(?:方案|方法|方式|案|选项|選択肢|オプション|プラン)\s*(?:[A-Za-z]|\d{1,2}|[一二三四五六七八九十])(?![A-Za-z0-9])"
     r"|第[一二三四五六七八九十\d]+种(?:方法|方式)|[A-Z]案)",

@@ -23,6 +23,7 @@ _OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
 _INSTALL_COMMAND = re.compile(
     r"(\s*(?:RUN\s+|[$!%]\s?)?(?:uv\s+|python3?\s+-m\s+)?pip3?\s+install)((?!.*--no-build-isolation)\s[^&|;\\]*)"
 )
+_ITEMS = re.compile(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several items of an array in TOML
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
@@ -175,7 +176,7 @@ class _Writer:
         elif item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last):  # an item of an array in TOML
             head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
             self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"
-        elif found[0][:1] in "\"'" and re.search(r"=\s*\[", line):
+        elif found[0][:1] in "\"'" and (re.search(r"=\s*\[", line) or _ITEMS.fullmatch(last)):
             self.lines[place.line - 1] = (
                 f"{line[: found.end()]}, {found[0][0]}{pin}{found[0][0]}{line[found.end() :]}"
             )

@@ -42,10 +42,10 @@ class SourceArchive(msgspec.Struct, frozen=True):
     has_c_code: bool = False  # C, C++, Cython or CUDA, also in Python files that a build translates
 
     def has_module(self, module: str) -> bool:
-        """Whether a file or a folder is this module; also if the paths are unknown."""
+        """Whether a file or a folder is this module, or a build can make it from C code; also if that is unknown."""
         path = module.replace(".", "/")
         found = (each for each in self.paths if f"/{each}".endswith(f"/{path}.py") or f"/{path}/" in f"/{each}")
-        return not self.paths or any(found)
+        return not self.paths or self.has_c_code or any(found)
 
 
 # Created here: of a first decoder that several threads create at once, msgspec can leave one incomplete and crash.

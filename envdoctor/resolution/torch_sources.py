@@ -65,6 +65,15 @@ class TorchSource(NamedTuple):
         return cuda_name(self.backend)
 
 
+def may_be_on_torch_index(name: str, source: TorchSource) -> bool:
+    """Whether the PyTorch index can have a package: its own projects, such as torchtitan, and NVIDIA's libraries.
+
+    The nightly index has builds of further projects.
+    """
+    is_own = name.startswith(("torch", "pytorch-", "nvidia-", "cuda-", "fbgemm", "tensordict", "executorch"))
+    return name in ON_TORCH_INDEX or is_own or source.nightly
+
+
 def cuda_name(backend: str) -> str:
     """`cu128` -> `12.8`, `cpu` -> `cpu`; empty for anything else, such as a ROCm or XPU backend."""
     match = re.fullmatch(r"cu(\d{1,2})(\d)", backend)

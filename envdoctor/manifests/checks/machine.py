@@ -16,7 +16,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import image_state
-from envdoctor.resolution.torch_sources import ON_TORCH_INDEX, cuda_builds, torch_has_build, torch_index
+from envdoctor.resolution.torch_sources import cuda_builds, may_be_on_torch_index, torch_has_build, torch_index
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
 
@@ -193,7 +193,7 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
         not_on_index = [
             requirement.text
             for requirement in install.action.requirements
-            if not requirement.url and requirement.name not in ON_TORCH_INDEX
+            if not requirement.url and not may_be_on_torch_index(requirement.name, source)
         ]
         other_indexes = [url for url in install.action.extra_indexes if not torch_index(url)]
         if (

@@ -269,9 +269,10 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
 def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted.
 
-    A note in a workflow: its job tests the build of the day.
+    A note in a workflow, whose job tests the build of the day, and where the guide has the release as an alternative.
     """
-    is_workflow = bool(context.actions(UseWorkflowAction) or context.actions(UseRunner))
+    is_chosen = bool(context.actions(UseWorkflowAction) or context.actions(UseRunner))
+    is_chosen |= any("nightly" in branch.name.lower() for branch in context.guide.branches)
     for install in context.trace.installs:
         source = torch_source(install.action)
         torch = next((package for package in install.action.requirements if package.name == "torch"), None)
@@ -281,7 +282,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         release, cuda = _release_for_the_guide(context, source.cuda)
         backend = f"cu{cuda.replace('.', '')}"
         yield Problem(
-            "info" if is_workflow else "warning",
+            "info" if is_chosen else "warning",
             f"`{install.action.command[:120]}` would install the nightly build of the day; such builds are deleted "
             f"after some weeks",
             (guide_evidence(context, "torch", str(source), line),),

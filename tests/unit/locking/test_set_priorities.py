@@ -9,8 +9,8 @@ from support.cases import each_case
 from support.local_packages import write_wheel
 
 from envdoctor.download.sources import Sources
-from envdoctor.locking.set_solver import with_extras
-from envdoctor.locking.solve_set import SetProblems, SolvedSet, solve_set
+from envdoctor.locking.set_solver import SetSolver, with_extras
+from envdoctor.locking.solve_set import SetProblems, SetSearch, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet
 from envdoctor.manifests.set_repairs import outdated_limits
 
@@ -59,6 +59,18 @@ def test_a_set_without_its_audit_is_none(sources: Sources) -> None:
     assert "numpy==1.26.4" in solved.corrected.requirements
     pinned = solve_set(corrected("transformers==4.57.6", "numpy==2.2.6"), sources, check)
     assert (pinned.state, [each.name for each in pinned.corrected.dropped]) == ("solved", ["numpy==2.2.6"])
+
+
+def test_a_conflict_with_the_torch_of_pypi_is_none_where_another_index_was_not_read(sources: Sources) -> None:
+    own = corrected("torch==2.4.0", "nvidia-cublas-cu12==12.4.5.8")
+    search = SetSearch(own, SetSolver(own, sources, 0.0), accept)
+    search.output = (
+        "error: No solution found when resolving dependencies\n  cause: Because torch==2.4.0 depends on "
+        "nvidia-cublas-cu12==12.1.3.1 and you require nvidia-cublas-cu12==12.4.5.8, we can conclude that ..."
+    )
+    for is_unreachable, expected in ((True, "not-verified"), (False, "conflict")):
+        search.solver.index_is_unreachable = is_unreachable
+        assert search.conflicting().state == expected
 
 
 def test_a_warning_that_a_limit_cures_does_not_stay_in_a_set(sources: Sources) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from datetime import date
 
 from msgspec.structs import replace
@@ -134,6 +135,15 @@ def test_each_environment_with_a_fault_has_a_set() -> None:
 def test_a_build_may_use_the_installed_torch(case: tuple[str, str]) -> None:
     text, expected = case
     assert write_back(text, [], "script", [IsolatedBuild(1, "flash-attn", ("psutil", "ninja"))]).text == expected
+
+
+def test_a_pin_is_added_to_a_row_of_items() -> None:
+    text = '[project]\ndependencies = [\n    "lm_eval==0.3.0", "texttable",\n    "toml",\n]\n'
+    both = corrected("texttable==1.7.0", "setuptools==81.0.0", places=(Place(3, "texttable", "texttable", "uv"),))
+    written = write_back(text, [(both, "")], "pyproject").text
+    assert tomllib.loads(written)["project"]["dependencies"] == [
+        "lm_eval==0.3.0", "texttable==1.7.0", "setuptools==81.0.0", "toml",
+    ]  # fmt: skip
 
 
 def test_a_package_that_an_extra_pins_gets_an_upper_bound() -> None:

@@ -76,6 +76,13 @@ CASES = [
     Case("the index of another project under whl/cu126", "RUN055",
          sh(f"pip install flashinfer-python -i {INDEX}cu126"),
          sh("pip install flashinfer-python -i https://flashinfer.ai/whl/cu126/torch2.6/")),
+    Case("a guide that has the release as an alternative", "RUN012",
+         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### PyTorch nightly"),
+         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### Nightly builds")
+         + sh("pip install torch==2.8.0", title="### Stable releases")),
+    Case("a project of PyTorch on its nightly index", "RUN055",
+         sh(f"pip install transformers --index-url {INDEX}cu126"),
+         sh(f"pip install --pre torchtitan --index-url {INDEX}nightly/cu126")),
     Case("torchaudio of an index for other GPUs", "RUN009",
          sh("pip install torch==2.15.0", "pip install torchaudio==2.11.0"),
          sh("pip install torch==2.15.0", f"pip install torchaudio==2.11.0 --index-url {INDEX}rocm6.4")),

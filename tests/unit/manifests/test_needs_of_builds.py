@@ -106,6 +106,12 @@ def test_an_image_without_a_compiler(image: str, steps: tuple[str, ...], expecte
     assert [each.line for each in found if each.id == "RUN112"] == expected
 
 
+def test_a_build_can_make_a_module_from_c_code() -> None:
+    for has_c_code in (True, False):
+        archive = SourceArchive("hnsw-1.tar.gz", ("setup.py", "bindings.cpp"), {}, has_c_code)
+        assert archive.has_module("hnsw") is has_c_code
+
+
 @each_case(
     ("script", "has_c_code", "expected"),
     [
