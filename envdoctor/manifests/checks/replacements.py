@@ -74,8 +74,9 @@ def is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
     named = {requirement.name: requirement for requirement in install.action.requirements}
     if new.pinned or not new.is_dependency or requiring not in named:
         return new.pinned
-    # Of a package that is not installed yet, installers take the release that they find.
-    is_new = requiring not in install.before.packages
+    # Of a package that is not installed yet, installers take the release that they find: on an index that is not
+    # read, it can be another one.
+    is_new = requiring not in install.before.packages and not has_other_index(install.action)
     stated = required_specifier(requiring, version, new.name) or optional_specifier(requiring, version, new.name)
     return bool(named[requiring].pin) or (is_new and re.fullmatch(r"==[^,*]+", stated) is not None)
 
