@@ -50,7 +50,7 @@ def found(gpus: list[str], stack: Stack, rule: str) -> list[Finding]:
         (RTX3090, "torch 2.8.0+cu128, sgl-kernel 0.3.8", ""),  # runs the code for 8.0
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 0.3.21", ""),  # the code is for that chip alone
         (T4, "torch 2.1.2+cu121, vllm 0.4.0", "gpu-arch-dropped"),
-        ("Tesla P100-PCIE-16GB", "torch 2.6.0+cu124, libcudf-cu12 25.4.0", "gpu-unsupported-by-library"),
+        ("Tesla P100-PCIE-16GB", "torch 2.6.0+cu124, cudf-cu12 25.4.0", "gpu-unsupported-by-library"),
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 9.9", ""),  # newer than the table
         (H100, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", "ext-arch-not-in-build"),
         (RTX4090, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", ""),
