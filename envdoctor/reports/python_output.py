@@ -9,11 +9,22 @@ from functools import lru_cache
 from envdoctor.reports.collect_env import record_python_version
 from envdoctor.reports.section import Line, Section, is_version
 
+# Modules whose version is a fact, and the distribution where its name differs.
 MODULES = (
-    "torch", "vllm", "transformers", "trl", "triton", "numpy", "np", "flash_attn", "peft", "accelerate",
-    "bitsandbytes", "datasets", "xformers", "torchvision", "torchaudio", "deepspeed", "diffusers", "unsloth",
-    "sglang",
+    "accelerate", "bitsandbytes", "compressed_tensors", "ctranslate2", "cupy", "datasets", "deepspeed", "diffusers",
+    "faster_whisper", "flash_attn", "flashinfer", "flax", "gradio", "gradio_client", "huggingface_hub", "hydra",
+    "jax", "jaxlib", "keras", "kornia", "langchain", "langchain_core", "lightning", "llmcompressor", "llvmlite",
+    "lmdeploy", "mmcv", "mmdet", "mmengine", "np", "numba", "numpy", "omegaconf", "onnx", "onnxruntime",
+    "open_clip", "optax", "optimum", "pandas", "pd", "peft", "pydantic", "pytorch_lightning", "ray", "safetensors",
+    "scipy", "sentence_transformers", "sglang", "sklearn", "spacy", "tensorflow", "tf", "thinc", "timm",
+    "tokenizers", "torch", "torch_geometric", "torch_scatter", "torch_tensorrt", "torchao", "torchaudio",
+    "torchcodec", "torchmetrics", "torchvision", "transformer_engine", "transformers", "triton", "trl", "unsloth",
+    "unsloth_zoo", "verl", "vllm", "xformers", "xgrammar",
 )  # fmt: skip
+DISTRIBUTIONS = {
+    "np": "numpy", "pd": "pandas", "tf": "tensorflow", "sklearn": "scikit-learn", "hydra": "hydra-core",
+    "flashinfer": "flashinfer-python", "open_clip": "open-clip-torch",
+}  # fmt: skip
 # Expressions whose value is a fact, with the form of the value.
 VALUES = (
     (r"torch\.version\.cuda", r"\d{1,2}\.\d{1,2}|None"),
@@ -184,7 +195,7 @@ def _record_value(section: Section, expression: str, word: str) -> bool:
         if name == "torch":
             section.set_fact("stack.torch.version", word)
         else:
-            section.add_distribution("numpy" if name == "np" else name, word)
+            section.add_distribution(DISTRIBUTIONS.get(name, name), word)
     elif expression == "sys.version":
         record_python_version(section, word)
     elif "version.cuda" in attribute and word == "None":

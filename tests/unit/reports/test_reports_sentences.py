@@ -78,6 +78,10 @@ def test_fact_of_a_sentence(text: str, path: str, value: Any) -> None:
         ("I use jax (0.4.35) with jaxlib (v0.4.30) on a T4", {"jax": "0.4.35", "jaxlib": "0.4.30"}),
         ("I run unsloth 2025.3.19 with torch 2.6.0", {"torch": "2.6.0", "unsloth": "2025.3.19"}),
         ("I run vllm 2025.8.14 with torch 2.6.0", {"torch": "2.6.0"}),  # a day
+        (
+            ">>> jax.__version__, jaxlib.__version__\n('0.4.35', '0.4.30')\n>>> hydra.__version__\n'1.3.2'",
+            {"jax": "0.4.35", "jaxlib": "0.4.30", "hydra-core": "1.3.2"},
+        ),
     ],
 )
 def test_packages_of_a_sentence(text: str, expected: dict[str, str]) -> None:
