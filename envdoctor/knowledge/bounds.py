@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
 
+from envdoctor.knowledge.releases import Release
 from envdoctor.knowledge.tables import FOLDER, read_table
 from envdoctor.knowledge.versions import Key, is_local_build, is_prerelease, public_part, version_key
 
@@ -52,6 +53,20 @@ def _tables() -> frozenset[str]:
 def _releases(package: str) -> dict[Key, tuple[str, ...]]:
     rows = parse_bounds(read_table(f"bounds/{package}.toml")["releases"]) if has_bounds(package) else ()
     return {key: requirements for version, requirements in rows if (key := version_key(version))}
+
+
+def bounded_releases(package: str) -> dict[str, Release]:
+    """The releases of a table by version, newest first, in the form of those of requires/."""
+    table = read_table(f"bounds/{package}.toml")
+    return {
+        version: Release(versions=(version,), requires=requirements, source=table["source"], date=table["date"])
+        for version, requirements in parse_bounds(table["releases"])
+    }
+
+
+def bounded_packages() -> tuple[str, ...]:
+    """The packages of the tables."""
+    return tuple(sorted(_tables()))
 
 
 def parse_bounds(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -11,11 +11,12 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.download.sources import Sources
+from envdoctor.knowledge.bounds import bounded_releases
 from envdoctor.knowledge.guides import cuda_row, guide_tables
 from envdoctor.knowledge.names import compared_releases, project_of
 from envdoctor.knowledge.published import date_read, published_releases
 from envdoctor.knowledge.pythons import python_ranges
-from envdoctor.knowledge.releases import bitsandbytes_libraries, releases_of
+from envdoctor.knowledge.releases import Release, bitsandbytes_libraries, releases_of
 from envdoctor.knowledge.torch_builds import torch_libraries, torch_releases
 from envdoctor.knowledge.versions import is_prerelease, minor_of
 from envdoctor.knowledge_check import comparison as compare
@@ -39,6 +40,7 @@ from envdoctor.redact.variables import redact_variable
 RUN_SECONDS = 60.0  # for pages and metadata
 NAMES_SECONDS = 120.0  # for one release of each table of names
 EVERY_SECONDS = 4 * 3600.0  # for every release of them
+OF_RELEASES = ("requires/", "bounds/")  # tables of requirements
 FIRST_DAY = "2021-01-01"  # published.toml contains no older releases
 
 Pages = dict[str, Project | RequestFailed]
@@ -91,8 +93,8 @@ def check_facts(
 def _packages(requested: RequestedTables) -> Iterable[str]:
     """Yield the packages whose pages are needed."""
     for table, packages in requested.items():
-        if table.startswith("requires/"):
-            yield table.removeprefix("requires/")
+        if table.startswith(OF_RELEASES):
+            yield table.partition("/")[2]
         elif table.startswith("names/"):
             yield project_of(table.removeprefix("names/"))
         elif table == "published":
@@ -128,10 +130,9 @@ def _wheels(requested: RequestedTables, pages: Pages) -> dict[str, File]:
     """Return the wheels whose METADATA is needed, by URL, in the order of the tables."""
     wheels: dict[str, File] = {}
     for table in requested:
-        package = table.removeprefix("requires/")
-        page = pages.get(package)
-        if table.startswith("requires/") and isinstance(page, Project):
-            for version in releases_of(package):
+        page = pages.get(table.partition("/")[2])
+        if table.startswith(OF_RELEASES) and isinstance(page, Project):
+            for version in _releases(table):
                 if file := compare.select_wheel(compare.files_of_release(page, version)):
                     wheels[file.url] = file
     torch = pages.get("torch")
@@ -141,6 +142,12 @@ def _wheels(requested: RequestedTables, pages: Pages) -> dict[str, File]:
     if "guides" in requested and isinstance(torch, Project):
         wheels |= {file.url: file for _, _, file in _cuda_wheels(torch)}
     return wheels
+
+
+def _releases(table: str) -> dict[str, Release]:
+    """Return the releases of `requires/vllm` or `bounds/spacy`."""
+    folder, _, package = table.partition("/")
+    return bounded_releases(package) if folder == "bounds" else releases_of(package)
 
 
 def _torch_rows() -> Iterable[tuple[str, tuple[str, ...]]]:
@@ -163,8 +170,8 @@ def _check_table(
     table: str, packages: set[str] | None, pages: Pages, metadata: MetadataByUrl, today: date
 ) -> TableChecked:
     comparison = _TableComparison()
-    if table.startswith("requires/"):
-        _check_requires(comparison, table.removeprefix("requires/"), pages, metadata, today)
+    if table.startswith(OF_RELEASES):
+        _check_requires(comparison, table, pages, metadata, today)
     elif table == "published":
         for package in published_packages():
             if packages is None or package in packages:
@@ -272,9 +279,9 @@ def _check_torch_libraries(comparison: _TableComparison, pages: Pages, metadata:
 
 
 def _check_requires(
-    comparison: _TableComparison, package: str, pages: Pages, metadata: MetadataByUrl, today: date
+    comparison: _TableComparison, table: str, pages: Pages, metadata: MetadataByUrl, today: date
 ) -> None:
-    rows = releases_of(package)
+    package, rows = table.partition("/")[2], _releases(table)
     page = comparison.find_page(pages, package, len(rows))
     if page is None:
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 from envdoctor import knowledge
 from envdoctor.core.errors import unknown_name
+from envdoctor.knowledge.bounds import bounded_packages
 from envdoctor.knowledge.names import packages, project_of
 from envdoctor.knowledge.tables import read_table
 from envdoctor.knowledge_check.records import OLD_DAYS, Underivable
@@ -19,6 +20,7 @@ from envdoctor.knowledge_check.unproven import UNPROVEN, is_text
 # Tables that pages and wheels can confirm, at least in part.
 DERIVED = ("published", "pythons", "torch_builds", "guides")
 TORCH_TABLES = ("torch_builds", "torch_libraries", "guides")
+FOLDERS = ("requires", "names", "bounds")  # with a table for each package
 # Packages that are read first, since the time may not suffice for all.
 FIRST = ("torch", "torchvision", "torchaudio", "vllm", "trl", "transformers", "peft", "accelerate", "bitsandbytes",
          "liger-kernel", "verl", "xformers", "datasets")  # fmt: skip
@@ -38,6 +40,7 @@ def table_names() -> tuple[str, ...]:
         *DERIVED,
         *others,
         *(f"names/{package}" for package in names),
+        *(f"bounds/{package}" for package in bounded_packages()),
     )
 
 
@@ -48,9 +51,12 @@ def published_packages() -> tuple[str, ...]:
 
 
 def requested_tables(names: Sequence[str]) -> RequestedTables:
-    """Return the tables for names: one ("published", "requires/vllm"), all of "requires" or "names"; a package."""
+    """Return the tables for names: one ("published", "requires/vllm"), all of a folder ("requires"); a package.
+
+    Without names all but those of `bounds`, which need the pages and METADATA of 250 packages.
+    """
     if not names:
-        return dict.fromkeys(table_names())
+        return {table: None for table in table_names() if not table.startswith("bounds/")}
     requested: RequestedTables = {}
     required = {name.removeprefix("requires/") for name in table_names() if name.startswith("requires/")}
     with_names = {project_of(module): f"names/{module}" for module in packages()}
@@ -58,7 +64,7 @@ def requested_tables(names: Sequence[str]) -> RequestedTables:
         name = argument.removesuffix(".toml")
         if name in table_names():
             requested[name] = None
-        elif name in ("requires", "names"):
+        elif name in FOLDERS:
             requested |= {table: None for table in table_names() if table.startswith(f"{name}/")}
         elif name in required or name in published_packages() or name in with_names:
             requested |= {f"requires/{name}": None} if name in required else {}
@@ -68,14 +74,14 @@ def requested_tables(names: Sequence[str]) -> RequestedTables:
                 rows = requested.get(table, set())
                 requested[table] = None if rows is None else rows | {name}
         else:
-            known = [*table_names(), "requires", "names", *required, *with_names, *published_packages()]
+            known = [*table_names(), *FOLDERS, *required, *with_names, *published_packages()]
             raise unknown_name("table", argument, sorted(set(known)), hint="envdoctor facts check")
     return {table: requested[table] for table in table_names() if table in requested}
 
 
 def underivable(table: str, today: date) -> tuple[Underivable, ...]:
     """Return the rows of a table that nothing on the index confirms, by source."""
-    if table.startswith(("requires/", "names/")) or table == "published":
+    if table.startswith(tuple(f"{folder}/" for folder in FOLDERS)) or table == "published":
         return ()
     groups: list[Underivable] = []
     for name, rows in fact_lists(table).items():

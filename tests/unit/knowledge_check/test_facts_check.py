@@ -21,6 +21,7 @@ from support.loopback import Server, running_server
 
 from envdoctor.core.errors import BadInput, EnvdoctorError
 from envdoctor.download.sources import Sources
+from envdoctor.knowledge.bounds import bounded_releases
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge_check import FactsCheckResult, check_facts
 from envdoctor.package_index.address import index_address
@@ -163,6 +164,20 @@ def test_agreeing_table_on_each_kind_of_index(kind: str, wheels: Path) -> None:
     metadata_files = [path for path, _, _ in index.requests if path.endswith(".metadata")]
     assert bool(metadata_files) == ("METADATA" in kind)
     assert found.requests == len(index.requests)
+
+
+def test_a_table_of_bounds_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their markers name Pythons: `numpy>=1.23.2,<2;python_version=='3.11'`."""
+    monkeypatch.setitem(globals(), "PACKAGE", "pandas")
+    rows = bounded_releases("pandas")
+    for version, row in rows.items():
+        requires = ["numpy<1"] if version == "2.1.4" else row.requires
+        write_wheel(tmp_path / "wheels", "pandas", version, requires=requires)
+    with serving(FakeIndex(tmp_path / "wheels", metadata=True)) as index:
+        (table,) = check(index, names=("bounds/pandas",)).tables
+    assert (table.checked, table.failed_reads, table.new) == (len(rows), (), ())
+    (drift,) = table.drifted
+    assert (drift.row, drift.field, drift.index_value) == ("pandas 2.1.4", "requires numpy", "<1")
 
 
 def test_drifted_row_is_reported_with_both_values_and_the_file(wheels: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from datetime import date
 
-from envdoctor.knowledge_check.tables import fact_lists, table_names, underivable
+from envdoctor.knowledge_check.tables import FOLDERS, fact_lists, table_names, underivable
 from envdoctor.knowledge_check.unproven import DERIVABLE, UNPROVEN
 
 TODAY = date(2026, 11, 26)
 LISTS = {
     f"{table} {name}": rows
     for table in table_names()
-    if not table.startswith(("requires/", "names/")) and table != "published"
+    if table.partition("/")[0] not in (*FOLDERS, "published")
     for name, rows in fact_lists(table).items()
 }
 
