@@ -128,8 +128,8 @@ def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[G
         ),
         f"Install {name}{wanted}, whose wheel has code for this GPU."
         if wanted
-        else f"Use another GPU, or build {name} from its source for compute capability "
-        f"{capability[0]}.{capability[1]}: no wheel on PyPI has code for it.",
+        else f"Use another GPU, a wheel of the project's own index, or build {name} from its source for compute "
+        f"capability {capability[0]}.{capability[1]}: no wheel on PyPI has code for it.",
         _remedies(name, version, wanted, gpu),
         cause=_cause(row, capability),
     )
@@ -149,4 +149,5 @@ def _cause(row: WheelCode, gpu: Capability) -> str:
 def _remedies(name: str, version: str, wanted: str, gpu: Gpu) -> tuple[Remedy, ...]:
     if wanted:
         return steps(shell_command("uv pip install '{}{}'", name, wanted))
-    return steps(rebuild(name, public_part(version), gpu.compute_capability.value or ""))
+    build = rebuild(name, public_part(version), gpu.compute_capability.value or "")
+    return steps(build) if build else ()

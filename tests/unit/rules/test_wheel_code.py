@@ -78,6 +78,7 @@ def test_the_fix_names_a_release_with_code_for_the_gpu() -> None:
     assert commands_of(finding) == ("uv pip install 'lmcache>=0.5.4,<=0.5.6'",)
     (finding,) = found([V100], stack_of("torch 2.8.0+cu126, sgl-kernel 0.3.5"), "EXT007")
     assert "no wheel on PyPI" in finding.fix
+    assert finding.remedies == ()
 
 
 @each_case(
