@@ -13,6 +13,7 @@ from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.resolution.index_facts import InstalledSet, RemovedImport
 
 MAX_PACKAGES = 40  # of a set, of which the files are read; the oldest ones first
+MAX_START = 2  # files that `import` of a package runs, of one whose modules are imported one by one
 _OF_SETUPTOOLS = "distutils"  # setuptools has a copy
 
 
@@ -65,7 +66,9 @@ def removed_torch_imports(names: SetNames, installed: InstalledSet) -> Iterator[
         imports = names.module_imports(user)
         loaded = imports.loaded_files(user.name) if imports else {}
         modules = {path: module for module, path in imports.paths.items()} if imports else {}
-        for path in dict.fromkeys((*loaded, *imports.other_files())) if imports else ():
+        # Of a package that loads its modules itself, the others are optional.
+        others = imports.other_files() if imports and len(loaded) <= MAX_START else ()
+        for path in dict.fromkeys((*loaded, *others)):
             if not imports or not mentions.search(imports.sources.read(path)):
                 continue
             found = (

@@ -32,6 +32,7 @@ FOLDER = "compared-names-3"  # increase the number when what is compared changes
 MAX_USERS = 80  # old releases of one set of which the Python files are read
 MAX_FILES = 8000  # Python files of these that are parsed
 READ_SECONDS = 30.0  # for the files of one release
+SET_FACTOR = 4  # times that, for the files of all releases of a set
 MAX_FAILURES = 3  # files that could not be read
 MIN_DAYS = 180  # by which a dependency is newer than the release that uses it
 GRACE_DAYS = 14  # a release is tested with a dependency of the same days
@@ -76,9 +77,10 @@ class SetNames:
 
     def compare(self, installed: InstalledSet) -> ComparedNames:
         """Compare the uses of each old release with the newer releases of its dependencies."""
-        self.allow_reading(2)
+        self.allow_reading(SET_FACTOR)
         users, skipped = self._users(installed)
         self.wheels.read_sources(user for user in users if self._has_wheel(user))
+        self._read_dependencies(users, installed)
         missing: list[MissingName] = []
         files = 0
         for user in users:
@@ -100,6 +102,14 @@ class SetNames:
                 missing += self._reported(pair, found, installed)
             self._uses.pop(user, None)
         return ComparedNames(missing, [str(pin) for pin in skipped])
+
+    def _read_dependencies(self, users: Iterable[Pin], installed: InstalledSet) -> None:
+        """Read in parallel the dependencies of the pairs without a result: those of the oldest releases first."""
+        self.allow_reading(SET_FACTOR)
+        oldest_first = sorted(users, key=self.wheels.day)
+        pairs = (pair for user in oldest_first for pair in self._pairs(user, installed))
+        wanted = dict.fromkeys(pair.dependency for pair in pairs if self._cached(pair) is None)
+        self.wheels.read_sources(pin for pin in wanted if self.wheels.fitting_wheel(pin))
 
     def allow_reading(self, factor: int = 1) -> None:
         """Limit the time of the next requests; nothing is requested after several failures."""

@@ -13,11 +13,14 @@ from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.replacements import installs_a_main_branch
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
+_HEADING = re.compile(r"#{1,6}\s")
+_CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
 _GIT_REPOSITORY = re.compile(r"git\+\w+://[^/]+/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[/@#]|$)")
 
 
@@ -73,6 +76,8 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
             if not package or not package.is_dependency or action.no_build_isolation or action.only_binary:
                 continue
             line, pin = package.line or action.line, f"{name}=={package.version}"
+            if installs_a_main_branch(install) and _is_in_a_container(context, line):
+                continue  # its image, which no command names, can have the package
             yield Problem(
                 "error",
                 f"{pin} ({package.reason}) is built from source in an isolated environment without torch",
@@ -88,6 +93,14 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
                 line=line,
                 proven=("isolation",),
             )
+
+
+def _is_in_a_container(context: GuideContext, line: int) -> bool:
+    """Whether the heading above a line names a container."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    text = (number for number in range(min(line, len(context.guide.lines)), 0, -1) if number not in code)
+    headings = (each for number in text if _HEADING.match(each := context.guide.lines[number - 1]))
+    return bool(_CONTAINER.search(next(headings, "")))
 
 
 def _has_wheel_on_index(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:

@@ -20,6 +20,7 @@ from envdoctor.knowledge.torch_builds import install_command, known_builds, torc
 from envdoctor.knowledge.versions import is_prerelease, major_minor, minor_of, public_part, satisfies
 from envdoctor.manifests.actions import UseRunner, UseWorkflowAction, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
@@ -64,6 +65,13 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
                 continue  # the guide did not choose this torch, and nothing depends on it
             if install.before.resolution == "partial" and not is_certain(install, new):
                 continue
+            if (
+                not old.pinned
+                and new.is_dependency
+                and installs_a_main_branch(install)
+                and not _is_built_for(install)
+            ):
+                continue  # the project requires its torch, and nothing depends on the one before
             if not follows_torch and not (old.origin == IMAGE_ORIGIN and _is_announced(context, install, old, new)):
                 yield _replacement(context, install, old, new)
 
@@ -79,6 +87,11 @@ def is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
     is_new = requiring not in install.before.packages and not has_other_index(install.action)
     stated = required_specifier(requiring, version, new.name) or optional_specifier(requiring, version, new.name)
     return bool(named[requiring].pin) or (is_new and re.fullmatch(r"==[^,*]+", stated) is not None)
+
+
+def installs_a_main_branch(install: InstallStep) -> bool:
+    """Whether a step installs a clone at its main branch, for which the newest release stands."""
+    return any(each.origin == CLONE_ORIGIN and not each.version for each in install.resolution.packages.values())
 
 
 def _is_built_for(install: InstallStep) -> bool:

@@ -120,3 +120,12 @@ def test_imports_of_what_torchvision_removed(name: str, code: str, expected: lis
         assert not reader(index).removed_torch_imports(
             installed("old")._replace(torch_family={"torchvision": "0.16"})
         )
+
+
+def test_an_optional_module_is_not_compared_with_torchvision() -> None:
+    code = ("old/mapping.py", "import torchvision.transforms.functional_tensor")
+    family = installed("old")._replace(torch_family={"torchvision": "0.24.0"})
+    for start, expected in (("", [False]), ("from . import a, b", [])):
+        files = (("old/__init__.py", start), ("old/a.py", ""), ("old/b.py", ""), code)
+        with serve(package("old", *files, day="2022-02-01")) as index:
+            assert [each.is_loaded for each in reader(index).removed_torch_imports(family)] == expected

@@ -98,3 +98,29 @@ def test_the_newest_release_stands_for_the_main_branch(name: str) -> None:
     findings(sh("uv venv --python 3.10", *commands), solver, "RUN003")
     named = [each.specifier for problem in solver.problems for each in problem.requirements if each.name == "rlkit"]
     assert ("==0.9.1" in named) == is_resolved
+
+
+class WithFlashAttn(FixedSolver):
+    """rlkit requires an older torch, and a flash-attn that is built."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        solution = super().__call__(problem)
+        if "rlkit" not in solution.versions:
+            return solution
+        versions = dict(solution.versions) | {"torch": "2.7.0", "flash-attn": "2.7.4.post1"}
+        return StepSolution(versions, {"torch": ("rlkit",), "flash-attn": ("rlkit",)}, frozenset({"flash-attn"}))
+
+
+def test_the_torch_and_the_builds_of_a_main_branch() -> None:
+    index = FixedIndex(IndexedRelease("rlkit", "0.9.1", "2026-10-01"))
+    steps = (
+        "git clone https://github.com/huggingface/rlkit.git",
+        "cd rlkit",
+        "pip install torch",
+        "pip install -e .",
+    )
+    for title, lines in (("## Without Docker", [7]), ("## With Docker (recommended)", [])):
+        solver = WithFlashAttn(index, {"rlkit": "0.9.1", "torch": "2.9.0"}, built=("flash-attn",))
+        text = sh("uv venv --python 3.12", *steps, title=title)
+        assert [each.line for each in findings(text, solver, "RUN040")] == lines
+        assert findings(text, solver, "RUN010") == []  # nothing depends on the first torch
