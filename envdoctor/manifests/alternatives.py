@@ -48,6 +48,7 @@ _CONDITION = re.compile(
     r"|[\s#*>-]*(如果|若|对于).{2,60}[:：]\W{0,3}",
     re.IGNORECASE,
 )
+_FAILURE = re.compile(r"\b(?:error|exception|traceback|encounter|fails?|failure)\b|报错|错误", re.IGNORECASE)
 # "To install the stable version:", "To install the nightly version:", "To install from source:"
 _RELEASE = re.compile(
     r"(?:to )?install(?:ing)?(?: (?:the |an? )?(?:latest |current )?"
@@ -255,7 +256,7 @@ def _separated_blocks(lines: Sequence[str], blocks: Sequence[Block]) -> Iterator
         for (_, previous_end), (first, last) in pairwise([(0, 0), *spans]):
             between = [number for number in range(previous_end + 1, first) if _has_text(lines[number - 1])]
             texts = [lines[number - 1].strip() for number in between]
-            separates = len(texts) == 1 and bool(pattern.fullmatch(texts[0]))
+            separates = len(texts) == 1 and bool(pattern.fullmatch(texts[0])) and not _FAILURE.search(texts[0])
             if not separates or (branches and takes_text and not _same_word(branches[0].name, texts[0])):
                 if len(branches) > 1:
                     yield branches

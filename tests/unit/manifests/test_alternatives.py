@@ -190,6 +190,11 @@ def test_examples_of_the_same_command_are_alternatives() -> None:
     assert len(parse_paths(parse_guide(other, "guide.md"), other, "guide.md")) == 1
 
 
+def test_a_sentence_about_an_error_separates_no_alternatives() -> None:
+    text = f"{block(A)}\nor you might encounter the following error:\n{block(chr(34) + 'KeyError' + chr(34))}\n"
+    assert installs(text) == [[A]]
+
+
 def test_comments_that_name_examples_separate_other_pins_of_the_same_packages() -> None:
     second = A.replace("0.10.2", "0.9.0").replace("4.57.1", "4.53.2")
     text = block(f"# with your CUDA version, e.g.\n{A}\n\n# or previous releases, e.g.\n{second}\n# etc.") + "\n"
