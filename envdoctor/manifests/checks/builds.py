@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from itertools import takewhile
 
+from envdoctor.core.records import Status
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
@@ -109,20 +110,24 @@ def _has_wheel(context: GuideContext, install: InstallStep, requirement: Install
     return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform)
 
 
-@rule("RUN041", kind="guide", severity=("error", "warning"), cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN041", kind="guide", severity=("error", "warning", "info"), cause="build-isolation-no-torch", url=ISOLATION)
 def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
-    """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before."""
+    """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before.
+
+    A note if only ninja is missing, without which the build is slow, or if a wheel may make the build needless.
+    """
     for install, requirement, line in possible_builds(context):
         missing = _missing_build_requirements(install) if install.action.no_build_isolation else []
         if "MAX_JOBS" in install.variables or not _limits_its_jobs(install, requirement):
             missing = [name for name in missing if name != "psutil"]
         if requirement.url in (".", "./") and _cloned_project(context, install) not in BUILT_WITH_TORCH:
             missing = [name for name in missing if name in ("torch", "setuptools", "wheel")]  # of any extension
-        if _has_wheel(context, install, requirement):  # its setup.py downloads it
+        has_wheel = _has_wheel(context, install, requirement)
+        if has_wheel:  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
             yield Problem(
-                "warning" if set(missing) <= {"psutil", "ninja"} else "error",
+                _status_without(missing, is_compiled=has_wheel is False),
                 f"the build of {requirement.name or requirement.text} {_uses_installed(install)} {', '.join(missing)}"
                 f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}",
                 (guide_evidence(context, "command", install.action.command, line),),
@@ -131,6 +136,13 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
+
+
+def _status_without(missing: list[str], *, is_compiled: bool) -> Status:
+    """How severe it is that build requirements are missing: only a build that compiles imports psutil."""
+    if not set(missing) <= {"psutil", "ninja"}:
+        return "error"
+    return "warning" if "psutil" in missing and is_compiled else "info"
 
 
 def _installs_unknown_packages(context: GuideContext, install: InstallStep) -> bool:

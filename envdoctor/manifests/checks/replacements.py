@@ -143,7 +143,8 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     breaks_vllm = old.name == "torch" and "vllm" in install.after.packages
     fix, remedies = _keep_or_choose(context, install, old, new)
     status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
-    if install.resolution.state == "unresolved" and not new.pinned:
+    is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
+    if is_guess or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
     return Problem(
         status,

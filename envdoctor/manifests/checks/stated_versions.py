@@ -66,7 +66,8 @@ def text_states_another_version(context: GuideContext) -> Iterator[Problem]:
             if re.search(rf"#\s*{name}=={re.escape(stated)}", _following(context.guide.lines, number)):
                 continue  # the title of pins that are switched off
             seen.add(name)
-            status: Status = "warning" if is_head else "info"
+            # In a file of requirements, a comment is no heading.
+            status: Status = "warning" if is_head and context.guide.commands else "info"
             line = guide_evidence(context, name, text.strip()[:120], number)
             yield replace(
                 _difference(name, stated, installed, status),
