@@ -47,7 +47,7 @@ CHECKED_AT_IMPORT = frozenset({
 # Packages without a common name of which one is released for a version of the other.
 DEVELOPED_TOGETHER = frozenset({
     ("faster-whisper", "ctranslate2"), ("llmcompressor", "compressed-tensors"), ("spacy", "thinc"),
-    ("numba", "llvmlite"), ("tensorflow", "keras"), ("albumentations", "albucore"), ("torchdata", "torch"),
+    ("numba", "llvmlite"), ("albumentations", "albucore"), ("torchdata", "torch"),
     ("hydra-core", "omegaconf"), ("hydra-core", "antlr4-python3-runtime"), ("omegaconf", "antlr4-python3-runtime"),
 })  # fmt: skip
 # Names of packages that begin with these are not parts of one project.
@@ -89,8 +89,12 @@ class Violation(Record, frozen=True):
 
     @property
     def is_decisive(self) -> bool:
-        """Whether it explains a failure by itself: parts of one project, or an older minor release than required."""
-        return self.is_in_one_project or (self.too_old and not same_minor(self._least, self.installed))
+        """Whether it explains a failure by itself: parts of one project, or an older minor release than required.
+
+        An exact version is that of a lock file of the project; it does not show which older ones have what is used.
+        """
+        by_far = self.too_old and not self._exact_release and not same_minor(self._least, self.installed)
+        return self.is_in_one_project or by_far
 
     @property
     def _least(self) -> str:
@@ -105,6 +109,11 @@ class Violation(Record, frozen=True):
         return bool(
             required and installed and installed > required and same_minor(self._exact_release, self.installed)
         )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one version is accepted."""
+        return bool(self._exact_release)
 
     @property
     def _exact_release(self) -> str:

@@ -101,7 +101,7 @@ def _is_reported(violation: Violation) -> bool:
     if name in UNIMPORTANT or name.startswith("opentelemetry-"):
         return False
     if name == "numpy" and not violation.too_old and not _excludes_numpy_2(violation):
-        return requirer in COMPILED_WITH_NUMPY  # for others, `<2.4` is a precaution
+        return False  # `<2.4` is a precaution; numba, which compares the versions, is in CHECKED_BY
     return requirer in CORE or (has_bounds(requirer) and _can_matter(violation))
 
 
@@ -118,7 +118,9 @@ def _can_matter(violation: Violation) -> bool:
         )
     if name == "protobuf":
         return requirer in PROTOC_3 and satisfies("4.0", violation.specifier) is False
-    return violation.too_old or name not in OFTEN_EXCEEDED
+    if name == "keras":
+        return violation.too_old  # TensorFlow 2.15 and older work with Keras 3, which its guide installs after them
+    return name not in OFTEN_EXCEEDED or (violation.too_old and not violation.is_exact)
 
 
 def _other_major(violation: Violation) -> bool:
