@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from envdoctor.knowledge.architectures import Capability, runs_as_ptx, runs_native
 from envdoctor.knowledge.tables import TableRow, load_table
-from envdoctor.knowledge.versions import major_minor, public_part, satisfies
+from envdoctor.knowledge.versions import Key, major_minor, public_part, satisfies, version_key
+from envdoctor.knowledge.wheel_cuda import wheel_cuda_rows
 
 LINUX = "x86_64"
+_CLAUSE = re.compile(r"(>=|<=|<)([\w.]+)")
 
 
 class WheelCode(TableRow, frozen=True, kw_only=True):
@@ -62,10 +66,32 @@ def wheel_code(package: str, version: str, platform: str = LINUX) -> WheelCode |
     return next((row for row in rows if satisfies(public_part(version), row.versions)), None)
 
 
-def releases_with_code(package: str, gpu: Capability, platform: str = LINUX) -> str:
-    """The newest releases whose wheels have code for a GPU, as a specifier; empty if none has."""
-    rows = reversed(wheel_code_rows(package, platform))
-    return next((row.versions for row in rows if row.runs_on(gpu)), "")
+def releases_with_code(package: str, gpu: Capability, cuda: str, platform: str = LINUX) -> str:
+    """The newest releases whose wheels have code for a GPU, as a specifier; empty if none has.
+
+    `cuda` is the major version of the CUDA that their modules have to load; empty for any.
+    """
+    rows = [row for row in reversed(wheel_code_rows(package, platform)) if row.runs_on(gpu)]
+    loaded = [row for row in reversed(wheel_cuda_rows(package)) if cuda in ("", row.cuda)]
+    if not wheel_cuda_rows(package):
+        return rows[0].versions if rows else ""
+    shared = (intersection(row.versions, other.versions) for row in rows for other in loaded)
+    return next((found for found in shared if found), "")
+
+
+def intersection(one: str, other: str) -> str:
+    """The range that two ranges, `>=1.5,<1.9`, share; empty if they share none."""
+    clauses = [match for text in (one, other) for match in _CLAUSE.finditer(text)]
+    lower = max((each[2] for each in clauses if each[1] == ">="), key=_key, default="")
+    upper = min((each for each in clauses if each[1] != ">="), key=lambda each: (_key(each[2]), each[1] == "<="))
+    is_empty = _key(lower) > _key(upper[2]) or (_key(lower) == _key(upper[2]) and upper[1] == "<")
+    return "" if lower and is_empty else ",".join([*([f">={lower}"] if lower else []), upper[0]])
+
+
+def _key(version: str) -> Key:
+    key = version_key(version)
+    assert key, version  # of the tables
+    return key
 
 
 def wheel_abis() -> tuple[WheelAbi, ...]:

@@ -18,7 +18,7 @@ from envdoctor.knowledge.wheel_code import (
     wheel_code,
     wheel_code_rows,
 )
-from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_label, torch_version
+from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_cuda, torch_label, torch_version
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
 from envdoctor.rules.torch_build import runs_on_torch
@@ -114,13 +114,16 @@ def _has_new_abi(stack: Stack) -> bool | None:
 
 def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[Gpu]) -> Problem:
     name, gpu = row.package, without[0]
-    capability = capability_of(gpu) or (0, 0)
-    version, wanted = versions_of(stack)[name], releases_with_code(name, capability, row.platform)
-    code = " ".join(row.code) or "none for any GPU"
-    others = f", {name}{wanted} has it" if wanted else ""
+    capability, cuda = capability_of(gpu) or (0, 0), torch_cuda(stack).partition(".")[0]
+    version, code = versions_of(stack)[name], " ".join(row.code) or "none for any GPU"
+    wanted = releases_with_code(name, capability, cuda, row.platform)
+    for_other_cuda = "" if wanted else releases_with_code(name, capability, "", row.platform)
+    others = wanted or for_other_cuda
+    needed = f"build {name} from its source for compute capability {capability[0]}.{capability[1]}"
     return Problem(
         "warning",
-        f"the wheel of {name} {version} on PyPI has no code for {gpu_label(gpu)}; it has {code}{others}",
+        f"the wheel of {name} {version} on PyPI has no code for {gpu_label(gpu)}; it has {code}"
+        + (f", {name}{others} has it" if others else ""),
         (
             *version_evidence(stack, name),
             Evidence(f"GPU {gpu.index}", gpu_label(gpu), machine.gpus.source),
@@ -128,8 +131,9 @@ def _problem(machine: Machine, stack: Stack, row: WheelCode, without: Sequence[G
         ),
         f"Install {name}{wanted}, whose wheel has code for this GPU."
         if wanted
-        else f"Use another GPU, a wheel of the project's own index, or build {name} from its source for compute "
-        f"capability {capability[0]}.{capability[1]}: no wheel on PyPI has code for it.",
+        else f"Use {name}{others} with a torch for another CUDA than {cuda}, or {needed}."
+        if others
+        else f"Use another GPU, a wheel of the project's own index, or {needed}: no wheel on PyPI has code for it.",
         _remedies(name, version, wanted, gpu),
         cause=_cause(row, capability),
     )

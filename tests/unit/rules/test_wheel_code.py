@@ -11,7 +11,7 @@ from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Distribution, Finding, Stack, known
 from envdoctor.knowledge.architectures import architecture
 from envdoctor.knowledge.tables import load_table
-from envdoctor.knowledge.wheel_code import WheelCode
+from envdoctor.knowledge.wheel_code import WheelCode, intersection
 from envdoctor.reports import parse_report
 from envdoctor.resolution.step import NoSolver
 from envdoctor.rules import evaluate
@@ -76,6 +76,11 @@ def test_compiled_files_that_were_read_have_precedence() -> None:
 def test_the_fix_names_a_release_with_code_for_the_gpu() -> None:
     (finding,) = found([RTX5090], stack_of("torch 2.9.1+cu130, lmcache 0.4.4"), "EXT007")
     assert commands_of(finding) == ("uv pip install 'lmcache>=0.5.4,<=0.5.6'",)
+    (finding,) = found([RTX5090], stack_of("torch 2.8.0+cu128, lmcache 0.3.9"), "EXT007")  # those load CUDA 13
+    assert "lmcache>=0.5.4,<=0.5.6 with a torch for another CUDA than 12" in finding.fix
+    assert finding.remedies == ()
+    (finding,) = found([B200], stack_of("torch 2.8.0+cu128, fbgemm-gpu 1.3.0"), "EXT007")
+    assert commands_of(finding) == ("uv pip install 'fbgemm-gpu>=1.5.0,<1.6'",)
     (finding,) = found([V100], stack_of("torch 2.8.0+cu126, sgl-kernel 0.3.5"), "EXT007")
     assert "no wheel on PyPI" in finding.fix
     assert finding.remedies == ()
@@ -104,6 +109,20 @@ def test_a_build_of_conda_can_have_the_other_abi() -> None:
     torch = Distribution(name="torch", version="2.7.1", source="conda conda-forge")
     wheel = Distribution(name="auto-gptq", version="0.7.1", source="pip")
     assert found([A100], torch_stack("2.7.1", distributions=(torch, wheel)), "EXT008") == []
+
+
+@each_case(
+    ("one", "other", "expected"),
+    [
+        (">=1.5.0,<1.9.0", ">=0.5,<1.6", ">=1.5.0,<1.6"),
+        (">=1.5.0,<1.9.0", ">=1.6,<=1.9.0", ">=1.6,<1.9.0"),
+        (">=0.4.0,<0.4.2", ">=0.4.2,<=0.4.10", ""),
+        (">=0.0.8,<=0.0.9", "<=0.0.9", ">=0.0.8,<=0.0.9"),
+        (">=2,<=3", ">=3,<4", ">=3,<=3"),
+    ],
+)
+def test_the_range_that_two_ranges_share(one: str, other: str, expected: str) -> None:
+    assert intersection(one, other) == expected == intersection(other, one)
 
 
 def test_the_rows_of_a_package_are_in_order_and_name_architectures() -> None:
