@@ -19,6 +19,7 @@ _ABSENT = re.compile(
     rf"no version of ({_NAME})|({_NAME}) was not found in the package registry|({_NAME})==\S+ has no "
 )
 _EXACT = re.compile(rf"({_NAME})(?:[=<>!~]\S+)? depends? on ({_NAME})(?:\[[^\]]*\])?==")
+_FOR_OTHERS = re.compile(r"torch[-_](?:npu|xla|directml|mlu|musa)|intel[-_]extension")
 _WORD = re.compile(_NAME)
 
 
@@ -41,8 +42,8 @@ def without_refused(guide: Guide, trace: GuideTrace) -> ReducedGuide | None:
         for conflict in (install.resolution.conflict, *install.resolution.further_conflicts)
         for each in _refused(install, conflict)
     }
-    if not refused:
-        return None
+    if not refused or any(_FOR_OTHERS.match(text) for _, text in refused):
+        return None  # nothing, or an environment for the accelerators of another vendor
     actions = tuple(
         action._replace(requirements=tuple(
             each for each in action.requirements if (action.line, each.text) not in refused

@@ -28,13 +28,15 @@ def release_has_no_such_extra(context: GuideContext) -> Iterator[Problem]:
         for requirement in install.action.requirements:
             package = install.resolution.packages.get(requirement.name)
             for extra in sorted(set(requirement.extras)) if package and not requirement.url else ():
-                if (requirement.name, extra) not in install.resolution.absent_extras:
+                is_absent = (requirement.name, extra) in install.resolution.absent_extras
+                # An extra can become a requirement: transformers[hf_xet], and huggingface-hub 1 requires hf-xet.
+                if not is_absent or extra in install.after.packages:
                     continue
                 line = line_of(context, requirement.line, requirement.text)
                 release = f"{requirement.name} {package.version}" if package else requirement.name
                 yield Problem(
                     "warning",
-                    f"{release} has no extra {extra}: installers ignore it, and what it required is not installed",
+                    f"{release} has no extra {extra}: installers ignore it, and install nothing for it",
                     (
                         guide_evidence(context, requirement.name, requirement.text, line),
                         table_evidence(release, f"no Provides-Extra: {extra}", "the package index"),

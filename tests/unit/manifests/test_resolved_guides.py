@@ -159,6 +159,10 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
     (more,) = (each for each in found(result, "RUN003") if "needs transformers below 5" in each.message)
     assert (more.status, more.line) == ("error", 4)
     assert more.message.startswith("without parser-runtime==4.11.1: ")
+    write_wheel(tmp_path / "wheels", "torch-npu", "2.1.0", requires=["torch==2.1.0+other"])
+    other = audit(tmp_path, sh("uv venv --python 3.10", f"{step} torch-npu==2.1.0"), solver)
+    assert found(other, "RUN015")
+    assert not [each for each in other.findings if each.message.startswith("without ")]
 
 
 def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
