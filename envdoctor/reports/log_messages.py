@@ -218,6 +218,12 @@ MESSAGES = (
         r"/cuda-(\d{1,2}\.\d)/bin/nvcc\b",
         lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
     ),
+    # lrwxrwxrwx 1 root root 22 May  1 10:00 /usr/local/cuda -> /usr/local/cuda-12.8
+    Message(
+        "/usr/local/cuda -> ",
+        r"/usr/local/cuda -> (?:/usr/local/|/etc/alternatives/)?cuda-(\d{1,2}\.\d)",
+        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+    ),
     # DeepSpeed info: version=0.16.5, git-hash=unknown, git-branch=unknown
     Message(
         "DeepSpeed info: version=", r"DeepSpeed info: version=(\d[\w.]{2,20})", _distribution_recorder("deepspeed")

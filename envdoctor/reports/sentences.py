@@ -85,7 +85,7 @@ CALENDAR_VERSIONS = frozenset({"fsspec", "gcsfs", "s3fs", "unsloth", "unsloth-zo
 # What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
 INSTALL_RESULT = re.compile(
     r"\bpip\d? (?:install|show) (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
-    r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:)\s{0,2}(?:me )?(?:torch )?"
+    r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:|\()\s{0,2}(?:me )?(?:torch )?"
     r"(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
 )
 NEWEST_TORCH = 4  # the first number of CUDA's releases is greater

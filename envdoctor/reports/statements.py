@@ -24,7 +24,7 @@ CHANGED = (
 )
 OWNER = r"(?:(?:my|our|the|only|just|also|to)\s){0,2}"
 INSTALLER = r"(?:installers?|pip3?|uv|conda|it|this|that|which|scripts?|requirements(?:\.txt)?|setup|poetry|launcher)"
-CHOSE = r"(?:picked|chose|took|pulled(?:\sin)?|brought(?:\sin)?|gave\sme|got|installed|resolved\sto)"
+CHOSE = r"(?:picked|chose|took|pulled(?:\sin)?|brought(?:\sin)?|gave(?:\sme)?|got|installed|resolved\sto)"
 STAYED = r"(?:still|stayed|stays|stuck|remains|remained|kept|pinned|left)"
 STATEMENTS = tuple(
     re.compile(rf"(?i)(?<![\w./-])(?:{pattern})")
@@ -69,7 +69,10 @@ NEW_GPU = re.compile(
     rf"(?i)\b(?:(?:swapped|replaced|exchanged)\s[^.;]{{3,40}}?\s(?:for|with|by)"
     rf"|(?:moved|migrated|switched|upgraded|went|changed)\sfrom\s[^.;]{{2,40}}?\sto)\s(?:{ARTICLE}\s){{0,2}}{MODEL}"
 )
-OWN_GPU = re.compile(rf"(?i)\b(?:my|our)\s(?:(?:new|brand[ -]new|own|shiny|only)\s)?{MODEL}")  # `my 5060 Ti`
+OWN_GPU = re.compile(  # `my 5060 Ti`, `I run it on a 3090`
+    rf"(?i)\b(?:(?:my|our)\s(?:(?:new|brand[ -]new|own|shiny|only)\s)?"
+    rf"|(?:run|ran|runs|running|started)\s[^.,;]{{0,30}}\bon\s(?:an?|the|one|a single)\s){MODEL}"
+)
 OTHER_GPU = re.compile(
     r"(?i)(?<!nothing )(?<!not )(?<!no longer )\b(?:old|previous|former|friend|colleague|other|second|used\sto|sold"
     r"|returned|before|works?|worked|fine|want|plan|buy|order|will|should|if)\b"

@@ -62,6 +62,9 @@ DRIVER, DRIVER_CUDA = "machine.driver.version", "machine.driver.cuda"
         ('name = "torch"\nversion = "2.6.0"\n\nname = "torch"\nversion = "2.6.0+cpu"', TORCH, None),
         ("FROM vllm/vllm-openai:v0.9.1\nRUN pip install torch==2.8.0", TORCH, "2.8.0"),
         ("the version that was used to compile\nPyTorch (11.7). Please make sure it is the same.", TORCH, None),
+        ("after `pip install -U transformers` (5.2.0) nothing works", "transformers", "5.2.0"),
+        ("pip gave torch 2.9.1+cu130 and the driver does not fit", TORCH, "2.9.1+cu130"),
+        ("/usr/local/cuda -> cuda-12.8, torch 2.3.1+cu118, I try to build it", NVCC, "12.8"),
         # What is no statement about the environment that fails.
         ("should I upgrade torch to 2.9?", TORCH, None),
         ("if it is upgraded, torch goes to 2.9", TORCH, None),
@@ -81,6 +84,7 @@ def test_a_fact_is_read(text: str, path: str, value: str | None) -> None:
         ("my 5060 Ti (16 gb) arrived yesterday and nothing works", ["RTX 5060 Ti"]),
         ("I swapped the 3080 for a 5080 last week.", ["RTX 5080"]),
         ("we moved from A100 to B200 nodes", ["B200"]),
+        ("Run with --gpus all on a 3090, torch doesn't use it", ["RTX 3090"]),
         ("my old 3080 worked", []),
         ("on my 4090 it is fast, on the 5090 it fails", []),
         ("It dies at the start with a TypeError. RTX 6000 Ada", ["RTX 6000 Ada"]),
