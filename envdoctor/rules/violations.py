@@ -22,20 +22,20 @@ LIBRARIES = frozenset({"torch", "transformers", "accelerate", "peft", "trl", "da
 
 # Upper bounds on these name the newest release that was tested; most packages run with the next one as well.
 OFTEN_EXCEEDED = frozenset({
-    "anthropic", "click", "dill", "fastapi", "google-api-core", "googleapis-common-protos",
-    "grpcio", "grpcio-status", "h5py", "hf-xet", "httpx", "imageio", "kubernetes", "litellm", "matplotlib", "mcp",
-    "multiprocess", "nltk", "openai", "pandas", "protobuf", "scipy",
-    "sentencepiece", "starlette", "tensorboard", "tiktoken", "uvicorn", "wandb",
+    "anthropic", "click", "dill", "fastapi", "google-api-core", "googleapis-common-protos", "grpcio",
+    "grpcio-status", "h5py", "hf-xet", "httpx", "imageio", "kubernetes", "litellm", "matplotlib", "mcp",
+    "multiprocess", "nltk", "openai", "pandas", "protobuf", "scipy", "sentencepiece", "starlette", "tensorboard",
+    "tiktoken", "uvicorn", "wandb",
 })  # fmt: skip
 # Requirements that lock files of projects override (1,801 frozen sets, 2026-11-26), or whose bound is a precaution.
 VIOLATED_IN_USE = frozenset({("megatron-core", "numpy"), ("datasets", "fsspec"), ("open-clip-torch", "timm")})
 # Compiled with NumPy, in addition to the rows of companions.toml; others are Python code.
 COMPILED_WITH_NUMPY = frozenset({
-    "blis", "chex", "jaxlib", "keras", "numba", "opencv-contrib-python", "opencv-contrib-python-headless", "spacy",
-    "tensorflow-cpu", "tensorflow-text", "tensorstore",
+    "blis", "jaxlib", "numba", "opencv-contrib-python", "opencv-contrib-python-headless", "spacy", "tensorflow-cpu",
+    "tensorflow-text", "tensorstore",
 })  # fmt: skip
-# With code that protoc 3 generated.
-PROTOC_3 = frozenset({"tensorflow", "tensorflow-cpu", "tensorboard", "tensorflow-metadata"})
+# With code that protoc generated, by releases up to 3 in older ones.
+WITH_PROTOC_CODE = frozenset({"tensorflow", "tensorflow-cpu", "tensorboard", "tensorflow-metadata"})
 # Compared with the installed version when the first package is imported, which fails outside of the range.
 CHECKED_BY = {
     "transformers": CHECKED_AT_IMPORT,
@@ -117,7 +117,8 @@ def _can_matter(violation: Violation) -> bool:
             requirer in COMPILED_WITH_NUMPY or any(row.package == requirer for row in numpy2_releases())
         )
     if name == "protobuf":
-        return requirer in PROTOC_3 and satisfies("4.0", violation.specifier) is False
+        rejected = satisfies("4.0", violation.specifier) is False and satisfies(violation.installed, ">=4") is True
+        return requirer in WITH_PROTOC_CODE and (rejected or violation.too_old)
     if name == "keras":
         return violation.too_old  # TensorFlow 2.15 and older work with Keras 3, which its guide installs after them
     return name not in OFTEN_EXCEEDED or (violation.too_old and not violation.is_exact)

@@ -92,6 +92,8 @@ PAIRS = [
     ("tensorflow 2.15.0, keras 3.4.1", "info"),
     ("thinc 8.3.2, numpy 2.2.6", "info"),
     ("tensorflow 2.10.1, protobuf 4.25.3", "warning"),
+    ("tensorflow 2.10.1, protobuf 3.20.3", "info"),
+    ("tensorflow 2.18.0, protobuf 3.19.6", "warning"),
     ("descript-audiotools 0.7.2, protobuf 5.29.6", "info"),
     ("google-api-core 2.34.0, protobuf 6.31.1", "info"),
     ("mistral-common 1.11.6, numpy 2.5.1", "info"),
