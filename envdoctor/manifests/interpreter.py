@@ -327,6 +327,8 @@ class GuideInterpreter:
         source = torch_source(action)
         if package is self._state.packages.get(package.name) or action.tool == "conda":
             return package
+        if source.is_for_other_gpus and package.name in (*COMPANIONS, "torch") and not package.pinned:
+            return package._replace(version="", origin=str(source))  # its index has other releases than PyPI
         if package.name in COMPANIONS:
             return package._replace(cuda=source.cuda, origin=str(source))
         if package.name != "torch":

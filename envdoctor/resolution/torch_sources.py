@@ -37,7 +37,7 @@ class TorchIndex(NamedTuple):
 def torch_index(url: str) -> TorchIndex | None:
     """The index of PyTorch, or its mirror, that a URL names; None for others. A variable can be any host."""
     match = None if _OTHER_HOST.match(url) else _INDEX.search(url)
-    return TorchIndex(match[2], bool(match[1])) if match else None
+    return TorchIndex(match[2], match[1] == "nightly/") if match else None
 
 
 class TorchSource(NamedTuple):

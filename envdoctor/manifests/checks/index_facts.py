@@ -15,6 +15,7 @@ from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
@@ -211,7 +212,10 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
         for missing in compared.missing:
             user, dependency = packages[missing.user.name], packages[missing.dependency.name]
             if dependency.name in certain and not _is_reported(environment, user.name, dependency.name):
-                yield _missing_name(context, missing, user, dependency)
+                excluding = excluding_package(
+                    context.index_facts, packages, dependency.name, missing.last, python=installed.python
+                )
+                yield _missing_name(context, missing, user, dependency, excluding)
         for rejected in context.index_facts.rejected_releases(installed):
             if {rejected.user.name, rejected.dependency.name} <= certain:
                 yield _rejected(context, rejected, packages)
@@ -269,11 +273,17 @@ def _is_reported(environment: CorrectedEnvironment, *names: str) -> bool:
 
 
 def _missing_name(
-    context: GuideContext, missing: MissingName, user: ResolvedPackage, dependency: ResolvedPackage
-) -> Problem:
+    context: GuideContext, missing: MissingName, user: ResolvedPackage, dependency: ResolvedPackage,
+    excluding: str,
+) -> Problem:  # fmt: skip
     place = max(user.line, dependency.line) if not dependency.is_dependency else user.line
     line = line_of(context, place, dependency.reason if place == dependency.line else user.reason)
-    pin = f"{dependency.name}=={missing.last}" if missing.last else ""
+    pin = f"{dependency.name}=={missing.last}" if missing.last and not excluding else ""
+    reason = (
+        f"{excluding} excludes {dependency.name} {missing.last}, which has it"
+        if excluding
+        else f"No release of {dependency.name} on the index has it"
+    )
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     status = _status_of_use(missing.kind, user)
     if status == "error" and dependency.name == "setuptools" and may_be_there_before(context, dependency):
@@ -287,8 +297,7 @@ def _missing_name(
             table_evidence(dependency.name, f"{dependency.version} ({dependency.reason})", "the package index",
                            missing.dependency.day),
         ),
-        f"Use {pin}, which has it." if pin else
-        f"No release of {dependency.name} on the index has it: use a newer release of {user.name}.",
+        f"Use {pin}, which has it." if pin else f"{reason}: use a newer release of {user.name}.",
         install_step(f"{user.name}=={user.version}", pin) if pin else (),
         line=line,
     )  # fmt: skip

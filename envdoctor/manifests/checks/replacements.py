@@ -291,7 +291,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     for install in context.trace.installs:
         source = torch_source(install.action)
         torch = next((package for package in install.action.requirements if package.name == "torch"), None)
-        if not torch or not (source.nightly or "dev" in torch.specifier):
+        if not torch or source.is_for_other_gpus or not (source.nightly or "dev" in torch.specifier):
             continue
         line = line_of(context, install.action.line, torch.text)
         release, cuda = _release_for_the_guide(context, source.cuda)

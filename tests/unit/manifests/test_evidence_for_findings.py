@@ -79,6 +79,9 @@ CASES = [
     Case("the index of another project under whl/cu126", "RUN055",
          sh(f"pip install flashinfer-python -i {INDEX}cu126"),
          sh("pip install flashinfer-python -i https://flashinfer.ai/whl/cu126/torch2.6/")),
+    Case("a nightly build for other GPUs, and a release candidate", "RUN012",
+         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu128"),
+         sh(f"pip install torch --index-url {INDEX}test/cu128", f"pip install torch --index-url {INDEX}nightly/xpu")),
     Case("a guide that has the release as an alternative", "RUN012",
          sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### PyTorch nightly"),
          sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### Nightly builds")

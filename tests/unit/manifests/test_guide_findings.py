@@ -111,6 +111,13 @@ def test_conda_exchanges_the_python_of_the_active_environment() -> None:
     assert [(install.before.name, install.before.python) for install in trace.installs] == [("a", "3.10")]
 
 
+def test_the_release_on_an_index_for_other_gpus_is_not_known() -> None:
+    for index, version in (("rocm6.4", ""), ("cu128", "2.11.0")):
+        guide = parse_guide(sh(f"pip install torch torchaudio --index-url {INDEX}{index}"), "guide.md")
+        (state,) = interpret_guide(guide, None, "2026-11-23").final_states
+        assert {state.packages[name].version for name in ("torch", "torchaudio")} == {version}
+
+
 def findings_of(text: str) -> dict[str, Finding]:
     """The findings of a guide by rule, with the last one of each rule."""
     return {finding.id: finding for finding in audit_guide(text, name="guide.md", today=TODAY).findings}
