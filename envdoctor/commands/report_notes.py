@@ -42,6 +42,8 @@ SENTENCE = re.compile(r"(?:\b[a-z]{2,}\b[ ,:;]+){4}")
 SHORT_LIST, COMPLETE_LIST = 4, 40
 # Longest list of which a decisive pair is reported although the text reports no failure.
 LIST_OF_A_PAIR = 16
+LIST_OF_A_MODULE = 8  # of which two packages with one module are: InvokeAI's lock file has both of ONNX Runtime
+SAME_MODULE = frozenset({"PKG041", "PKG042"})
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
@@ -130,8 +132,7 @@ def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, numbe
         works = works or bool(all(each.stack.cuda_available.value for each in reports) and FOUR_WORDS.search(errors))
     if (finding.id in OF_OTHER_ORIGIN or accepted or unused) and works and not failed:
         return as_note(finding, "one of these packages fails")
-    limit = LIST_OF_A_PAIR if finding.id in WHEELS or _is_decisive(finding, reports) else SHORT_LIST
-    if not (accepted and number > limit) and not (unused and number >= COMPLETE_LIST):
+    if not (accepted and number > _longest_list(finding, reports)) and not (unused and number >= COMPLETE_LIST):
         return None
     named = packages and re.search(_any_name(packages), errors)
     if failed and (named or finding.id not in NEED_OWN_FAILURE):
@@ -139,12 +140,18 @@ def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, numbe
     return as_note(finding, "one of these packages fails")
 
 
-def _is_decisive(finding: Finding, reports: Sequence[Report]) -> bool:
-    """Whether the packages of a finding are parts of one project, share a module, or one is too old by far."""
-    if finding.id != DECLARED_RANGES:
-        return finding.id in ("PKG041", "PKG042")
+def _longest_list(finding: Finding, reports: Sequence[Report]) -> int:
+    """The longest list of which the finding is reported although the text reports no failure.
+
+    It is longer for parts of one project, and for a package that is too old by far.
+    """
+    if finding.id in SAME_MODULE:
+        return LIST_OF_A_MODULE
     violations = (each for report in reports for each in requirements_of(report.stack).violations)
-    return any(each.is_decisive and str(each) in finding.message for each in violations)
+    decisive = finding.id == DECLARED_RANGES and any(
+        each.is_decisive and str(each) in finding.message for each in violations
+    )
+    return LIST_OF_A_PAIR if decisive or finding.id in WHEELS else SHORT_LIST
 
 
 def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) -> Finding | None:

@@ -135,14 +135,19 @@ def test_a_decisive_violation(requirer: str, name: str, specifier: str, installe
     assert violation.is_decisive == expected
 
 
-def test_a_decisive_pair_of_a_long_list_is_a_note() -> None:
-    few = "RTX 3090, driver 560.35.03\njax==0.4.35\njaxlib==0.4.30\nflax==0.10.1\nnumpy==1.26.4\ntorch==2.5.1\n"
-    many = few + "".join(f"package{number}==1.{number}\n" for number in range(30))
-    found = [
-        next(each.status for each in diagnose_report(parse_report(text)) if each.id == "PKG001")
-        for text in (few, many)
-    ]
-    assert found == ["warning", "info"]
+@each_case(
+    ("rule", "pair", "more", "status"),
+    [
+        ("PKG001", "jax==0.4.35\njaxlib==0.4.30", 12, "warning"),
+        ("PKG001", "jax==0.4.35\njaxlib==0.4.30", 30, "info"),
+        ("PKG041", "onnxruntime==1.19.2\nonnxruntime-gpu==1.22.0", 4, "warning"),
+        ("PKG041", "onnxruntime==1.19.2\nonnxruntime-gpu==1.22.0", 12, "info"),
+    ],
+)
+def test_a_decisive_pair_of_a_long_list_is_a_note(rule: str, pair: str, more: int, status: str) -> None:
+    others = "".join(f"package{number}==1.{number}\n" for number in range(more))
+    findings = diagnose_report(parse_report(f"RTX 3090, driver 560.35.03\n{pair}\ntorch==2.5.1\n{others}"))
+    assert [each.status for each in findings if each.id == rule] == [status]
 
 
 @each_case(
