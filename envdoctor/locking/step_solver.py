@@ -85,7 +85,9 @@ class UvStepSolver:
             return StepSolution()
         if question not in self.solved:
             solution = self._solve(question)
-            if solution and self._find_passed_over(question, solution):
+            for _ in range(_MAX_PASSED_OVER):  # what has no wheel can require another one without
+                if not solution or not self._find_passed_over(question, solution):
+                    break
                 solution = self._solve(question)
             if solution and self.sources.extra_indexes:
                 solution = self._keep_installed(question, solution)

@@ -24,16 +24,20 @@ def release_has_no_such_extra(context: GuideContext) -> Iterator[Problem]:
 
     Extras are renamed and removed, and an open requirement takes the newest release.
     """
+    index = context.index_facts
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             package = install.resolution.packages.get(requirement.name)
             for extra in sorted(set(requirement.extras)) if package and not requirement.url else ():
                 is_absent = (requirement.name, extra) in install.resolution.absent_extras
                 # An extra can become a requirement: transformers[hf_xet], and huggingface-hub 1 requires hf-xet.
-                if not is_absent or extra in install.after.packages:
+                if not package or not is_absent or extra in install.after.packages:
                     continue
+                newest = index.newest_release(requirement.name) if index and not requirement.pin else None
+                if newest and newest.version != package.version:
+                    continue  # an old release without the extra, which is there where the newest one cannot be solved
                 line = line_of(context, requirement.line, requirement.text)
-                release = f"{requirement.name} {package.version}" if package else requirement.name
+                release = f"{requirement.name} {package.version}"
                 yield Problem(
                     "warning",
                     f"{release} has no extra {extra}: installers ignore it, and install nothing for it",

@@ -82,6 +82,16 @@ def test_the_requirement_that_no_release_satisfies(conflict: str, expected: str)
     assert absent_requirement(conflict, REQUIREMENTS) == expected
 
 
+def test_an_older_release_without_the_extra_is_no_evidence() -> None:
+    class WithoutTrain(FixedSolver):
+        def __call__(self, problem: StepProblem) -> StepSolution:
+            return super().__call__(problem)._replace(absent_extras=frozenset({("envs", "train")}))
+
+    for newest, lines in (("0.4.0", [3]), ("4.0.0", [])):
+        solver = WithoutTrain(FixedIndex(IndexedRelease("envs", newest, "2026-10-01")), {"envs": "0.4.0"})
+        assert [each.line for each in findings(sh("pip install 'envs[train]'"), solver, "RUN132")] == lines
+
+
 CLONE = "git clone https://github.com/huggingface/{}.git"
 VLLM = "pip install vllm==0.8.3"
 # Commands, and whether transformers of the newest release of the clone stays next to vLLM 0.8.3.

@@ -165,6 +165,18 @@ def test_what_is_wrong_without_a_requirement_that_cannot_be_installed(solver: Uv
     assert not [each for each in other.findings if each.message.startswith("without ")]
 
 
+def test_what_is_built_can_require_another_build(solver: UvStepSolver, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    write_wheel(wheels, "swift-kit", "1.0")
+    write_wheel(wheels, "swift-kit", "4.6", requires=["first-build", "second-build"])
+    for name in ("first-build", "second-build"):
+        write_sdist(wheels, name, "1.0")
+    audit(tmp_path, sh("pip install peft==0.18.0 swift-kit"), solver)
+    (solution,) = solver.solved.values()
+    assert solution
+    assert (solution.versions["swift-kit"], solution.built) == ("4.6", {"first-build", "second-build"})
+
+
 def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: UvStepSolver, tmp_path: Path) -> None:
     """Without a placeholder for the archive, uv takes the series that the installed torch fits."""
     write_wheel(tmp_path / "wheels", "serving", "0.3.6")
