@@ -161,6 +161,11 @@ def _options(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
             yield from ((f"vllm serve {option}", spans) for spans in found if spans)
 
 
+def _less_exact(is_newer: bool, cause: str) -> tuple[str, ...]:
+    """The causes that an error without a table can have: a range is not the newest release that is needed."""
+    return () if is_newer else tuple({"dependency-pin-violated", "library-too-new"} - {cause})
+
+
 def _symptom(verdict: Verdict) -> Symptom:
     span = verdict.span
     package = span.package
@@ -208,7 +213,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         fix=fix,
         remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
         check=shell_command("uv pip show {}", project_of(package)),
-        outranks=() if verdict.is_newer else ("dependency-pin-violated",),  # a range is not the newest that is needed
+        outranks=_less_exact(verdict.is_newer, cause),
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
         find_out=(question,) if undecided else (),

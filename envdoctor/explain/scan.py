@@ -70,7 +70,12 @@ QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, tha
 IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
-NOTE = re.compile(r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*", re.MULTILINE)
+# vLLM asks for 65,535 open files; 4,096 and more are enough for one node.
+NOTE = re.compile(
+    r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
+    r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*",
+    re.MULTILINE,
+)
 
 
 class Hit(Record, frozen=True):
@@ -158,7 +163,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_invisible(block.decode("utf-8", "replace"))
         if "\x1b" in text:
             text = ANSI.sub("", text)
-        if "note: " in text or "ignore this warning" in text:
+        if "note: " in text or "ignore this warning" in text or "Found ulimit of " in text:
             text = NOTE.sub("", text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)

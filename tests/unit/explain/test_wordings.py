@@ -62,6 +62,25 @@ def test_an_error_of_the_program_blames_no_environment(text: str) -> None:
     assert [cause.cause for cause in explained(text).causes if cause.confidence >= UNDECIDED] == []
 
 
+@each_case(
+    "line",
+    [
+        (
+            "INFO [gpu_worker.py:479] Initial free memory 139.29 GiB, reserved 0.25 GiB memory for KV "
+            "Cache as specified by kv_cache_memory_bytes config and skipped memory profiling. If OOM'ed, check the "
+            "difference of initial free memory between the current run and the previous run."
+        ),
+        (
+            "WARNING [system_utils.py:299] Found ulimit of 20000 and failed to automatically increase with "
+            "error current limit exceeds maximum limit. This can cause fd limit errors like "
+            "`OSError: [Errno 24] Too many open files`."
+        ),
+    ],
+)
+def test_a_line_of_a_working_server_has_no_cause(line: str) -> None:
+    assert [cause.cause for cause in explained(line).causes if cause.confidence >= UNDECIDED] == []
+
+
 def test_a_message_on_the_last_two_lines_needs_no_final_line_break() -> None:
     text = "The detected CUDA version (12.1) mismatches the\nversion that was used to compile PyTorch (11.3)."
     found, expected = explained(text), explained(f"{text}\n")
