@@ -150,7 +150,8 @@ def _refused(context: GuideContext, refused: RefusedRelease, package: ResolvedPa
 def two_packages_install_the_same_module(context: GuideContext) -> Iterator[Problem]:
     """Two packages install the same files: those of the last one remain, or a mixture of two versions.
 
-    A note if both have the same version. Removing one of them removes files of the other.
+    A note if both have the same version, or if one is the nightly build of the other: a guide has them as
+    alternatives. Removing one of them removes files of the other.
     """
     for each in _sets(context):
         for shared in each.facts.shared_files(each.installed):
@@ -162,8 +163,9 @@ def _shared(context: GuideContext, shared: SharedFile, packages: dict[str, Resol
     first, second = (packages[each.name] for each in (shared.first, shared.second))
     later = max(first, second, key=lambda each: (not each.is_dependency, each.line))
     is_same = public_part(first.version) == public_part(second.version)
+    nightly = f"{min(first.name, second.name, key=len)}-nightly"
     return Problem(
-        "info" if is_same else "warning",
+        "info" if is_same or nightly in (first.name, second.name) else "warning",
         f"{first.name} {first.version} and {second.name} {second.version} both install {shared.path}: one overwrites "
         "the other",
         (

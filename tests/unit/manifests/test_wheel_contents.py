@@ -61,6 +61,14 @@ def test_pip_refuses_metadata_of_a_requirements_file() -> None:
     assert [(each.status, each.line) for each in result.findings if each.id == "RUN121"] == [("warning", 2)]
 
 
+def test_a_package_and_its_nightly_build_are_alternatives() -> None:
+    solved = solver(webui="3.48.0", webui_nightly="3.49.0.dev1")
+    nightly = IndexedRelease("webui-nightly", "3.49.0.dev1", "2026-10-27")
+    solved.index.shared = [SharedFile(WEBUI, nightly, "webui/__init__.py")]
+    (found,) = findings(sh("pip install webui==3.48.0", "pip install webui-nightly"), solved, "RUN122")
+    assert found.status == "info"
+
+
 @each_case("version, status", [("3.48.0", "info"), ("3.40.0", "warning")])
 def test_two_packages_install_one_module(version: str, status: str) -> None:
     solved = solver(webui="3.48.0", webui_headless=version)
