@@ -18,6 +18,7 @@ from envdoctor.knowledge.wheel_code import (
     wheel_code,
     wheel_code_rows,
 )
+from envdoctor.knowledge.wheel_cuda import wheel_cuda
 from envdoctor.rules.facts import gpu_label, gpus_of, is_from_conda, torch_cuda, torch_label, torch_version
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import version_evidence, versions_of
@@ -52,6 +53,9 @@ def wheel_has_no_code_for_the_gpu(machine: Machine, stack: Stack) -> Iterator[Pr
         package = packages.get(name)
         if package is None or package.source not in _SOURCES or local_part(package.version):
             continue
+        loaded, cuda = wheel_cuda(name, package.version), torch_cuda(stack).partition(".")[0]
+        if loaded and cuda not in ("", loaded.cuda):
+            continue  # a build of the project for this CUDA, or PKG030 reports it
         row = wheel_code(name, package.version, platform)
         without = [gpu for gpu in gpus if row and (found := capability_of(gpu)) and not row.runs_on(found)]
         if row and without:

@@ -51,6 +51,7 @@ def found(gpus: list[str], stack: Stack, rule: str) -> list[Finding]:
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 0.3.21", ""),  # the code is for that chip alone
         (T4, "torch 2.1.2+cu121, vllm 0.4.0", "gpu-arch-dropped"),
         ("Tesla P100-PCIE-16GB", "torch 2.6.0+cu124, cudf-cu12 25.4.0", "gpu-unsupported-by-library"),
+        ("NVIDIA GB300", "torch 2.9.1+cu130, sgl-kernel 0.3.18.post2", ""),  # PyPI's needs CUDA 12
         (RTX5090, "torch 2.8.0+cu128, sgl-kernel 9.9", ""),  # newer than the table
         (H100, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", "ext-arch-not-in-build"),
         (RTX4090, "torch 2.8.0+cu128, faiss-gpu-cu12 1.12.0", ""),
@@ -74,8 +75,8 @@ def test_compiled_files_that_were_read_have_precedence() -> None:
 
 
 def test_the_fix_names_a_release_with_code_for_the_gpu() -> None:
-    (finding,) = found([RTX5090], stack_of("torch 2.9.1+cu130, lmcache 0.4.4"), "EXT007")
-    assert commands_of(finding) == ("uv pip install 'lmcache>=0.5.4,<=0.5.6'",)
+    (finding,) = found([RTX5090], stack_of("torch 2.8.0+cu128, onnxruntime-gpu 1.23.0"), "EXT007")
+    assert commands_of(finding) == ("uv pip install 'onnxruntime-gpu>=1.23.1,<1.27.0'",)
     (finding,) = found([RTX5090], stack_of("torch 2.8.0+cu128, lmcache 0.3.9"), "EXT007")  # those load CUDA 13
     assert "lmcache>=0.5.4,<=0.5.6 with a torch for another CUDA than 12" in finding.fix
     assert finding.remedies == ()
@@ -224,7 +225,7 @@ def test_lmdeploy_has_kernels_for_fp8_from_hopper_on(gpu: str, command: str, exp
         (A100, {}, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
         (V100, {"os": WINDOWS}, "torch 2.6.0+cu124, lmdeploy 0.9.2", ""),
         (A100, {"os": WINDOWS}, "torch 2.6.0+cu124, lmdeploy 0.9.2", "ext-arch-not-in-build"),
-        (GB10, {"arch": "aarch64"}, "torch 2.9.1+cu130, sglang-kernel 0.4.1", "ext-arch-not-in-build"),
+        (GB10, {"arch": "aarch64"}, "torch 2.9.1+cu129, sglang-kernel 0.4.1", "ext-arch-not-in-build"),
         (GB10, {"arch": "aarch64"}, "torch 2.11.0+cu130, sglang-kernel 0.4.2", ""),
         (GH200, {"arch": "aarch64"}, "torch 2.8.0+cu128, ctranslate2 4.6.0", "platform-no-wheel"),
         (H100, {}, "torch 2.8.0+cu128, ctranslate2 4.6.0", ""),
