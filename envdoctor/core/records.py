@@ -259,6 +259,7 @@ class KernelCode(Record, frozen=True, kw_only=True, omit_defaults=True):
     containers: dict[str, int] = {}  # number of containers by content: {"sm_80 sm_90a compute_80": 14}
 
 
+OF_A_GUIDE = "report of a guide"  # rules treat it as a pasted list: versions are known, files are not
 NO_FILE = "the file does not exist"  # a problem of a compiled file that the package's list of files names
 
 

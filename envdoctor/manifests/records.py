@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import (
+    OF_A_GUIDE,
     CudaToolkit,
     Distribution,
     Driver,
@@ -30,8 +31,7 @@ from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)
 
-# Rules treat the source as a pasted list: versions are known, files are not.
-SOURCE = "report of a guide"
+SOURCE = OF_A_GUIDE
 NOT_IN_GUIDE: Fact[Any] = unreadable(SOURCE, "not in the guide")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from envdoctor.core.record import Record
-from envdoctor.core.records import Distribution, Evidence, Stack
+from envdoctor.core.records import OF_A_GUIDE, Distribution, Evidence, Stack
 from envdoctor.knowledge.bounds import bounds_of_release
 from envdoctor.knowledge.releases import (
     Requirement,
@@ -17,7 +17,7 @@ from envdoctor.knowledge.releases import (
     requirements_of_release,
 )
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.rules.facts import is_from_conda, torch_version
+from envdoctor.rules.facts import is_from_conda, is_from_report, torch_version
 
 # Packages with one release for each torch release.
 COMPANIONS = frozenset({"torchvision", "torchaudio", "torchao", "torchcodec", "torchtext"})
@@ -176,7 +176,7 @@ def specifiers_for(stack: Stack, name: str) -> dict[str, str]:
     return {
         distribution.name: found.specifier
         for distribution in (stack.distributions.value or {}).values()
-        for found in map(parse_requirement, _requirement_lines(distribution))
+        for found in map(parse_requirement, _requirement_lines(distribution, stack))
         if found and found.name == name and found.specifier
     }
 
@@ -224,7 +224,8 @@ def _check_requirements(stack: Stack) -> Requirements:
     missing = []
     undecided: list[Violation] = []
     for distribution in distributions.values():
-        for required in _applicable(distribution, versions, stack.python_version.value or ""):
+        lines = _requirement_lines(distribution, stack)
+        for required in _applicable(lines, versions, stack.python_version.value or ""):
             present = versions.get(required.name)
             if present is None:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
@@ -243,14 +244,14 @@ def _check_requirements(stack: Stack) -> Requirements:
     )
 
 
-def _applicable(distribution: Distribution, versions: dict[str, str], python: str) -> Iterator[Requirement]:
-    """The requirements of a distribution for a Python.
+def _applicable(lines: Iterable[str], versions: dict[str, str], python: str) -> Iterator[Requirement]:
+    """The requirements in these lines for a Python.
 
     If the Python is not known, those for a part of the Pythons are left out where the installed version satisfies
     one of them; one represents the others where it satisfies none.
     """
     groups: dict[str, list[Requirement]] = {}
-    for line in _requirement_lines(distribution):
+    for line in lines:
         if (required := parse_requirement(line)) and required.applies_to(python):
             groups.setdefault(required.name, []).append(required)
     for name, group in groups.items():
@@ -297,16 +298,23 @@ def _is_no_release(version: str) -> bool:
     return is_local_build(version) or is_prerelease(version)
 
 
-def _requirement_lines(distribution: Distribution) -> Iterable[str]:
-    """The lines of METADATA; of a package in a list those of the tables of its releases."""
-    return distribution.requires or _lines_of_tables(distribution.name, distribution.version)
+def _requirement_lines(distribution: Distribution, stack: Stack) -> Iterable[str]:
+    """The lines of METADATA; of a package in a list those of the tables of its releases.
+
+    bounds/ is for pasted lists of installed packages: the versions of a guide are chosen by requires/ alone, and in a
+    lock the absence of a package is no fault if only bounds/ names it.
+    """
+    if distribution.requires:
+        return distribution.requires
+    is_pasted = is_from_report(stack) and stack.origin != OF_A_GUIDE
+    return _lines_of_tables(distribution.name, distribution.version, with_bounds=is_pasted)
 
 
 @cache
-def _lines_of_tables(name: str, version: str) -> tuple[str, ...]:
+def _lines_of_tables(name: str, version: str, *, with_bounds: bool) -> tuple[str, ...]:
     known = requirements_of_release(name, version)
-    if not known and public_part(version) in releases_of(name):
-        return ()  # a build for another device
+    if not with_bounds or (not known and public_part(version) in releases_of(name)):
+        return known  # empty for a build for another device
     named = {found.name for found in map(parse_requirement, known) if found}
     more = ((line, parse_requirement(line)) for line in bounds_of_release(name, version))
     return (*known, *(line for line, found in more if found and found.name not in named))
