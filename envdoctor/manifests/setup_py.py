@@ -23,6 +23,17 @@ def is_setup_py(text: str) -> bool:
     return bool(_SETUPTOOLS.search(text) and _SETUP_CALL.search(text))
 
 
+def invalid_line(text: str) -> int:
+    """The first line that is not valid for this Python; 0 if all are."""
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return error.lineno or 1
+    except (ValueError, RecursionError, MemoryError):  # parse_setup_py reads nothing of it either
+        return 0
+    return 0
+
+
 def parse_setup_py(lines: tuple[Line, ...], files: Files, *, each_extra: bool = False) -> PyProject | None:
     """Parse a setup.py; None if it is not valid for this Python, or has no call of setup()."""
     found = _arguments(lines)

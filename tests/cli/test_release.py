@@ -125,8 +125,8 @@ def test_documented_inputs_of_the_action_exist() -> None:
 HOOKED = (
     "requirements.txt", "a/requirements-dev.in", "gpu-requirements.txt", "constraints.txt", "requirements/gpu.txt",
     "pyproject.toml", "a/environment.yml", "environment-gpu.yaml", "Dockerfile", "a/Dockerfile.gpu", "gpu.Dockerfile",
-    "Containerfile", "setup.cfg", "uv.lock", "a/poetry.lock", "pylock.gpu.toml", "pixi.toml", "pixi.lock",
-    "Pipfile.lock",
+    "Containerfile", "setup.cfg", "a/setup.py", "uv.lock", "a/poetry.lock", "pylock.gpu.toml", "pixi.toml",
+    "pixi.lock", "Pipfile.lock",
     "conda-lock.yml", "gpu.conda-lock.yaml", ".devcontainer/devcontainer.json", "image.def", "job.sbatch", "a.ipynb",
 )  # fmt: skip
 NOT_HOOKED = (

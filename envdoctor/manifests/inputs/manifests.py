@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
+from envdoctor.core.errors import BadInput
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment
 from envdoctor.manifests.command_parsers import parse_actions
@@ -15,7 +17,7 @@ from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.pyproject import PyProject, items, parse_pyproject, rows, table
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
-from envdoctor.manifests.setup_py import parse_setup_py
+from envdoctor.manifests.setup_py import invalid_line, parse_setup_py
 from envdoctor.manifests.shell_records import Command
 from envdoctor.resolution.requirement import InstallRequirement
 
@@ -84,6 +86,13 @@ def read_setup_py(
 ) -> Document:
     """A setup.py of setuptools, which is not run: what its text states."""
     project = parse_setup_py(numbered(text), files, each_extra=each_extra)
+    if project is None and (line := invalid_line(text)):
+        python = ".".join(map(str, sys.version_info[:2]))
+        raise BadInput(
+            f"{name}, line {line}: not valid for Python {python}, so that it was not read",
+            expected="a script of this Python that calls setup() of setuptools",
+            hint="envdoctor audit --help",
+        )
     if is_alone:
         project = project.without_extras() if project else None
     return _document_of_project("setup.py", project, text, name, files)

@@ -38,6 +38,7 @@ _REQUIREMENTS_NAME = re.compile(
 )
 _PAGE_NAME = re.compile(r".*\.html?", re.IGNORECASE)
 _SETUP_NAME = re.compile(r".*\.cfg", re.IGNORECASE)
+_SETUP_SCRIPT_NAME = re.compile(r"setup\.py")
 _SHEBANG = re.compile(r"\A#!\s*\S*(?:/|env\s+(?:-S\s+)?)(?:ba|z|k|da)?sh\b|^#(?:SBATCH|PBS|BSUB|\$) -", re.MULTILINE)
 _PACKAGE_TABLE = re.compile(
     r"^(?:Package\s+Version\b.*\n-{3,}|# packages in environment at |#\s+Name\s+Version)", re.MULTILINE
@@ -269,6 +270,7 @@ _READERS_BY_NAME: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (_REQUIREMENTS_NAME, _read_requirements),
     (_PAGE_NAME, scripts.read_web_page),
     (_SETUP_NAME, manifests.read_setup_cfg),
+    (_SETUP_SCRIPT_NAME, manifests.read_setup_py),
 )
 _READERS_BY_CONTENT: tuple[tuple[Callable[[str], object], Reader], ...] = (
     (re.compile(r"\s*(?:<!doctype html|<html\b)", re.IGNORECASE).match, scripts.read_web_page),

@@ -113,3 +113,11 @@ def test_a_script_with_much_to_evaluate_ends() -> None:
 def test_another_script_is_refused() -> None:
     with pytest.raises(BadInput):
         read_input("import torch\nprint(torch.__version__)\n", "tool.py", Files())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("import (\n", 1), ("from setuptools import setup\nprint 'x'\nsetup()\n", 2)]
+)
+def test_a_setup_py_that_is_not_valid_is_an_error(text: str, line: int) -> None:
+    with pytest.raises(BadInput, match=f"setup.py, line {line}: not valid for Python"):
+        read_input(text, "setup.py", Files())
