@@ -156,7 +156,7 @@ class UvStepSolver:
         return [
             f"{name}{extras[name]}=={version}"
             for name, version in newest
-            if _series(version) > _series(solution.versions[name])
+            if series(version) > series(solution.versions[name])
         ]
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
@@ -281,9 +281,9 @@ class UvStepSolver:
         return self.newest[key]
 
 
-def _series(version: str) -> tuple[int, int]:
+def series(version: str) -> tuple[int, int]:
     """The major version; of releases before 1.0, with the minor version."""
-    major, minor = major_minor(version)
+    major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
     return major, 0 if major else minor
 
 

@@ -329,12 +329,14 @@ class GuideInterpreter:
             return package
         if source.is_for_other_gpus and package.name in (*COMPANIONS, "torch") and not package.pinned:
             return package._replace(version="", origin=str(source))  # its index has other releases than PyPI
+        version = _stated_build(package, action)
         if package.name in COMPANIONS:
-            return package._replace(cuda=source.cuda, origin=str(source))
+            has_build = bool(local_part(version))
+            cuda = torch_cuda(version, source, self.platform, self.driver) if has_build else source.cuda
+            return package._replace(cuda=cuda, origin=str(source))
         if package.name != "torch":
             return package
         is_cpu = source.backend == "auto" and self._state.in_dockerfile
-        version = _stated_build(package, action)
         cuda = "cpu" if is_cpu else torch_cuda(version, source, self.platform, self.driver)
         if any("torch_stable.html" in page for page in action.find_links) and not local_part(version):
             cuda = ""  # a page with all builds of old releases

@@ -27,6 +27,7 @@ from envdoctor.core.records import (
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
+from envdoctor.manifests.step_resolution import COMPANIONS
 from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)
@@ -39,7 +40,7 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
     """The environment as a stack. `packages` replaces the packages of the state."""
     packages = state.packages if packages is None else packages
     distributions = {
-        name: Distribution(name=name, version=package.version, source=package.wheel or package.origin)
+        name: Distribution(name=name, version=_installed_version(package), source=package.wheel or package.origin)
         for name, package in packages.items()
         if package.version
     }
@@ -56,6 +57,12 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
         cuda_available=NOT_IN_GUIDE,
         uses=known((), SOURCE),
     )
+
+
+def _installed_version(package: ResolvedPackage) -> str:
+    """The version with the build, as pip lists a torchvision of the index for CPUs: `0.23.0+cpu`."""
+    is_cpu = package.name in COMPANIONS and package.cuda == "cpu" and "+" not in package.version
+    return f"{package.version}+cpu" if is_cpu else package.version
 
 
 def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:

@@ -1,0 +1,25 @@
+"""torchvision and torchaudio have the build that the index, or the version of the step, names."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.resolution.step import NoSolver
+
+STABLE = "-f https://download.pytorch.org/whl/torch_stable.html"
+
+
+@each_case(
+    ("step", "is_reported"),
+    [
+        ("pip install torch torchvision torchaudio --index-url https://download.pytorch.org/whl/cpu", False),
+        ("uv pip install torch==2.8.0 torchvision==0.23.0 --torch-backend=cpu", False),
+        (f"pip install torch==2.8.0+cpu torchvision==0.23.0+cpu {STABLE}", False),
+        (f"pip install torch==1.6.0+cpu torchvision==0.7.0+cpu {STABLE}", False),  # older than the tables
+        (f"pip install torch==2.8.0+cpu {STABLE}\npip install torchvision==0.23.0 --no-deps", True),
+    ],
+)
+def test_companions_of_a_cpu_torch(step: str, is_reported: bool) -> None:
+    findings = audit_text(f"{step}\n", "install.sh", None, NoSolver()).result.findings
+    assert any(each.cause == "torch-companion-mismatch" for each in findings) is is_reported
