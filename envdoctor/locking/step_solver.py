@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import major_minor, newest_patch, public_part
+from envdoctor.knowledge.versions import major_minor, newest_patch, public_part, satisfies
 from envdoctor.locking.placeholders import write_wheel
 from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.locking.step_conflicts import (
@@ -131,9 +131,9 @@ class UvStepSolver:
     def _find_passed_over(self, question: StepQuestion, solution: StepSolution) -> bool:
         """Whether uv takes an older release because a newer one has no wheel, or requires what has none.
 
-        hydra-core 1 requires an antlr4 that has only a source archive: uv would take hydra-core 0.11. theseus-ai 0.2
-        has only source archives: uv would take 0.1, and an old torch for it. Only another major version counts; of
-        0.x, another minor version.
+        hydra-core 1 requires an antlr4 that has only a source archive: uv would take hydra-core 0.11. lm-eval 0.4.13
+        requires sqlitedict, which has only a source archive: uv would take 0.4.1. theseus-ai 0.2 has only source
+        archives: uv would take 0.1, and an old torch for it. Those of an older series are tried first.
         """
         newest = partial(self._newest_releases, question)
         found: set[tuple[str, str]] = set()
@@ -144,7 +144,7 @@ class UvStepSolver:
         return bool(found)
 
     def _later_releases(self, question: StepQuestion, solution: StepSolution) -> list[str]:
-        """The newest releases of the open requirements whose solution is of an older series."""
+        """The newest releases of the open requirements whose solution is older."""
         parts = {_name(text): _REQUIREMENT.match(text) for text in question.requirements}
         extras = {name: match[1] or "" for name, match in parts.items() if match}
         stated = {name: match[2] or "" for name, match in parts.items() if match}
@@ -153,11 +153,9 @@ class UvStepSolver:
             if name in solution.versions and name not in TORCH_FAMILY and not re.search(r"<|==|~=", specifier)
         }  # fmt: skip
         newest = sorted(self._newest_releases(question, names)) if names else []
-        return [
-            f"{name}{extras[name]}=={version}"
-            for name, version in newest
-            if series(version) > series(solution.versions[name])
-        ]
+        passed = [(name, version) for name, version in newest if is_older(solution.versions[name], version)]
+        passed.sort(key=lambda each: series(each[1]) == series(solution.versions[each[0]]))
+        return [f"{name}{extras[name]}=={version}" for name, version in passed]
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
@@ -279,6 +277,11 @@ class UvStepSolver:
         found = (_LINE.match(line) for line in attempt.lines)
         self.newest[key] = {(normalize_name(match[1]), match[2]) for match in found if match}
         return self.newest[key]
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a release comes before another one."""
+    return satisfies(version, f"<{than}") is True
 
 
 def series(version: str) -> tuple[int, int]:

@@ -103,9 +103,12 @@ def test_an_old_setuptools_of_conda_replaces_no_torch(solver: UvStepSolver, tmp_
     assert found(audit(tmp_path, text, UvStepSolver(sources)), "RUN010") == []
 
 
-def test_a_release_that_requires_a_source_archive_is_not_passed_over(solver: UvStepSolver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("older", ["0.11", "1.2.9"])
+def test_a_release_that_requires_a_source_archive_is_not_passed_over(
+    older: str, solver: UvStepSolver, tmp_path: Path
+) -> None:
     """An installer builds parser-runtime, and takes settings 1.3."""
-    write_wheel(tmp_path / "wheels", "settings", "0.11")
+    write_wheel(tmp_path / "wheels", "settings", older)
     write_wheel(tmp_path / "wheels", "settings", "1.3", requires=["parser-runtime==4.9.*"])
     write_sdist(tmp_path / "wheels", "parser-runtime", "4.9.3")
     audit(tmp_path, sh("pip install torch==2.8.0 settings"), solver)
