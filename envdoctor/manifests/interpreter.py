@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from envdoctor.core.records import Machine
 from envdoctor.environment.markers import Markers
 from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.versions import is_prerelease, local_part, public_part
+from envdoctor.knowledge.versions import cuda_of_local, is_prerelease, local_part, public_part
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -331,9 +331,7 @@ class GuideInterpreter:
             return package._replace(version="", origin=str(source))  # its index has other releases than PyPI
         version = _stated_build(package, action)
         if package.name in COMPANIONS:
-            has_build = bool(local_part(version))
-            cuda = torch_cuda(version, source, self.platform, self.driver) if has_build else source.cuda
-            return package._replace(cuda=cuda, origin=str(source))
+            return package._replace(cuda=cuda_of_local(version) or source.cuda, origin=str(source))
         if package.name != "torch":
             return package
         is_cpu = source.backend == "auto" and self._state.in_dockerfile

@@ -32,8 +32,7 @@ from envdoctor.resolution.resolver import ResolvedPackage
 
 R = TypeVar("R", bound=Record)
 
-SOURCE = OF_A_GUIDE
-NOT_IN_GUIDE: Fact[Any] = unreadable(SOURCE, "not in the guide")
+NOT_IN_GUIDE: Fact[Any] = unreadable(OF_A_GUIDE, "not in the guide")
 
 
 def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | None = None) -> Stack:
@@ -45,17 +44,17 @@ def build_stack(state: EnvironmentState, packages: dict[str, ResolvedPackage] | 
         if package.version
     }
     return Stack(
-        origin=SOURCE,
-        kind=known("conda" if state.tool == "conda" else "venv" if state.tool else "system", SOURCE),
+        origin=OF_A_GUIDE,
+        kind=known("conda" if state.tool == "conda" else "venv" if state.tool else "system", OF_A_GUIDE),
         python=NOT_IN_GUIDE,
-        python_version=known(state.python, SOURCE) if state.python else NOT_IN_GUIDE,
+        python_version=known(state.python, OF_A_GUIDE) if state.python else NOT_IN_GUIDE,
         headers=NOT_IN_GUIDE,
-        distributions=known(distributions, SOURCE),
+        distributions=known(distributions, OF_A_GUIDE),
         shadowed=NOT_IN_GUIDE,
-        torch=_build_torch(packages["torch"]) if "torch" in packages else absent(SOURCE),
+        torch=_build_torch(packages["torch"]) if "torch" in packages else absent(OF_A_GUIDE),
         extensions=NOT_IN_GUIDE,
         cuda_available=NOT_IN_GUIDE,
-        uses=known((), SOURCE),
+        uses=known((), OF_A_GUIDE),
     )
 
 
@@ -69,13 +68,13 @@ def _build_torch(torch: ResolvedPackage) -> Fact[TorchBuild]:
     version, cuda = torch.version, NOT_IN_GUIDE
     local = ""
     if torch.cuda == "cpu":
-        local, cuda = "+cpu", absent(SOURCE)
+        local, cuda = "+cpu", absent(OF_A_GUIDE)
     elif torch.cuda:
-        local, cuda = f"+cu{torch.cuda.replace('.', '')}", known(torch.cuda, SOURCE)
+        local, cuda = f"+cu{torch.cuda.replace('.', '')}", known(torch.cuda, OF_A_GUIDE)
     if "+" not in version:
         version += local
-    facts = {"cuda": cuda, "hip": absent(SOURCE), "cxx11_abi": _cxx11_abi(torch)}
-    return known(_record(TorchBuild, version=known(version, SOURCE), **facts), SOURCE)
+    facts = {"cuda": cuda, "hip": absent(OF_A_GUIDE), "cxx11_abi": _cxx11_abi(torch)}
+    return known(_record(TorchBuild, version=known(version, OF_A_GUIDE), **facts), OF_A_GUIDE)
 
 
 def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
@@ -86,10 +85,10 @@ def _cxx11_abi(torch: ResolvedPackage) -> Fact[bool]:
 
 def build_machine(trace: GuideTrace) -> Machine:
     """The machine of a guide: its architecture and driver. All other facts are unreadable."""
-    driver = {"version": known(trace.driver, SOURCE)} if trace.driver else {}
+    driver = {"version": known(trace.driver, OF_A_GUIDE)} if trace.driver else {}
     return Machine(
-        origin=SOURCE,
-        system=_record(System, architecture=known(trace.platform, SOURCE), wsl=absent(SOURCE)),
+        origin=OF_A_GUIDE,
+        system=_record(System, architecture=known(trace.platform, OF_A_GUIDE), wsl=absent(OF_A_GUIDE)),
         memory=_record(Memory),
         storage=_record(Storage),
         limits=_record(Limits),
@@ -108,7 +107,7 @@ def with_toolkit(machine: Machine, state: EnvironmentState) -> Machine:
     version = next((text for text in (state.toolkit, state.image_cuda) if text not in ("", "?")), "")
     if not version or machine.cuda.nvcc_version.value:
         return machine
-    return replace(machine, cuda=replace(machine.cuda, nvcc_version=known(version, SOURCE)))
+    return replace(machine, cuda=replace(machine.cuda, nvcc_version=known(version, OF_A_GUIDE)))
 
 
 def _record(kind: type[R], **facts: Any) -> R:

@@ -27,10 +27,10 @@ def invalid_line(text: str) -> int:
     """The first line that is not valid for this Python; 0 if all are."""
     try:
         ast.parse(text)
-    except SyntaxError as error:
-        return error.lineno or 1
-    except (ValueError, RecursionError, MemoryError):  # parse_setup_py reads nothing of it either
-        return 0
+    except (SyntaxError, ValueError) as error:  # ValueError: a null character
+        return getattr(error, "lineno", None) or 1
+    except (RecursionError, MemoryError):
+        return 0  # valid, and too deep to be read
     return 0
 
 

@@ -40,6 +40,10 @@ def _distribution_recorder(name: str) -> Callable[[Section, re.Match[str]], None
     return record
 
 
+def _record_toolkit(section: Section, match: re.Match[str]) -> None:
+    section.set_fact("cuda.nvcc_version", match[1])
+
+
 def _record_torch(section: Section, version: str) -> None:
     if is_version(version):
         section.set_fact("stack.torch.version", version)
@@ -204,25 +208,25 @@ MESSAGES = (
     Message(
         "CUDA compiler identification",
         r"CUDA compiler identification is NVIDIA (\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)",
-        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+        _record_toolkit,
     ),
     # -- Found CUDAToolkit: /usr/local/cuda/targets/x86_64-linux/include (found version "12.8.93")
     Message(
         "Found CUDA",
         r"Found CUDA(?:Toolkit)?: [^\n]{2,200}\(found (?:suitable )?version \"(\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\"",
-        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+        _record_toolkit,
     ),
     # /usr/local/cuda-12.4/bin/nvcc -gencode=arch=compute_90,code=sm_90
     Message(
         "/bin/nvcc",
         r"/cuda-(\d{1,2}\.\d)/bin/nvcc\b",
-        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+        _record_toolkit,
     ),
     # lrwxrwxrwx 1 root root 22 May  1 10:00 /usr/local/cuda -> /usr/local/cuda-12.8
     Message(
         "/usr/local/cuda -> ",
         r"/usr/local/cuda -> (?:/usr/local/|/etc/alternatives/)?cuda-(\d{1,2}\.\d)",
-        lambda section, match: section.set_fact("cuda.nvcc_version", match[1]),
+        _record_toolkit,
     ),
     # DeepSpeed info: version=0.16.5, git-hash=unknown, git-branch=unknown
     Message(

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from envdoctor.core.records import Evidence, Gpu, Machine, Stack, known
+from envdoctor.core.records import OF_A_GUIDE, Evidence, Gpu, Machine, Stack, known
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
@@ -16,7 +16,7 @@ from envdoctor.manifests.checks.flags import assignments
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, worded_for_a_guide
-from envdoctor.manifests.records import NOT_IN_GUIDE, SOURCE, build_machine, build_stack
+from envdoctor.manifests.records import NOT_IN_GUIDE, build_machine, build_stack
 from envdoctor.rules.registry import RULES, NotReadableError, Problem, Rule, rule
 
 # Rules on variables, and rules that compare GPUs with the builds of packages.
@@ -44,7 +44,7 @@ def variable_does_not_suit_the_packages(context: GuideContext) -> Iterator[Probl
     variables = {name: value for _, name, value in assignments(context)}
     if not variables:
         return
-    machine = replace(build_machine(context.trace), environment=known(variables, SOURCE))
+    machine = replace(build_machine(context.trace), environment=known(variables, OF_A_GUIDE))
     for environment in context.environments:
         stack = build_stack(environment.state)
         for each, problem in _problems(_VARIABLE_RULES, machine, stack):
@@ -71,7 +71,7 @@ def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem
     gpus, label, evidence = _gpus(context)
     if not gpus:
         return
-    machine = replace(build_machine(context.trace), gpus=known(gpus, SOURCE))
+    machine = replace(build_machine(context.trace), gpus=known(gpus, OF_A_GUIDE))
     for environment in context.environments:
         packages = environment.state.packages
         released = {name: each for name, each in packages.items() if each.origin != CLONE_ORIGIN}
@@ -152,5 +152,5 @@ def _gpu(name: str) -> Gpu:
     facts: dict[str, Any] = {field: NOT_IN_GUIDE for field in Gpu.__struct_fields__ if field != "index"}
     capability = compute_capability(name)
     if capability:
-        facts["compute_capability"] = known(capability, SOURCE)
-    return Gpu(index=0, **(facts | {"name": known(f"NVIDIA {name}", SOURCE)}))
+        facts["compute_capability"] = known(capability, OF_A_GUIDE)
+    return Gpu(index=0, **(facts | {"name": known(f"NVIDIA {name}", OF_A_GUIDE)}))

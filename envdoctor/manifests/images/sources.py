@@ -16,7 +16,7 @@ from envdoctor.core.decoding import read_text
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import is_file
 from envdoctor.core.printable import single_lines
-from envdoctor.core.records import Machine, Stack, known
+from envdoctor.core.records import OF_A_GUIDE, Machine, Stack, known
 from envdoctor.knowledge.image_starts import compat_path, image_architectures, image_base, start_requirement
 from envdoctor.knowledge.images import image_contents, known_repository
 from envdoctor.knowledge.versions import major_minor
@@ -30,7 +30,7 @@ from envdoctor.manifests.images.unread import COMPAT_PACKAGE, GPU_PACKAGES, WITH
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.scripts import read_apptainer, read_dockerfile
 from envdoctor.manifests.interpreter import GuideInterpreter
-from envdoctor.manifests.records import SOURCE, build_stack
+from envdoctor.manifests.records import build_stack
 
 EXPECTED = "an image reference, a Dockerfile, or the configuration of an image as JSON"
 HINT = "envdoctor check --image vllm/vllm-openai:v0.10.2 --gpu l4"
@@ -326,5 +326,5 @@ def _with_code(stack: Stack, variables: Mapping[str, str]) -> Stack:
     plain = [name.partition("+")[0].replace(".", "") for name in names]
     code = tuple(f"sm_{name}" for name in plain)
     code += tuple(f"compute_{name}" for name, text in zip(plain, names, strict=True) if text.endswith("+PTX"))
-    torch = msgspec.structs.replace(build, architectures=known(code, f"{SOURCE}: {CODE_LIST}"))
+    torch = msgspec.structs.replace(build, architectures=known(code, f"{OF_A_GUIDE}: {CODE_LIST}"))
     return msgspec.structs.replace(stack, torch=msgspec.structs.replace(stack.torch, value=torch))
