@@ -70,7 +70,7 @@ QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, tha
 IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
-# vLLM asks for 65,535 open files; 4,096 and more are enough for one node.
+# vLLM requests 65,535 open files; 4,096 and more are enough for one node.
 NOTE = re.compile(
     r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
     r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*",
