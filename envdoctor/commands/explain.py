@@ -100,13 +100,19 @@ def _is_manifest(text: str) -> bool:
 
 
 def _is_report(text: str) -> bool:
+    """Whether a file is an environment report, by its layout or because its versions have a fault."""
+    from envdoctor.commands.report_findings import diagnose_report  # takes time to import
     from envdoctor.reports import WEAK_KINDS, parse_report
 
     if "\n" in text or not is_file(Path(text)):
         return False
     with open_input(Path(text), expected="a text", hint="envdoctor explain -") as stream:
         content = stream.read(MAX_FILE_BYTES).decode("utf-8", "replace")
-    return not ERROR_LINE.search(content) and any(kind not in WEAK_KINDS for kind in parse_report(content).kinds)
+    if ERROR_LINE.search(content):
+        return False
+    report = parse_report(content)
+    has_layout = any(kind not in WEAK_KINDS for kind in report.kinds)
+    return has_layout or any(finding.status == "error" for finding in diagnose_report(report))
 
 
 def _log_of_directory(folder: Path) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.knowledge.cloud_instances import gpus_of_instances
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import MAX_GPUS
@@ -63,11 +64,12 @@ GPU = re.compile(
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
 )
-# A number alone is a GPU after one of these words: `my 4090`, `a 5070 Ti`.
+# A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
 BARE_GPU = re.compile(
-    r"""(?xi)\b(?:my|an?|the|this|dual|two|single|on|new|\d{1,2}\ ?x)\s+
-    ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?)
-    (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d))(?![\w.]*\d)"""
+    r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
+      |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
+    ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?(?:\ laptop\b)?)
+    (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d)"""
 )
 # GPUs of other vendors, which a CUDA build does not use.
 OTHER_GPU = re.compile(
@@ -352,6 +354,7 @@ def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
         yield re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])", " ", name), min(max(count, 1), MAX_GPUS)
     for match in BARE_GPU.finditer(clause):
         yield f"{'RTX' if match[1] >= '2' else 'GTX'} {match[1]}", 1
+    yield from gpus_of_instances(clause)
 
 
 def _record_gpus(section: Section, gpus: dict[str, int]) -> None:

@@ -69,8 +69,9 @@ NEW_GPU = re.compile(
     rf"(?i)\b(?:(?:swapped|replaced|exchanged)\s[^.;]{{3,40}}?\s(?:for|with|by)"
     rf"|(?:moved|migrated|switched|upgraded|went|changed)\sfrom\s[^.;]{{2,40}}?\sto)\s(?:{ARTICLE}\s){{0,2}}{MODEL}"
 )
-OWN_GPU = re.compile(  # `my 5060 Ti`, `I run it on a 3090`
+OWN_GPU = re.compile(  # `my 5060 Ti`, `I run it on a 3090`, `rented a 4090 yesterday`
     rf"(?i)\b(?:(?:my|our)\s(?:(?:new|brand[ -]new|own|shiny|only)\s)?"
+    rf"|(?:rented|got|bought|renting)\s(?:an?|one|a single)\s(?:new\s)?"
     rf"|(?:run|ran|runs|running|started)\s[^.,;]{{0,30}}\bon\s(?:an?|the|one|a single)\s){MODEL}"
 )
 OTHER_GPU = re.compile(

@@ -176,6 +176,7 @@ def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
         (["venv"], "hint: envdoctor check --venv venv"),
         (["logs"], "hint: envdoctor explain logs/job.out"),
         (["report.txt"], "hint: envdoctor check --from-report report.txt"),
+        (["typed.txt"], "hint: envdoctor check --from-report typed.txt"),
         (["DRV999"], "there is no rule DRV999; did you mean 'DRV0"),
         (["empty"], "empty is empty"),
         (["-"], "standard input is empty"),
@@ -191,6 +192,7 @@ def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: P
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/job.out").write_text("step 1\n")
     (tmp_path / "report.txt").write_text("PyTorch version: 2.8.0+cu128\nCUDA used to build PyTorch: 12.8\n")
+    (tmp_path / "typed.txt").write_text("my vllm does not start\nvllm 0.11.0\ntransformers 5.1.0\n")
     done = envdoctor("explain", *arguments, home=tmp_path)
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
