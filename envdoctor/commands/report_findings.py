@@ -222,6 +222,8 @@ def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> b
         return True
     if cause == "gpu-unsupported-by-library" and "nvcc-too-old" in rule_causes:  # FlashInfer's line for both
         return True
+    if cause == "driver-not-loaded" and CONTAINER in rule_causes:  # "is_available() is False" for both
+        return True
     if cause not in ARCHITECTURE_CAUSES:
         return cause in rule_causes
     return bool(rule_causes & ARCHITECTURE_CAUSES) or all(

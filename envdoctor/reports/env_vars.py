@@ -115,6 +115,9 @@ def _leading_assignments(words: list[str]) -> list[tuple[str, str]]:
     return []
 
 
+# In a sentence; a container that works is another one than that of the report.
+IN_A = r"(?<!works )(?<!fine )(?<!true )\b(?:in|inside)(?: of)? (?:the|a|an|my|our|this|each) "
+NO_SUCCESS = r"(?![^.\n]{0,40}\b(?:works?|worked|fine|true)\b)"
 # Patterns that occur only in containers, by runtime. `root@host` and `user@machine` are placeholder names.
 CONTAINER_SIGNS = (
     ("kubernetes", re.compile(r"@[a-z][a-z0-9-]{1,60}-[a-f0-9]{8,10}-[a-z0-9]{5}[: ]")),
@@ -131,11 +134,13 @@ CONTAINER_SIGNS = (
     ("docker", re.compile(r"^[A-Za-z][\w.-]{0,60}-\d{1,3} {1,8}\| ", re.MULTILINE)),
     ("apptainer", re.compile(r"^(?:Apptainer|Singularity)>|^(?:APPTAINER|SINGULARITY)_CONTAINER=", re.MULTILINE)),
     ("podman", re.compile(r"/run/\.containerenv\b")),
+    ("kubernetes", re.compile(rf"(?i){IN_A}(?:k8s |kubernetes )?pods?\b{NO_SUCCESS}")),
+    ("container", re.compile(rf"(?i){IN_A}(?:docker |podman )?container\b{NO_SUCCESS}")),
 )
 # Fast check: a text without any of these has none of the signs.
 SIGN_SUBSTRINGS = (
     "@", "kubectl", "KUBERNETES", "dockerenv", "docker", "workspace", "NVIDIA_", "VLLM_USAGE", "| ", "ingularity",
-    "pptainer", "SINGULARITY", "APPTAINER", "containerenv",
+    "pptainer", "SINGULARITY", "APPTAINER", "container", " pod",
 )  # fmt: skip
 MAX_SIGN_CHARACTERS = 400_000  # the signs are near a report; the middle of a longer log is not searched
 

@@ -156,9 +156,14 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             load_driver(),
         )
     elif _cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
+        gpus = gpu_labels(gpus_of(machine))
+        described = not machine.driver.version.value and _are_described(machine)
         yield Problem(
-            "error",
-            f"nvidia-smi lists {gpu_labels(gpus_of(machine)) or 'a driver'}, but CUDA does not initialize in torch",
+            "warning" if described else "error",
+            f"torch for CUDA {torch_cuda(stack)} finds no GPU, although the machine has {gpus}; the output of "
+            "nvidia-smi is missing"
+            if described
+            else f"nvidia-smi lists {gpus or 'a driver'}, but CUDA does not initialize in torch",
             _shown(machine, stack),
             f"Load nvidia_uvm again{on_host(machine)}; if it is in use or that does not help, reboot. Remove other "
             "libcuda files from LD_LIBRARY_PATH.",
@@ -331,10 +336,14 @@ def _cuda_fails(machine: Machine, stack: Stack) -> bool:
 
 def _only_host_has_gpus(machine: Machine, stack: Stack) -> bool:
     """Whether torch in a container finds none of the GPUs that a description names, which are those of the host."""
-    described = all(gpu.name.note == "from a sentence" for gpu in gpus_of(machine))
     requested = "with a request for GPUs" in machine.system.container.note
     fails = _cuda_fails(machine, stack) and not _driver_is_too_old(machine, stack)
-    return bool(machine.system.container.value) and described and not requested and fails
+    return bool(machine.system.container.value) and _are_described(machine) and not requested and fails
+
+
+def _are_described(machine: Machine) -> bool:
+    """Whether sentences name the GPUs of a report, and no tool lists them."""
+    return all(gpu.name.note == "from a sentence" for gpu in gpus_of(machine))
 
 
 def _in_tcc_mode(machine: Machine) -> list[Gpu]:

@@ -274,6 +274,25 @@ def test_a_container_without_a_request_for_gpus(text: str, is_reported: bool) ->
     assert ("DRV015" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
 
 
+FINDS_NONE = "torch 2.6.0+cu124, torch.cuda.is_available() is False"
+
+
+@each_case(
+    ("text", "rules"),
+    [
+        (f"inside the pod {FINDS_NONE}. the node has 4 L40S", {"DRV008": "error"}),
+        (f"in my docker container: {FINDS_NONE}, a 4070 in the host", {"DRV008": "error"}),
+        (f"in the container it works. On the host {FINDS_NONE}, a 4070", {"DRV009": "warning"}),
+        (f"a desktop with a 4070, {FINDS_NONE}", {"DRV009": "warning"}),
+        (f"a desktop with a 4070, driver 550.120, {FINDS_NONE}", {"DRV009": "error"}),
+        ("windows 11, torch 2.6.0+cu124\nNo module named 'triton'", {"TEXT-platform-no-wheel": "error"}),
+    ],
+)
+def test_a_cuda_build_that_finds_no_gpu_is_no_cpu_build(text: str, rules: dict[str, str]) -> None:
+    found = {each.id: each.status for each in diagnose_report(parse_report(text))}
+    assert {name: status for name, status in found.items() if status in ("error", "warning")} == rules
+
+
 @each_case(
     ("text", "cuda"),
     [
