@@ -261,7 +261,8 @@ def _audit_commands(  # noqa: PLR0917
         alone = read(text, Path(target).name, files, is_alone=True)
         if alone.paths:
             audit = _with_project_alone(audit, _audit_document(alone, machine, solver, python))
-    if not coverage.judged and not audit.findings and not (is_tried and coverage.packages):
+    is_decided = coverage.judged or audit.findings or _is_resolved(audit)
+    if not is_decided and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
     result = AuditResult(
         name=target,
@@ -289,12 +290,25 @@ def _with_project_alone(audit: GuideAudit, alone: GuideAudit) -> GuideAudit:
     return msgspec.structs.replace(audit, findings=tuple(findings))
 
 
+def _is_resolved(audit: GuideAudit) -> bool:
+    """Whether uv selected the packages of a step: their releases, wheels and requirements can be judged."""
+    states = {install.resolution.state for _, trace in audit.traces for install in trace.installs}
+    return not states.isdisjoint(("solved", "partial"))
+
+
 def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
     """How the open versions of an input were determined, for the verdict."""
     if audit.unresolved and solver:
         reason = solver.reason or "the indexes that uv reads have no solution, and a step names another index"
         return f"{NOT_RESOLVED} ({reason}): problems of open versions are only noted"
-    return f"resolved with uv for {'; '.join(audit.targets)}" if audit.targets else ""
+    if not audit.targets:
+        return ""
+    packages = audit.environment.distributions.value or {}
+    torch = audit.environment.torch.value
+    selected = f"{len(packages)} package{'' if len(packages) == 1 else 's'}"
+    selected += f" with torch {torch.version.value}" if torch and torch.version.value else ""
+    of_set = f": {selected}" if _is_resolved(audit) and packages else ""
+    return f"resolved with uv for {'; '.join(audit.targets)}{of_set}"
 
 
 def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ...]:

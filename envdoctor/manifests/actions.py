@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from envdoctor.resolution.requirement import InstallRequirement
@@ -140,6 +141,14 @@ class UseRunner(NamedTuple):
     command: str
     label: str
 
+    @property
+    def has_no_gpu(self) -> bool:
+        """Whether this is a standard runner of GitHub; those with a GPU have names that their owner chooses."""
+        return (
+            re.fullmatch(r"(?:ubuntu|windows|macos)-(?:latest|slim|[\d.]+)(?:-arm|-intel|-large)?", self.label)
+            is not None
+        )
+
 
 class UseWorkflowAction(NamedTuple):
     """An action of a repository in a step of a workflow: `actions/checkout@v4`."""
@@ -178,6 +187,12 @@ def torch_source(action: Install) -> TorchSource:
         if index and (has_priority or not index.is_nightly or _accepts_nightly(action)):
             return TorchSource(index.backend, index.is_nightly, has_priority, is_exclusive)
     return TorchSource()
+
+
+def has_unlisted_torch(action: Install) -> bool:
+    """Whether a step can take a torch that PyPI does not list: a pre-release, or 1.8.2 with long-term support."""
+    urls = (action.index_url, *action.extra_indexes, *action.find_links)
+    return action.pre or torch_source(action).nightly or any("/whl/lts/" in url for url in urls)
 
 
 def _accepts_nightly(action: Install) -> bool:

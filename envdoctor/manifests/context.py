@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from envdoctor.core.records import Machine
+from msgspec.structs import replace
+
+from envdoctor.core.records import Machine, absent
+from envdoctor.manifests.actions import UseRunner
 from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
@@ -15,6 +18,7 @@ from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import StepSolver
 
 A = TypeVar("A")
+_RUNNER = "a standard runner of GitHub"
 
 
 class GuideContext(NamedTuple):
@@ -45,7 +49,12 @@ class GuideContext(NamedTuple):
 def build_context(
     guide: Guide, machine: Machine | None, today: str, solver: StepSolver | None = None
 ) -> GuideContext:
-    """Interpret the guide and correct the environments that it creates."""
+    """Interpret the guide and correct the environments that it creates.
+
+    The GPU of the machine is not that of a job on a standard runner of GitHub.
+    """
+    if machine and any(isinstance(each, UseRunner) and each.has_no_gpu for each in guide.actions):
+        machine = replace(machine, gpus=absent(_RUNNER), driver=replace(machine.driver, version=absent(_RUNNER)))
     trace = interpret_guide(guide, machine, today, solver)
     target_machine = machine or build_machine(trace)
     build = target_of(guide, machine, trace.platform, trace.driver)

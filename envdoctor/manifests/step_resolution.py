@@ -203,10 +203,13 @@ def _requiring(name: str, solution: StepSolution, requirements: Mapping[str, Ins
 def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPackage]:
     packages: dict[str, ResolvedPackage] = {}
     names = {requirement.name for requirement in action.requirements}
+    # Releases from 1.13 on select CUDA with pytorch-cuda: the newest one ignores cudatoolkit.
+    is_old = any(requirement.name in _CONDA_TORCH and requirement.specifier for requirement in action.requirements)
+    selects = "cudatoolkit" if is_old and "pytorch-cuda" not in names else "pytorch-cuda"
     toolkits = (
         requirement.specifier
         for requirement in {requirement.name: requirement for requirement in action.requirements}.values()
-        if requirement.name in ("pytorch-cuda", "cudatoolkit") and not re.search(r"[<>]", requirement.specifier)
+        if requirement.name == selects and not re.search(r"[<>]", requirement.specifier)
     )
     toolkit = next((re.sub(r"\D", "", specifier.partition(".*")[0])[:3] for specifier in toolkits), "")
     torch_build = "cpu" if names & {"cpuonly", "pytorch-cpu"} else cuda_name("cu" + toolkit)
@@ -216,7 +219,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
             companions.append(requirement)
             continue
-        limit = _last_conda_torch(names, torch_build) if name == "torch" and "pytorch" in action.channels else ""
+        limit = _last_conda_torch(torch_build) if name == "torch" and "pytorch" in action.channels else ""
         specifier = ",".join(part for part in (requirement.specifier, limit) if part)
         releases = releases_in_range(name, specifier, exclude_newer)
         version = releases[0].version if releases else requirement.specifier.strip("=<>*.")
@@ -227,7 +230,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
                 requirement.line,
                 requirement.text,
                 pinned=bool(requirement.specifier),
-                cuda=torch_build if name == "torch" else "",
+                cuda=torch_build if name in (*COMPANIONS, "torch") else "",
                 origin="conda",
                 specifier=requirement.specifier,
             )
@@ -243,19 +246,16 @@ def _conda_companions(
         version = next((each for each in releases if satisfies(each, requirement.specifier) is not False), "")
         if version:
             yield requirement.name, ResolvedPackage(
-                requirement.name, version, requirement.line, requirement.text, origin="conda",
-                specifier=requirement.specifier,
+                requirement.name, version, requirement.line, requirement.text, cuda=torch.cuda if torch else "",
+                origin="conda", specifier=requirement.specifier,
             )  # fmt: skip
 
 
-def _last_conda_torch(names: set[str], cuda: str) -> str:
-    """The last torch in the channel pytorch, for the CUDA version that pytorch-cuda selects.
-
-    Releases from 1.13 on select CUDA with pytorch-cuda, not cudatoolkit.
-    """
+def _last_conda_torch(cuda: str) -> str:
+    """The last torch in the channel pytorch, for the CUDA version that pytorch-cuda selects."""
     built = [row.torch for row in known_builds() if row.cuda == cuda]
     newest = f",<={torch_releases()[max(built, key=dotted_numbers)].latest}" if built else ""
-    return "<1.13" if "cudatoolkit" in names else f"<=2.5.1{newest}"
+    return f"<=2.5.1{newest}"
 
 
 def package_at_url(requirement: InstallRequirement) -> ResolvedPackage:

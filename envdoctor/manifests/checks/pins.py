@@ -20,7 +20,7 @@ from envdoctor.knowledge.published import (
 )
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
-from envdoctor.manifests.actions import Install, torch_source
+from envdoctor.manifests.actions import Install, has_unlisted_torch
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -58,8 +58,8 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
         releases = published_releases(requirement.name)
         if not releases or not requirement.specifier or requirement.name in CHECKED_BY_NAME:
             continue
-        allows_prereleases = torch_source(install.action).nightly or install.action.pre
-        if install.action.tool == "conda" or (allows_prereleases and requirement.name in TORCH_FAMILY):
+        is_torch_unlisted = requirement.name in TORCH_FAMILY and has_unlisted_torch(install.action)
+        if install.action.tool == "conda" or is_torch_unlisted:
             continue
         specifier = requirement.specifier.partition("+")[0]
         matching = [release for release in releases if satisfies(release.version, specifier) is not False]
@@ -295,10 +295,9 @@ def _incompatible_release(
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
     status: Status = "error" if is_error else "warning"
-    is_resolved = environment.state.resolution != "unresolved"
-    if not is_resolved:
+    if doubt := _doubt(environment, package):
         status = "info"
-        resolved += " if nothing else limits it (not resolved)"
+        resolved += doubt
     return Problem(
         "unknown" if is_too_old(context.trace.today) else status,  # a newer release may be compatible
         f"{requirement} resolves today to {resolved}{unless}: {messages}",
@@ -313,6 +312,13 @@ def _incompatible_release(
         cause=worst.rule.cause,
         url=worst.rule.url,
     )
+
+
+def _doubt(environment: CorrectedEnvironment, package: ResolvedPackage) -> str:
+    """The condition on which a release is installed, if no solver selected it."""
+    if environment.state.resolution == "unresolved":
+        return " if nothing else limits it (not resolved)"
+    return " if conda selects it" if package.origin == "conda" and not package.specifier else ""
 
 
 def _wheel_of(environment: CorrectedEnvironment, violations: list[Violation]) -> ResolvedPackage | None:

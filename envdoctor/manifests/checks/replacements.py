@@ -27,7 +27,7 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import aarch64_build, cuda_builds
+from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, cuda_builds
 from envdoctor.rules.registry import Problem, rule
 
 ARM_TORCH = "https://github.com/pytorch/pytorch/issues/160162"
@@ -284,9 +284,12 @@ def torch_from_pypi_is_a_cpu_build_on_aarch64(context: GuideContext) -> Iterator
 def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
     """The current nightly build of torch is not the one that the guide was written for. Old builds are deleted.
 
-    A note in a workflow, whose job tests the build of the day, and where the guide has the release as an alternative.
+    A note in a workflow, whose job tests the build of the day, where the guide has the release as an alternative, and
+    where it installs nothing that is made for a release of torch.
     """
+    named = {each.name for install in context.trace.installs for each in install.action.requirements}
     is_chosen = bool(context.actions(UseWorkflowAction) or context.actions(UseRunner))
+    is_chosen |= named <= TORCH_FAMILY
     is_chosen |= any("nightly" in branch.name.lower() for branch in context.guide.branches)
     for install in context.trace.installs:
         source = torch_source(install.action)
@@ -294,7 +297,7 @@ def nightly_build_changes_every_day(context: GuideContext) -> Iterator[Problem]:
         if not torch or source.is_for_other_gpus or not (source.nightly or "dev" in torch.specifier):
             continue
         line = line_of(context, install.action.line, torch.text)
-        release, cuda = _release_for_the_guide(context, source.cuda)
+        release, cuda = _release_for_the_guide(context, source.cuda) if source.cuda != "cpu" else ("", "")
         backend = f"cu{cuda.replace('.', '')}"
         yield Problem(
             "info" if is_chosen else "warning",

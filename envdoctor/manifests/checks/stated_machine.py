@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import OF_A_GUIDE, Evidence, Gpu, Machine, Stack, known
 from envdoctor.knowledge.gpus import compute_capability
 from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.manifests.actions import UseRunner
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of
 from envdoctor.manifests.checks.flags import assignments
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
@@ -91,6 +92,8 @@ def packages_have_no_code_for_the_gpu(context: GuideContext) -> Iterator[Problem
 )
 def image_of_the_text_has_no_code_for_newer_gpus(context: GuideContext) -> Iterator[Problem]:
     """The text describes an image with a CUDA below 11, which has no code for Ampere and newer GPUs, such as H100."""
+    if any(each.has_no_gpu for each in context.actions(UseRunner)):
+        return
     gpus, label, _ = _gpus(context)
     capabilities = [gpu.compute_capability.value or "" for gpu in gpus]
     if gpus and not any(dotted_numbers(each) >= _AMPERE for each in capabilities):

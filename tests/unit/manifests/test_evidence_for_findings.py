@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import date
 from typing import NamedTuple
 
+import pytest
 from support.cases import each_case
 from support.guide_cases import INDEX, py, sh
 
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.machine.select import select_machine
 from envdoctor.manifests import audit_guide
+from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 21)
 VENV = "python3.12 -m venv v && . v/bin/activate"
@@ -74,17 +78,18 @@ CASES = [
          sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH.replace("2.8.3", "2.5.3")),
          sh("export CUDA_HOME=/usr/local/cuda-13.0", "pip install torch==2.11.0", FLASH)),
     Case("pip takes no nightly build without --pre", "RUN012",
-         sh(f"pip install --pre torch --extra-index-url {INDEX}nightly/cu126"),
+         sh(f"pip install --pre torch --extra-index-url {INDEX}nightly/cu126", "pip install trl"),
          sh(f"pip install torch --extra-index-url {INDEX}nightly/cu126")),
     Case("the index of another project under whl/cu126", "RUN055",
          sh(f"pip install flashinfer-python -i {INDEX}cu126"),
          sh("pip install flashinfer-python -i https://flashinfer.ai/whl/cu126/torch2.6/")),
     Case("a nightly build for other GPUs, and a release candidate", "RUN012",
-         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu128"),
-         sh(f"pip install torch --index-url {INDEX}test/cu128", f"pip install torch --index-url {INDEX}nightly/xpu")),
+         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu128", "pip install trl"),
+         sh(f"pip install torch --index-url {INDEX}test/cu128", f"pip install torch --index-url {INDEX}nightly/xpu",
+            "pip install trl")),
     Case("a guide that has the release as an alternative", "RUN012",
-         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### PyTorch nightly"),
-         sh(f"pip install --pre torch --index-url {INDEX}nightly/cu126", title="### Nightly builds")
+         sh(f"pip install --pre torch -i {INDEX}nightly/cu126", "pip install trl", title="### PyTorch nightly"),
+         sh(f"pip install --pre torch -i {INDEX}nightly/cu126", "pip install trl", title="### Nightly builds")
          + sh("pip install torch==2.8.0", title="### Stable releases")),
     Case("a project of PyTorch on its nightly index", "RUN055",
          sh(f"pip install transformers --index-url {INDEX}cu126"),
@@ -116,7 +121,34 @@ CASES = [
     Case("torchaudio of an index that was not read", "RUN009",
          sh("pip install torch==2.15.0 torchaudio==2.11.0"),
          sh("pip install torch==2.15.0 torchaudio==2.11.0 --extra-index-url https://wheels.example/a")),
+    Case("the selector of PyTorch installs nothing that is made for a release", "RUN012",
+         sh(f"pip3 install --pre torch torchvision --index-url {INDEX}nightly/cu132", "pip install peft"),
+         sh(f"pip3 install --pre torch torchvision --index-url {INDEX}nightly/cu132")),
+    Case("the page of PyTorch's long-term support", "RUN001",
+         sh("pip install torch==1.8.2 torchvision==0.9.2"),
+         sh(f"pip install torch==1.8.2 torchvision==0.9.2 --extra-index-url {INDEX}lts/1.8/cu111")),
+    Case("conda's companions of a torch for CPUs", "RUN004",
+         sh("pip install torch==2.4.0+cpu torchvision==0.19.0"),
+         sh("conda install pytorch==2.4.0 torchvision==0.19.0 cpuonly -c pytorch")),
+    Case("what conda selects for a torch for CPUs", "RUN003",
+         sh("pip install transformers==4.49.0", "pip install datasets"),
+         sh("conda install pytorch torchvision torchaudio cpuonly -c pytorch")),
+    Case("conda keeps to the requirements of its packages", "RUN003",
+         sh("pip install torch==2.5.1", "pip install -U xformers --no-deps"),
+         sh("conda install pytorch-cuda=12.1 pytorch cudatoolkit xformers -c pytorch -c nvidia -c xformers")),
+    Case("an index that lacks the build of an open torch", "RUN003",
+         sh("uv pip install vllm==0.33.0 --extra-index-url https://download.pytorch.org/whl/cu126"),
+         sh("pip install vllm==0.33.0 --extra-index-url https://download.pytorch.org/whl/cu129")),
 ]  # fmt: skip
+
+
+RUNNER = "on: push\njobs:\n  a:\n    runs-on: {}\n    steps:\n    - run: pip install torch==2.6.0\n"
+
+
+@pytest.mark.parametrize(("label", "statuses"), [("gpu-8-core", ["error"]), ("ubuntu-24.04", [])])
+def test_a_standard_runner_has_no_gpu(label: str, statuses: list[str]) -> None:
+    result = audit_text(RUNNER.format(label), "w.yml", select_machine("gpu:rtx-5090", ()), NoSolver()).result
+    assert [each.status for each in result.findings if each.id == "RUN057"] == statuses
 
 
 @each_case("case", CASES, ids=lambda case: case.name)

@@ -20,6 +20,7 @@ from envdoctor.download.sources import Sources
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.step_question import StepQuestion
 from envdoctor.locking.step_solver import UvStepSolver, _Attempt
+from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.step import NoSolver
 
 TODAY = date(2026, 11, 21)
@@ -65,14 +66,28 @@ def test_no_interpreter_on_path_is_started(
     shim.chmod(0o755)
     monkeypatch.setenv("PATH", str(shim.parent), prepend=":")
     result = audit(tmp_path, sh("pip install vllm==0.10.2 transformers"), solver)
-    assert result.resolution == "resolved with uv for x86_64, Python 3.12"
+    assert result.resolution.startswith("resolved with uv for x86_64, Python 3.12: ")
     assert not started.exists()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "selected"), [("holds-transformers==1.0", "packages"), ("caps-torch==1.0", "1 package")]
+)
+def test_a_package_that_uv_resolves_is_judged_without_a_row_of_the_tables(
+    requirement: str, selected: str, solver: UvStepSolver, tmp_path: Path
+) -> None:
+    text = sh(f"pip install {requirement}")
+    result = audit(tmp_path, text, solver)
+    assert (result.findings, result.coverage.judged) == ((), 0)
+    assert result.resolution.endswith(selected)
+    with pytest.raises(NothingToAudit):
+        audit(tmp_path, text, NoSolver())
 
 
 def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolver, tmp_path: Path) -> None:
     limited = audit(tmp_path, sh("pip install vllm==0.10.2 transformers holds-transformers"), solver)
     assert found(limited, "RUN003") == []
-    assert limited.resolution == "resolved with uv for x86_64, Python 3.12"
+    assert limited.resolution.endswith("packages with torch 2.8.0+cu128")
     (finding,) = found(audit(tmp_path, sh("pip install vllm==0.10.2 transformers"), solver), "RUN003")
     assert finding.status == "error"
     assert "vLLM 0.10.2 does not work with transformers 5" in finding.message
@@ -282,7 +297,7 @@ def test_a_set_of_many_source_archives_is_resolved(
     monkeypatch.setattr("envdoctor.locking.step_solver.releases_to_build", lambda *_: next(attempts))
     requirements = " ".join(f"built-{number}==1.0" for number in range(9))
     result = audit(tmp_path, sh(f"pip install vllm==0.10.2 transformers {requirements}"), solver)
-    assert result.resolution == "resolved with uv for x86_64, Python 3.12"
+    assert result.resolution.startswith("resolved with uv for x86_64, Python 3.12: ")
 
 
 def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path) -> None:
