@@ -157,7 +157,7 @@ def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> l
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
     from envdoctor.explain.described import described_symptom
-    from envdoctor.explain.rank import WARNING_LINE
+    from envdoctor.explain.outcome import WARNING_LINE
     from envdoctor.explain.similar import similar_symptoms
     from envdoctor.knowledge.causes import causes
 
@@ -238,7 +238,7 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     score is near certain. A deprecated feature still works. Lines that leave several causes of the environment are a
     warning; those that a faulty program prints as well blame none.
     """
-    from envdoctor.explain.rank import WARNING_LINE
+    from envdoctor.explain.outcome import WARNING_LINE
 
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     if cause.undecided:

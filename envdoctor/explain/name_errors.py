@@ -202,7 +202,9 @@ def _symptom(verdict: Verdict) -> Symptom:
     undecided = verdict.is_newer and not verdict.installed and not verdict.is_required
     question = Question(
         shell_command("uv pip show {}", shown),
-        f"{package} {span.next} or newer: it no longer has the name. {span.last} or older: another copy is imported",
+        f"{package} {span.next} or newer: it no longer has the name"
+        + (f", which {verdict.returned} has again: the program can need either" if verdict.returned else "")
+        + f". {span.last} or older: another copy is imported",
     )
     return Symptom(
         id=f"releases-of-{package}",
@@ -216,5 +218,6 @@ def _symptom(verdict: Verdict) -> Symptom:
         outranks=_less_exact(verdict.is_newer, cause),
         url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
         undecided=undecided,
+        never_decided=undecided and bool(verdict.returned),
         find_out=(question,) if undecided else (),
     )

@@ -14,6 +14,7 @@ from envdoctor.core.remedies import Remedy, for_environment
 from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
+from envdoctor.explain.outcome import WARNING_LINE, works_at_end
 from envdoctor.explain.placeholders import (
     bounded_requirements,
     changes_something,
@@ -31,12 +32,10 @@ from envdoctor.knowledge.symptoms import Symptom, symptom_table
 # Findings on a machine and an environment, with exact versions in their remedies.
 Pin = Callable[[Machine, Stack | None, Sequence[Finding]], list[Finding]]
 LINES_SHOWN = 6
-WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
-    r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
-)
 WARNING_FACTOR = 0.85  # for symptoms that occur only in warnings
 CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
 REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
+WORKING_FACTOR = 0.3  # for lines in the log of a program that worked after them
 FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added score of a finding for its cause
 MAX_SCORE = 0.99
 # They have the same messages; the facts of the GPU and of torch distinguish them.
@@ -208,7 +207,8 @@ def _cause(
         title=text.title,
         score=round(_score(matching, agreeing, scanned, outranked) * (REFUTED_FACTOR if against else 1), 2),
         confidence=0.0,
-        undecided=not agreeing and all(symptom.undecided for symptom in matching),
+        undecided=not agreeing
+        and (all(symptom.undecided for symptom in matching) or any(symptom.never_decided for symptom in matching)),
         similar=similar,
         lines=tuple(hit.text for hit in shown),
         line_numbers=tuple(hit.line for hit in shown),
@@ -246,6 +246,8 @@ def _score(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outr
     for symptom in symptoms:
         only_warnings = all(WARNING_LINE.search(hit.text) for hit in scanned.symptoms[symptom.id])
         doubt *= 1 - symptom.weight / 100 * (WARNING_FACTOR if only_warnings else 1)
+    if symptoms and works_at_end(scanned.excerpt):
+        doubt = 1 - (1 - doubt) * WORKING_FACTOR
     if findings:
         doubt *= 1 - max(FINDING_WEIGHTS[finding.status] for finding in findings)
     return min(1 - doubt, MAX_SCORE) * (CONSEQUENCE_FACTOR if outranked else 1)

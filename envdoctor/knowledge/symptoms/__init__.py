@@ -45,6 +45,7 @@ class Symptom(Record, frozen=True, kw_only=True):
     check: str = ""
     url: str = ""
     undecided: bool = False
+    never_decided: bool = False  # undecided also next to other symptoms of its cause
     find_out: tuple[Question, ...] = ()
 
 

@@ -1,0 +1,29 @@
+"""Whether the program of a log worked: its lines show completed work, and no failure after it.
+
+Libraries log warnings, and errors of optional parts, while they work: TRL about the range of vLLM, importers about a
+module that they replace. In the log of a run that works they explain no failure.
+"""
+
+from __future__ import annotations
+
+import re
+
+WORK = re.compile(
+    r"['\"]train_runtime['\"]|stopped: `?max_(?:steps|epochs)|\bRequestOutput\(|Processed prompts: {1,3}100%"
+    r"|HTTP/1\.[01]\" 200\b|\"object\": ?\"chat\.completion\""
+)
+FAILURE = re.compile(
+    r"Traceback \(most recent|(?:\b|[a-z])(?:Error|Exception|Interrupt)\b|\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal)\b"
+    r"|\b[Ff]ail(?:s|ed|ure)?\b|[Kk]illed\b|core dumped|[Ss]egmentation fault|HTTP/1\.[01]\" [45]\d\d\b"
+    r"|\b(?:not|never|nothing|instead|only|but|wrong|hangs?|stuck|slow)\b|n't\b|\?(?:\s|$)"
+)
+WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
+    r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
+)
+
+
+def works_at_end(text: str) -> bool:
+    """Whether work was completed after the last failure in the text. Warnings at its end are no failure."""
+    start = max((found.start() for found in WORK.finditer(text)), default=-1)
+    lines = text[start:].split("\n") if start >= 0 else []
+    return bool(lines) and not any(FAILURE.search(line) and not WARNING_LINE.search(line) for line in lines)
