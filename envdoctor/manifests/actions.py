@@ -37,6 +37,7 @@ class Install(NamedTuple):
     built_with_torch: frozenset[str] = frozenset()  # packages to whose isolated build tool.uv adds torch
     unquoted_bounds: tuple[str, ...] = ()  # requirements whose `<` or `>` the shell reads as a redirection
     read: tuple[str, ...] = ()  # folders of `requirements` whose own requirements are among them
+    invalid: tuple[InstallRequirement, ...] = ()  # texts that no installer accepts, without a name
     unknown: tuple[InstallRequirement, ...] = ()  # with a version or, if `name` is empty, a name that is not known
 
 

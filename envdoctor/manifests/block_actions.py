@@ -28,7 +28,7 @@ from envdoctor.manifests.repository import Repository
 from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
-from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _SHELL = frozenset({
     "bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal", "sh-session", "ksh",
@@ -203,10 +203,14 @@ class BlockReader:
         line = block.lines[0][0]
         if name.endswith((".yml", ".yaml")):
             yield from parse_actions(Command(line, ("conda", "env", "create", "-f", name)), self.files)
-        elif name and (requirements := parse_requirement_lines(block.lines, self.files)[0]):
+        elif name and (requirements := _valid_requirements(block.lines, self.files)):
             for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
                 if isinstance(action, Install):
                     yield action._replace(requirements=tuple(requirements))
+
+
+def _valid_requirements(lines: tuple[Line, ...], files: Files) -> list[InstallRequirement]:
+    return [each for each in parse_requirement_lines(lines, files)[0] if each.name or each.url]
 
 
 def _split_cell(lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

@@ -68,14 +68,12 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
 
 
 def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:
-    """The requirements in the arguments of a command. One with an unknown name has an empty name."""
-    found = []
-    for name in names:
-        if requirement := parse_install_requirement(name, line):
-            found.append(requirement)
-        elif not is_known(name):
-            found.append(InstallRequirement("", text=name, line=line))
-    return found
+    """The requirements in the arguments of a command. One with an unknown or an invalid name has an empty name."""
+    return [
+        parse_install_requirement(name, line) or InstallRequirement("", text=name, line=line)
+        for name in names
+        if name.strip()
+    ]
 
 
 def _pip(command: Command, files: Files) -> Iterator[Action]:
@@ -98,7 +96,7 @@ def _mim(command: Command, files: Files) -> Iterator[Action]:
 
 def _uninstall(command: Command, names: list[str]) -> Uninstall:
     requirements = _parse_names(names, command.line)
-    return Uninstall(command.line, str(command), tuple(requirement.name for requirement in requirements))
+    return Uninstall(command.line, str(command), tuple(each.name for each in requirements if each.name))
 
 
 def _uv(command: Command, files: Files) -> Iterator[Action]:
@@ -162,11 +160,12 @@ def _install(
     extra_indexes = (*options.all("--index", "--extra-index-url"), *in_file.all("--extra-index-url"))
     variables = dict(command.assignments)
     unknown = [requirement for requirement in requirements if not is_known(requirement.text)]
+    invalid = [each for each in requirements if not each.name and not each.url and each not in unknown]
     return Install(
         command.line,
         str(command),
         tool,
-        _deduplicate([requirement for requirement in requirements if requirement not in unknown]),
+        _deduplicate([each for each in requirements if each not in unknown and each not in invalid]),
         _deduplicate(constraints),
         index_url=index or in_file.last("-i", "--index-url"),
         extra_indexes=tuple(re.sub(r"^[\w-]+=(?=http)", "", url) for url in extra_indexes),  # uv: --index NAME=URL
@@ -184,6 +183,7 @@ def _install(
         variables=command.assignments,
         config_settings=options.all("--config-settings", "-C"),
         unquoted_bounds=command.unquoted_bounds,
+        invalid=tuple(invalid[:_MAX_REQUIREMENTS]),
         unknown=tuple(unknown[:_MAX_REQUIREMENTS]),
     )
 

@@ -47,6 +47,7 @@ def parse_requirement_lines(
 ) -> tuple[list[InstallRequirement], list[str]]:
     """The requirements and options (`--index-url X`) of a requirements file and of the files that it includes.
 
+    A line that is no requirement has an empty name.
     The paths of constraints are relative to the file that names them, which is in `folder`.
     """
     requirements: list[InstallRequirement] = []
@@ -69,8 +70,9 @@ def parse_requirement_lines(
             options += ["-c", path if "://" in path else posixpath.join(folder, path)]
         elif text.startswith("-"):
             options += _words(text)
-        elif requirement := parse_install_requirement(requirement_text(text), number):
-            requirements.append(requirement)
+        elif shown := requirement_text(text):
+            requirement = parse_install_requirement(shown, number)
+            requirements.append(requirement or InstallRequirement("", text=shown, line=number))
     return requirements, options
 
 
@@ -81,7 +83,8 @@ def editable_path(text: str) -> str:
 
 def requirements_of_file(path: str, line: int, files: Files) -> list[InstallRequirement]:
     """The requirements of a file that the manifest names on a line."""
-    return parse_requirement_lines(files.lines(path, line), files.within(path))[0]
+    found = parse_requirement_lines(files.lines(path, line), files.within(path))[0]
+    return [each for each in found if each.name or each.url]
 
 
 def _words(text: str) -> list[str]:

@@ -20,6 +20,8 @@ _MAIN = frozenset({"main", "master", "head"})
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
 _CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
+# A name with extras, and what follows it: an operator or a comma, so that words of a sentence do not match.
+_STATED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$)")
 _ARCHITECTURES = ("x86_64", "aarch64")
 _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 
@@ -75,6 +77,11 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
     if specifier and not re.match(r"[=<>~!]", specifier):
         return None
     return InstallRequirement(name, specifier, extras, "", text, line, marker)
+
+
+def is_stated_requirement(text: str) -> bool:
+    """Whether a text is meant as a requirement with a version, valid or not: `torch=2.0`, `vllm==0.10[flash]`."""
+    return "://" not in text and bool(_STATED.match(text))
 
 
 def is_at_commit(url: str) -> bool:

@@ -14,6 +14,7 @@ from envdoctor.rules.registry import Problem, rule
 SBATCH = "https://slurm.schedmd.com/sbatch.html#SECTION_DESCRIPTION"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 _NODES = re.compile(r"(?:--nodes[= ]|-N ?)(\d+)(?:-\d+)?(?=\s|$)")
+_OUTPUT = re.compile(r"(?:--output|--error|-o|-e)(?:[= ]\s*)[\"']?([^\s\"'#]+)")
 _RENDEZVOUS = re.compile(r"--rdzv[-_](?:endpoint|backend)\b")
 _STATED_NODES = re.compile(r"--nnodes\b|--standalone\b")
 
@@ -61,6 +62,54 @@ def torchrun_expects_one_node(context: GuideContext) -> Iterator[Problem]:
                 ),
                 f"Add --nnodes {nodes} to torchrun.",
                 line=command.line,
+            )
+
+
+@rule("RUN162", kind="guide", severity=("warning", "info"), cause="dependency-pin-violated", url=SBATCH)
+def folder_of_job_output_is_created_by_the_job(context: GuideContext) -> Iterator[Problem]:
+    """SLURM opens the file of --output before the script runs: a job ends at once if its folder does not exist.
+
+    A warning if the script itself creates the folder, which is too late; otherwise a note.
+    """
+    if not is_batch_job(context.guide):
+        return
+    text = "\n".join(each.text for each in context.guide.commands if each.name == "mkdir")
+    found = ((line, _OUTPUT.search(each)) for line, each in directives(context.guide))
+    outputs = [(line, match[1]) for line, match in found if match and "%" not in match[1].rpartition("/")[0]]
+    seen: set[str] = set()
+    for line, path in outputs:
+        folder = path.rpartition("/")[0]
+        if not folder or folder in seen or folder.startswith(("/dev", "/tmp")):
+            continue
+        seen.add(folder)
+        is_late = bool(re.search(rf"(?<![\w./-])(?:\./)?{re.escape(folder.removeprefix('./'))}/?(?![\w/.-])", text))
+        yield Problem(
+            "warning" if is_late else "info",
+            f"SLURM opens {path} before the script runs: the job fails without output if {folder} does not exist",
+            (guide_evidence(context, "output", path, line),),
+            f"Create the folder before the submission: mkdir -p {folder}.",
+            line=line,
+        )
+
+
+@rule("RUN163", kind="guide", severity="warning", cause="dependency-pin-violated", url=SBATCH)
+def directive_of_sbatch_is_not_read(context: GuideContext) -> Iterator[Problem]:
+    """sbatch reads its directives up to the first command, and expands no shell variable in them."""
+    if not is_batch_job(context.guide):
+        return
+    lines = context.guide.lines
+    first = next((n for n, text in enumerate(lines, 1) if text.strip() and not text.lstrip().startswith("#")), 0)
+    for line, text in directives(context.guide):
+        variable = re.search(r"=?(\$\{?\w+\}?)", text.partition(" #")[0])
+        is_late = first and line > first
+        if is_late or variable:
+            reason = f"the command of line {first} is above it" if is_late else "sbatch expands no variable"
+            yield Problem(
+                "warning",
+                f"`{text.strip()}` has no effect: {reason}" if is_late else f"`{text.strip()}`: {reason}",
+                (guide_evidence(context, "directive", text.strip(), line),),
+                "Move it above the first command." if is_late else "State the value, or pass the option to sbatch.",
+                line=line,
             )
 
 

@@ -207,14 +207,19 @@ def _is_refused(context: GuideContext, install: InstallStep) -> bool:
     """Whether pip of the system runs in a bare image of such a system, and nothing brings another Python before."""
     action, before = install.action, install.before
     repository = public_repository(before.image.rpartition(":")[0]).removeprefix("library/")
-    if action.tool != "pip" or before.tool != "image" or repository not in ("ubuntu", "debian", "nvidia/cuda"):
+    if before.tool != "image" or repository not in ("ubuntu", "debian", "nvidia/cuda"):
         return False
     if before.system not in {row.system for row in service_tables().managed_python} or action.target:
         return False
     earlier = "\n".join(context.guide.lines[before.image_line - 1 : action.line + 1])
     same = [each for each in context.guide.commands if each.line == action.line]
     is_permitted = any("--break-system-packages" in each.words for each in same)
-    return "python3-pip" in earlier and not _OTHER_PYTHON.search(earlier) and not is_permitted
+    if action.tool == "uv":
+        is_of_system = any("--system" in each.words for each in same) or "UV_SYSTEM_PYTHON" in earlier
+        return is_of_system and "python3" in earlier and not _OTHER_PYTHON.search(earlier) and not is_permitted
+    return (
+        action.tool == "pip" and "python3-pip" in earlier and not _OTHER_PYTHON.search(earlier) and not is_permitted
+    )
 
 
 @rule("RUN108", kind="guide", severity="error", cause="service-withdrawn", url=KEYS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import guide_evidence
@@ -15,8 +15,16 @@ from envdoctor.rules.registry import Problem, rule
 ESCAPES = "https://www.gnu.org/software/bash/manual/html_node/Escape-Character.html"
 LISTS = "https://www.gnu.org/software/bash/manual/html_node/Lists.html"
 _CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
+_COMMENT_AFTER = re.compile(r"(?<=\s)\\[ \t]+#(?!.*['\"`])")
 # What is no command of its own: an option, a quoted word, a requirement with a version.
 _ARGUMENT = re.compile(r"\s*(?:--?[A-Za-z]|['\"]|[A-Za-z][\w.-]*(?:\[[\w,-]+\])?\s*(?:==|>=|<=|~=|!=))")
+# A program and its verb at the start of a continuation line, and the commands that take no other command.
+_NEXT_COMMAND = re.compile(
+    r"\s*(?:RUN\s+)?(?:(?:apt-get|apt|pip3?|conda|mamba)\s+(?:install|update|create)\b|python3? -m pip install\b"
+    r"|git clone\s|uv pip install\b)"
+)
+_ENDED = re.compile(r"(?:&&|\|\||[;|&({]|\b(?:then|do|else))\s*\\?\s*$")
+_TAKES_NO_COMMAND = frozenset({"apt-get", "apt", "pip", "pip3", "git", "mkdir", "rm", "wget", "curl"})
 _BACKGROUND = re.compile(
     r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
     r"|(?:uv )?pip3? install|python3? -m pip install|apt(?:-get)? (?:install|update))\b[^&|;#'\"`()]*?)"
@@ -26,17 +34,22 @@ _BACKGROUND = re.compile(
 
 @rule("RUN081", kind="guide", severity="error", cause="dependency-pin-violated", url=ESCAPES)
 def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]:
-    """A comment line between the lines of one command ends it: the shell runs the rest as another command.
+    """A comment or an empty line between the lines of one command ends it: the rest is another command.
 
-    Dockerfiles are different: Docker removes comment lines before a shell reads the command.
+    A backslash that a comment or a blank follows continues nothing either. Dockerfiles are different: Docker removes
+    comment lines and blanks before a shell reads the command.
     """
     for block in _shell_blocks(context):
         lines = list(block.lines)
-        for position, (number, text) in enumerate(lines[1:], 1):
-            if text.lstrip().startswith("#") and _CONTINUES.search(lines[position - 1][1]):
-                rest = _next_code(lines[position + 1 :])
-                if rest and _ARGUMENT.match(rest[1]) and _is_in_command(lines[:position]):
-                    yield _ended(context, number, rest)
+        for position, (number, text) in enumerate(lines):
+            rest = _next_code(lines[position + 1 :])
+            is_first = position == 0 or not _COMMENT_AFTER.search(lines[position - 1][1])
+            if rest and is_first and _COMMENT_AFTER.search(text) and not text.lstrip().startswith("#"):
+                yield _ended(context, number, rest)
+            is_end = text.lstrip().startswith("#") or not text.strip()
+            is_continued = position > 0 and _CONTINUES.search(lines[position - 1][1])
+            if is_end and is_continued and rest and _ARGUMENT.match(rest[1]) and _is_in_command(lines[:position]):
+                yield _ended(context, number, rest)
 
 
 def _shell_blocks(context: GuideContext) -> Iterator[Block]:
@@ -57,16 +70,59 @@ def _is_in_command(lines: list[Line]) -> bool:
 
 def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
     shown = rest[1].strip().rstrip("\\").strip()
+    text = context.guide.lines[number - 1].strip()
     return Problem(
         "error",
-        f"the comment of line {number} ends the command above it: the shell runs `{shown}` as a command of its own",
+        f"the {'comment' if text else 'empty line'} of line {number} ends the command above it: the shell runs "
+        f"`{shown}` as a command of its own",
         (
-            guide_evidence(context, "comment", context.guide.lines[number - 1].strip(), number),
+            guide_evidence(context, "comment" if text else "empty line", text or "(empty)", number),
             guide_evidence(context, "rest of the command", shown, rest[0]),
         ),
-        "Move the comment above the command.",
+        "Move the comment above the command." if text else "Remove the empty line.",
         line=number,
     )
+
+
+@rule("RUN156", kind="guide", severity="error", cause="dependency-pin-violated", url=LISTS)
+def continued_line_begins_another_command(context: GuideContext) -> Iterator[Problem]:
+    """A line that continues with a backslash lacks `&&`: the next command becomes arguments of the first one."""
+    for command in context.guide.commands:
+        if command.name in ("conda", "mamba") and _are_arguments(["pip", "install"], command.words[1:]):
+            yield Problem(
+                "error",
+                f"`{command}` has a command as its arguments: conda installs the packages pip and install",
+                (guide_evidence(context, "command", str(command), command.line),),
+                "Run pip install as a command of its own.",
+                line=command.line,
+            )
+        if command.name not in _TAKES_NO_COMMAND:
+            continue
+        for number, text in _continuations(context.guide.lines, command.line):
+            match = _NEXT_COMMAND.match(text)
+            if match and _are_arguments(match[0].split(), command.words):
+                yield Problem(
+                    "error",
+                    f"`{match[0].strip()}` of line {number} becomes arguments of `{command.name}`: `&&` is missing",
+                    (guide_evidence(context, "command", command.text[:120], command.line),
+                     guide_evidence(context, "next line", text.strip(), number)),
+                    "End the line above with `&& \\`, or without a backslash.",
+                    line=number,
+                )  # fmt: skip
+                break
+
+
+def _are_arguments(words: list[str], of: tuple[str, ...]) -> bool:
+    """Whether words are among the arguments of a command, and are not that command after its assignments."""
+    return any(list(of[n : n + len(words)]) == words for n in range(1, len(of)))
+
+
+def _continuations(lines: Sequence[str], first: int) -> Iterator[Line]:
+    """The lines that continue the command of a line and do not follow the end of a command."""
+    for number in range(first, len(lines)):
+        if not _CONTINUES.search(lines[number - 1]) or _ENDED.search(lines[number - 1]):
+            return
+        yield number + 1, lines[number]
 
 
 @rule("RUN082", kind="guide", severity="warning", cause="dependency-pin-violated", url=LISTS)

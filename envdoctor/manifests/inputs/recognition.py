@@ -21,7 +21,7 @@ from envdoctor.manifests.pyproject import items, rows, table
 from envdoctor.manifests.requirement_files import logical_lines, requirement_text
 from envdoctor.manifests.restructured_text import is_restructured_text
 from envdoctor.manifests.setup_py import is_setup_py
-from envdoctor.resolution.requirement import parse_install_requirement
+from envdoctor.resolution.requirement import is_stated_requirement, parse_install_requirement
 
 EXPECTED = (
     "a manifest (requirements, pyproject.toml, setup.cfg, setup.py, environment.yml, pixi.toml, Pipfile), a lock "
@@ -99,10 +99,11 @@ def unknown_content(name: str, text: str) -> BadInput:
 
 
 def _read_requirements(text: str, name: str, files: Files) -> Document:
-    """A file whose name is that of a requirements file. Its lines must be requirements."""
+    """A file whose name is that of a requirements file. Its lines must be requirements, or be meant as such."""
     for number, line in _requirement_lines(text):
         requirement = parse_install_requirement(line, number)
-        if requirement is None or not (requirement.has_valid_specifier or "$" in line):
+        is_valid = requirement is not None and (requirement.has_valid_specifier or "$" in line)
+        if not is_valid and not is_stated_requirement(line):
             raise BadInput(
                 f"{name}, line {number}: {line[:80]!r} is not a requirement",
                 expected="requirements such as torch==2.8.0",

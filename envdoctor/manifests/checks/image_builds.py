@@ -1,0 +1,312 @@
+"""Checks on the instructions of a Dockerfile: what a RUN step does not keep, its shell, and its programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.command_wrappers import unwrap
+from envdoctor.manifests.container_files import Instruction, script_of
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.image_stages import Stage, commands_of, image_stages, shell_text
+from envdoctor.manifests.shell_records import Command
+from envdoctor.manifests.shell_syntax import bash_syntax
+from envdoctor.rules.registry import Problem, rule
+
+RUN_STEPS = "https://docs.docker.com/reference/dockerfile/#run"
+SHELL = "https://docs.docker.com/reference/dockerfile/#shell"
+VARIABLES = "https://docs.docker.com/reference/dockerfile/#environment-replacement"
+APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
+VENV = "https://packages.debian.org/stable/python3-venv"
+CONDA = "https://docs.conda.io/projects/conda/en/stable/commands/install.html"
+_ACTIVATES = re.compile(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
+_HOOK = re.compile(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bin/activate")
+_OTHER_SHELL = re.compile(r"<<|^\s*\[")
+_HAS_VENV = re.compile(
+    r"-venv\b|python3(?:\.\d+)?-full|get-pip|conda|mamba|pyenv|uv python|make (?:alt)?install|--from="
+)
+_PROGRAMS = ("git", "curl", "wget", "sudo", "add-apt-repository")
+_PACKAGE_OF = {"add-apt-repository": "software-properties-common"}
+_LISTS = re.compile(r"/var/lib/apt")
+_REMOVES_LISTS = re.compile(r"rm\s+-\w*r\w*\s[^;&|]*/var/lib/apt/lists")
+_YES = re.compile(r"(?<!\S)(?:-\w*y\w*|--yes|--assume-yes|-q{2,}\w*|-q=2)(?!\S)")
+_ALWAYS_YES = re.compile(r"always_yes|CONDA_ALWAYS_YES|MAMBA_ALWAYS_YES|assume-yes|\byes\s*\||echo\s+-?\w*\s*['\"]?y")
+_CREATES_FILES = re.compile(r"git clone|curl|wget|unzip|tar |>\s*\S|--mount=|\bcp |\btee ")
+_REQUIREMENTS = re.compile(r"(?:-r|--requirement)[ =]?([\w./-]+\.txt)")
+
+
+@rule("RUN150", kind="guide", severity=("error", "warning"), cause="wrong-python-env", url=RUN_STEPS)
+def image_step_changes_only_its_own_shell(context: GuideContext) -> Iterator[Problem]:
+    """Each RUN of a Dockerfile starts a new shell: `cd`, `export` and an activation end with their step."""
+    for stage in image_stages(context.guide.blocks):
+        for position, instruction in enumerate(stage.instructions):
+            later = [each.name for each in stage.instructions[position + 1 :]]
+            commands = commands_of(instruction)
+            if "RUN" not in later or not commands:
+                continue
+            last = commands[-1]
+            if (
+                last.name == "cd"
+                and not re.match(r"\.\.|~|/$|-$|\$HOME", last.words[-1])
+                and _is_followed_by_relative_path(stage.instructions[position + 1 :])
+            ):
+                yield _without_effect(context, last, "WORKDIR")
+            elif last.words[:1] == ("export",) and "=" in last.text:
+                yield _without_effect(context, last, "ENV")
+            elif _ACTIVATES.match(last.text) and not (stage.is_debian and last.name == "source"):
+                yield _without_effect(context, last, "ENV PATH, or SHELL with `conda run`,")
+
+
+def _is_followed_by_relative_path(instructions: Sequence[Instruction]) -> bool:
+    """Whether the next RUN installs from, or runs, what is in the current directory."""
+    following = next((each for each in instructions if each.name in ("RUN", "WORKDIR")), None)
+    if following is None or following.name == "WORKDIR":
+        return False
+    return bool(
+        re.search(
+            r"(?<!\S)(?:-e \.|\.(?:\[\w+\])?(?=\s|$)|\./\w|-r [\w-]+\.txt|setup\.py|make\b)", shell_text(following)
+        )
+    )
+
+
+def _without_effect(context: GuideContext, command: Command, instead: str) -> Problem:
+    return Problem(
+        "error",
+        f"`{command}` ends with this RUN: the next one starts a new shell",
+        (guide_evidence(context, "command", str(command), command.line),),
+        f"Use {instead} in the Dockerfile, or put the following commands into the same RUN.",
+        line=command.line,
+    )
+
+
+@rule("RUN151", kind="guide", severity="error", cause="program-not-executable", url=SHELL)
+def image_step_needs_bash(context: GuideContext) -> Iterator[Problem]:
+    """RUN uses /bin/sh, which is dash on Debian and Ubuntu: it has no `source`, `[[` or arrays.
+
+    `conda activate` in a RUN needs the function of conda.sh as well, which no shell of an image build has read.
+    """
+    for stage in image_stages(context.guide.blocks):
+        is_sh = not any(each.name == "SHELL" for each in stage.earlier)
+        for instruction in stage.instructions:
+            is_sh = is_sh and instruction.name != "SHELL"
+            script = script_of(instruction) if instruction.name == "RUN" and is_sh else ()
+            if not script or not stage.is_debian or _OTHER_SHELL.search(instruction.lines[0][1]):
+                continue
+            found = bash_syntax(script)
+            activation = next(
+                (each for each in commands_of(instruction) if each.words[:2] == ("conda", "activate")), None
+            )
+            if found:
+                line, what = found
+                yield _needs_bash(context, stage, line, f"{what} is syntax of bash")
+            elif activation and not _HOOK.search(shell_text(instruction)):
+                yield _needs_bash(
+                    context, stage, activation.line, "conda activate needs conda's function for the shell"
+                )
+
+
+def _needs_bash(context: GuideContext, stage: Stage, line: int, reason: str) -> Problem:
+    return Problem(
+        "error",
+        f"{reason}, and RUN in {stage.image} uses /bin/sh (dash)",
+        (guide_evidence(context, "command", context.guide.lines[line - 1].strip()[:120], line),),
+        'Set SHELL ["/bin/bash", "-c"] above, or call the programs of the environment by their path.',
+        line=line,
+    )
+
+
+@rule("RUN152", kind="guide", severity="error", cause="system-library-missing", url=APT)
+def image_lacks_a_program(context: GuideContext) -> Iterator[Problem]:
+    """A step runs git, curl, wget, sudo or add-apt-repository in an image that has none, and no step installs it.
+
+    The images of Debian, Ubuntu and CUDA, and the slim ones of Python. pip runs git for `git+https://`.
+    """
+    for stage in image_stages(context.guide.blocks):
+        if not stage.is_bare:
+            continue
+        seen = "\n".join(text for each in stage.earlier for _, text in each.lines)
+        missing = set(_PROGRAMS)
+        for instruction in stage.instructions:
+            seen += "\n" + "\n".join(text for _, text in instruction.lines)
+            missing -= {name for name in missing if _is_provided(name, seen)}
+            for command in commands_of(instruction):
+                program = _program(command)
+                if program in missing and not re.search(rf"(?:which|command -v|type)\s+{program}", seen):
+                    missing.discard(program)
+                    yield Problem(
+                        "error",
+                        f"`{command}` fails: {stage.image} has no {program}, and no step above installs it",
+                        (guide_evidence(context, "command", str(command), command.line),),
+                        f"Install {_PACKAGE_OF.get(program, program)} with apt-get before this step.",
+                        line=command.line,
+                    )
+
+
+def _program(command: Command) -> str:
+    """The program of the list that a command runs, itself or through pip; empty for another command."""
+    if command.name in _PROGRAMS:
+        return command.name
+    inner = unwrap(command)
+    is_pip = inner.name.startswith("pip") or inner.words[1:3] == ("-m", "pip") or inner.words[:2] == ("uv", "pip")
+    has_repository = any(re.search(r"(?:^|@ ?)git\+", word) for word in inner.words)
+    return "git" if is_pip and has_repository else inner.name if inner.name in _PROGRAMS else ""
+
+
+def _is_provided(name: str, text: str) -> bool:
+    """Whether a text names the package of a program as a word of its own, not as a command or in an address."""
+    package = re.escape(_PACKAGE_OF.get(name, name))
+    listed = rf"(?<![\w./+:@-]){package}(?=\s*(?:\\|$|&&|;)|\s+[a-z0-9][\w.+-]*(?:\s|$)(?!\S*://))"
+    installs = re.search(rf"(?:apt-get|apt|aptitude|conda|mamba|apk|yum|dnf)\b[^;&|]*?\s{package}(?![\w.-])", text)
+    copied = re.search(rf"^(?:COPY|ADD)?[^\n]*/bin/{package}\b", text, re.MULTILINE) and "--from" in text
+    lines = [
+        line for line in text.split("\n") if not re.match(rf"\s*(?:RUN\s+|&&\s*)?(?:sudo\s+)?{package}\s+\S", line)
+    ]
+    return bool(installs or copied or any(re.match(listed, line.strip()) for line in lines))
+
+
+@rule("RUN171", kind="guide", severity="error", cause="system-library-missing", url=VENV)
+def image_lacks_the_package_of_venv(context: GuideContext) -> Iterator[Problem]:
+    """The Python of Debian and Ubuntu creates no virtual environment without python3-venv: ensurepip is missing."""
+    for stage in image_stages(context.guide.blocks):
+        if not stage.is_bare or "python" in stage.image:
+            continue
+        seen = "\n".join(shell_text(each) for each in stage.earlier if each.name == "RUN")
+        for instruction in stage.instructions:
+            seen += "\n" + (shell_text(instruction) if instruction.name in ("RUN", "COPY") else "")
+            for command in map(unwrap, commands_of(instruction)):
+                is_venv = re.fullmatch(r"python3(?:\.\d+)?", command.name) and command.words[1:3] == ("-m", "venv")
+                if is_venv and "--without-pip" not in command.words and not _HAS_VENV.search(seen):
+                    package = f"{command.name}-venv"
+                    yield Problem(
+                        "error",
+                        f"`{command}` stops: ensurepip is not available without {package}, which no step installs",
+                        (guide_evidence(context, "command", str(command), command.line),),
+                        f"Install {package} with apt-get.",
+                        line=command.line,
+                    )
+
+
+@rule("RUN153", kind="guide", severity="error", cause="system-library-missing", url=APT)
+def image_step_needs_confirmation(context: GuideContext) -> Iterator[Problem]:
+    """apt-get and conda request a confirmation: without -y the step of an image build ends there.
+
+    `apt-get install` without the package lists, which the images of Debian and Ubuntu do not contain and which an
+    earlier step may have removed, ends with `Unable to locate package`.
+    """
+    for stage in image_stages(context.guide.blocks):
+        is_confirmed = bool(_ALWAYS_YES.search("\n".join(context.guide.lines)))
+        has_lists = False if stage.is_debian else None
+        for each in stage.earlier:
+            has_lists = _has_lists(shell_text(each) if each.name == "RUN" else "", has_lists)
+        for instruction in stage.instructions:
+            if instruction.name != "RUN" or not instruction.lines:
+                continue
+            script = shell_text(instruction)
+            is_cached = any(_LISTS.search(line) and "--mount" in line for _, line in instruction.lines)
+            for command in map(unwrap, commands_of(instruction)):
+                if _is_apt_update(command):
+                    has_lists = True
+                elif _installs_with_apt(command) and has_lists is False and not is_cached:
+                    yield _unread_lists(context, stage, command)
+                    has_lists = None
+                if _waits(command) and not is_confirmed and not re.search(r"\byes\b|echo", script):
+                    yield _waiting(context, command)
+            has_lists = _has_lists(script, has_lists)
+
+
+def _has_lists(script: str, before: bool | None) -> bool | None:
+    """Whether the lists of apt are there after a script; None if that is not known."""
+    update = max((match.start() for match in re.finditer(r"\bapt(?:-get)?\b[^;&|\n]*\bupdate\b", script)), default=-1)
+    removal = max((match.start() for match in _REMOVES_LISTS.finditer(script)), default=-1)
+    return before if update == removal == -1 else update > removal
+
+
+def _is_apt_update(command: Command) -> bool:
+    return command.name in ("apt", "apt-get", "aptitude") and "update" in command.words
+
+
+def _installs_with_apt(command: Command) -> bool:
+    """Whether apt installs packages of its lists, not files."""
+    if command.name not in ("apt", "apt-get") or "install" not in command.words:
+        return False
+    names = command.words[command.words.index("install") + 1 :]
+    return any(re.match(r"[a-z0-9][a-z0-9.+-]+$", name) and not name.endswith(".deb") for name in names)
+
+
+def _waits(command: Command) -> bool:
+    options = " ".join(command.words[1:])
+    if _YES.search(options):
+        return False
+    if command.name in ("apt", "apt-get"):
+        return _installs_with_apt(command) and not re.search(
+            r"--(?:download-only|simulate|dry-run)|(?<!\S)-[ds]", options
+        )
+    is_conda = command.name in ("conda", "mamba", "micromamba")
+    return is_conda and command.words[1:2] in (("create",), ("install",), ("remove",)) and "--dry-run" not in options
+
+
+def _waiting(context: GuideContext, command: Command) -> Problem:
+    return Problem(
+        "error",
+        f"`{command}` has no -y: it requests a confirmation, and the build of the image stops",
+        (guide_evidence(context, "command", str(command), command.line),),
+        f"Add -y: {command.words[0]} {command.words[1]} -y.",
+        line=command.line,
+        url=APT if command.name.startswith("apt") else CONDA,
+    )
+
+
+def _unread_lists(context: GuideContext, stage: Stage, command: Command) -> Problem:
+    return Problem(
+        "error",
+        f"`{command}` ends with `Unable to locate package`: the lists of apt are not in the image at this step",
+        (guide_evidence(context, "image", stage.image, command.line),),
+        "Run apt-get update in the same RUN, before it.",
+        line=command.line,
+    )
+
+
+@rule("RUN154", kind="guide", severity="error", cause="wrong-python-env", url=VARIABLES)
+def variable_of_image_contains_a_command(context: GuideContext) -> Iterator[Problem]:
+    """Docker runs no command in ENV: `$(...)` stays as text."""
+    for stage in image_stages(context.guide.blocks):
+        for instruction in stage.instructions:
+            number, text = instruction.lines[0] if instruction.lines else (0, "")
+            if (
+                instruction.name == "ENV"
+                and (match := re.search(r"(?<!\\)\$\(|=\s*`|(?<=\w)\s`", text))
+                and "'" not in text[: match.start()]
+            ):
+                yield Problem(
+                    "error",
+                    f"`ENV {text.strip()[:120]}`: Docker runs no command here, and the variable keeps its text",
+                    (guide_evidence(context, "ENV", text.strip()[:120], number),),
+                    "Set the variable in the RUN that needs it, or name the value.",
+                    line=number,
+                )
+
+
+@rule("RUN155", kind="guide", severity="error", cause="dependency-pin-violated", url=RUN_STEPS)
+def file_is_copied_after_its_use(context: GuideContext) -> Iterator[Problem]:
+    """`pip install -r requirements.txt` runs in an image before the COPY that brings the file."""
+    for stage in image_stages(context.guide.blocks):
+        if stage.earlier or not stage.is_debian:
+            continue
+        for position, instruction in enumerate(stage.instructions):
+            if instruction.name in ("COPY", "ADD") or not instruction.lines:
+                break
+            text = "\n".join(line for _, line in instruction.lines)
+            if instruction.name == "RUN" and _CREATES_FILES.search(text):
+                break
+            later = any(each.name in ("COPY", "ADD") for each in stage.instructions[position + 1 :])
+            if later and instruction.name == "RUN" and (match := _REQUIREMENTS.search(text)):
+                number = next((n for n, line in instruction.lines if match[1] in line), instruction.lines[0][0])
+                yield Problem(
+                    "error",
+                    f"{match[1]} is not in the image at this step: the COPY that can bring it is below",
+                    (guide_evidence(context, "command", match[0], number),),
+                    f"Copy {match[1]} before this RUN.",
+                    line=number,
+                )
+                break
