@@ -19,7 +19,6 @@ SHELL = "https://docs.docker.com/reference/dockerfile/#shell"
 VARIABLES = "https://docs.docker.com/reference/dockerfile/#environment-replacement"
 APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
 VENV = "https://packages.debian.org/stable/python3-venv"
-CONDA = "https://docs.conda.io/projects/conda/en/stable/commands/install.html"
 _ACTIVATES = re.compile(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
 _HOOK = re.compile(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bin/activate")
 _OTHER_SHELL = re.compile(r"<<|^\s*\[")
@@ -31,7 +30,7 @@ _PACKAGE_OF = {"add-apt-repository": "software-properties-common"}
 _LISTS = re.compile(r"/var/lib/apt")
 _REMOVES_LISTS = re.compile(r"rm\s+-\w*r\w*\s[^;&|]*/var/lib/apt/lists")
 _YES = re.compile(r"(?<!\S)(?:-\w*y\w*|--yes|--assume-yes|-q{2,}\w*|-q=2)(?!\S)")
-_ALWAYS_YES = re.compile(r"always_yes|CONDA_ALWAYS_YES|MAMBA_ALWAYS_YES|assume-yes|\byes\s*\||echo\s+-?\w*\s*['\"]?y")
+_ALWAYS_YES = re.compile(r"assume-yes|\byes\s*\||echo\s+-?\w*\s*['\"]?y")
 _CREATES_FILES = re.compile(r"git clone|curl|wget|unzip|tar |>\s*\S|--mount=|\bcp |\btee ")
 _REQUIREMENTS = re.compile(r"(?:-r|--requirement)[ =]?([\w./-]+\.txt)")
 
@@ -189,7 +188,7 @@ def image_lacks_the_package_of_venv(context: GuideContext) -> Iterator[Problem]:
 
 @rule("RUN153", kind="guide", severity="error", cause="system-library-missing", url=APT)
 def image_step_needs_confirmation(context: GuideContext) -> Iterator[Problem]:
-    """apt-get and conda request a confirmation: without -y the step of an image build ends there.
+    """apt-get requests a confirmation: without -y the step of an image build ends there.
 
     `apt-get install` without the package lists, which the images of Debian and Ubuntu do not contain and which an
     earlier step may have removed, ends with `Unable to locate package`.
@@ -235,15 +234,10 @@ def _installs_with_apt(command: Command) -> bool:
 
 
 def _waits(command: Command) -> bool:
+    """Whether apt-get requests a confirmation. conda takes the end of its input as a yes (conda/cli/common.py)."""
     options = " ".join(command.words[1:])
-    if _YES.search(options):
-        return False
-    if command.name in ("apt", "apt-get"):
-        return _installs_with_apt(command) and not re.search(
-            r"--(?:download-only|simulate|dry-run)|(?<!\S)-[ds]", options
-        )
-    is_conda = command.name in ("conda", "mamba", "micromamba")
-    return is_conda and command.words[1:2] in (("create",), ("install",), ("remove",)) and "--dry-run" not in options
+    is_dry = re.search(r"--(?:download-only|simulate|dry-run)|(?<!\S)-[ds]", options)
+    return _installs_with_apt(command) and not is_dry and not _YES.search(options)
 
 
 def _waiting(context: GuideContext, command: Command) -> Problem:
@@ -253,7 +247,6 @@ def _waiting(context: GuideContext, command: Command) -> Problem:
         (guide_evidence(context, "command", str(command), command.line),),
         f"Add -y: {command.words[0]} {command.words[1]} -y.",
         line=command.line,
-        url=APT if command.name.startswith("apt") else CONDA,
     )
 
 
