@@ -14,6 +14,7 @@ _ABSENT_EXTRA = re.compile(rf"({_NAME})==\S+?`? does not have an extra named `([
 _ABSENT = re.compile(
     rf"no version of ({_NAME})(?:\[[^\]]*\])?([<>=!~][^\s;]*)?|({_NAME}) was not found in the package registry"
 )
+_DEPENDS = re.compile(rf"(?:all versions of )?({_NAME})(?:\[[^\]]*\])?(?:[=<>!~]=?\S*)? depends? on ")
 _STATED = re.compile(rf"({_NAME})(?:\[[^\]]*\])?([<>=!~].*)?")
 
 
@@ -59,6 +60,16 @@ def conflicting_requirements(conflict: str, requirements: Sequence[str]) -> list
     """The requirements that a conflict names. What uv finds without them is a conflict of its own."""
     named = {normalize_name(name) for name in _WORD.findall(conflict)}
     return [text for text in requirements if _name(text) in named]
+
+
+def requiring_requirements(conflict: str, requirements: Sequence[str]) -> list[str]:
+    """The requirements to leave out for the next conflict: those whose dependencies are excluded.
+
+    What they depend on stays: another requirement can exclude it as well. All that the conflict names without one.
+    """
+    named = conflicting_requirements(conflict, requirements)
+    requiring = {normalize_name(name) for name in _DEPENDS.findall(conflict)}
+    return [text for text in named if _name(text) in requiring] or named
 
 
 def _name(text: str) -> str:

@@ -25,6 +25,7 @@ from envdoctor.locking.step_conflicts import (
     absent_requirement,
     conflicting_requirements,
     describe_conflict,
+    requiring_requirements,
 )
 from envdoctor.locking.step_question import COMMIT, StepQuestion, step_question
 from envdoctor.locking.uv import (
@@ -50,6 +51,7 @@ _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*
 # Of a long explanation, only the end is kept.
 _NO_SOLUTION = re.compile(r"No solution found|conclude\s+that\s+your\s+requirements\s+are\s+unsatisfiable")
 _REQUIREMENT = re.compile(r"[^\[<>=!~]*(\[[^\]]*\])?([<>=!~].*)?$")  # extras, specifier
+_EXACT = re.compile(r"==[^*]+$")
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -93,7 +95,9 @@ class UvStepSolver:
                 solution = self._keep_installed(question, solution)
             self.solved[question] = solution
         solution = self.solved[question]
-        return None if solution and solution.conflict and problem.has_other_index else solution
+        if solution and solution.conflict and problem.has_other_index:
+            return _among_pins(solution, question)
+        return solution
 
     def _solve(self, question: StepQuestion) -> StepSolution | None:
         conflicts = [self.absent[text] for text in question.requirements if text in self.absent]
@@ -122,7 +126,7 @@ class UvStepSolver:
             if absent := absent_requirement(conflicts[-1], question.requirements):
                 self.absent[absent] = conflicts[-1]
                 question = _without(question, (absent,))
-            elif named := conflicting_requirements(conflicts[-1], question.requirements):
+            elif named := requiring_requirements(conflicts[-1], question.requirements):
                 question = _without(question, named)
             else:
                 break
@@ -277,6 +281,16 @@ class UvStepSolver:
         found = (_LINE.match(line) for line in attempt.lines)
         self.newest[key] = {(normalize_name(match[1]), match[2]) for match in found if match}
         return self.newest[key]
+
+
+def _among_pins(solution: StepSolution, question: StepQuestion) -> StepSolution | None:
+    """The conflicts that another index cannot solve: those of releases that the step names exactly."""
+    conflicts = [
+        each for each in (solution.conflict, *solution.further_conflicts)
+        if not absent_requirement(each, question.requirements)
+        and all(_EXACT.search(text) for text in conflicting_requirements(each, question.requirements))
+    ]  # fmt: skip
+    return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
 
 
 def is_older(version: str, than: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
@@ -215,7 +216,15 @@ class _Reader:
                 prefix = "git+" if "git" in source and not url.startswith("git+") else ""
                 tag = next((f"@{source[key]}" for key in ("tag", "rev", "branch") if key in source), "")
                 return requirement._replace(url=f"{prefix}{url}{tag}", specifier="")
+            address = self._index_addresses().get(str(source.get("index", "")), "")
+            if address and not published_releases(requirement.name):  # PyPI can have another package of this name
+                return requirement._replace(url=address, specifier="")
         return requirement
+
+    def _index_addresses(self) -> dict[str, str]:
+        """The indexes of the project by name."""
+        listed = (self.uv.get("index"), self.poetry.get("source"), self.pdm.get("source"))
+        return {str(row.get("name", "")): str(row.get("url", "")) for each in listed for row in rows(each)}
 
     def _sources(self, name: str) -> list[dict[str, Any]]:
         """The sources of a package whose marker holds on Linux."""
@@ -257,9 +266,7 @@ class _Reader:
         A source for an extra or a group does not count in another variant: `{ index = "cpu", extra = "cpu" }`.
         """
         listed = rows(self.uv.get("index"))
-        urls = {str(row.get("name", "")): str(row.get("url", "")) for row in listed}
-        urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.poetry.get("source"))}
-        urls |= {str(row.get("name", "")): str(row.get("url", "")) for row in rows(self.pdm.get("source"))}
+        urls = self._index_addresses()
         names = [
             str(source.get("index", ""))
             for source in self._sources("torch")

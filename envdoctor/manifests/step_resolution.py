@@ -38,7 +38,8 @@ def resolve_step(
 ) -> Resolution:
     """Resolve a step: with the solver if there is one, else from the built-in tables.
 
-    After a step without a solution there is no environment that later steps could change.
+    After a step without a solution there is no environment that later steps could change: only their own
+    requirements are compared.
     """
     if action.tool == "conda":
         return Resolution(_resolve_conda(action, target.exclude_newer), ())
@@ -53,7 +54,10 @@ def resolve_step(
     if solver is None or action.no_index:
         return known
     if before.resolution == "conflict":
-        return known._replace(state="conflict")
+        # What is installed is not known, but requirements that exclude each other do so in any environment.
+        alone = solver(_problem(action, before._replace(packages={}), target, known))
+        conflicts = (alone.conflict, *alone.further_conflicts) if alone else ("",)
+        return known._replace(state="conflict", conflict=conflicts[0], further_conflicts=conflicts[1:])
     solution = solver(_problem(action, before, target, known))
     if solution is None:
         return known if _are_limits_known(action, before) else known._replace(state="unresolved")

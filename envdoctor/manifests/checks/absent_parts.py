@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from envdoctor.core.paths import exists
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 
 EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/#extras"
+_HOME = re.compile(r"file:/{2,3}(?:home/[^/]+/|Users/[^/]+/|root/|[A-Za-z]:[/\\\\])", re.IGNORECASE)
+_OUTSIDE = re.compile(r"[#&]subdirectory=((?:\./)?\.\.(?:/[^&#]*)?)(?:&|$)")
 DIRECT = "https://packaging.python.org/en/latest/specifications/version-specifiers/#direct-references"
 # Folders in which conda-build and the builders of its channels make packages; pip freeze lists them.
 _BUILD_FOLDER = re.compile(
@@ -70,5 +75,35 @@ def requirement_is_in_a_folder_of_a_build_machine(context: GuideContext) -> Iter
                 "which exists nowhere else",
                 (guide_evidence(context, first.name, first.url, line),),
                 "Use the output of `pip list --format=freeze` in place of `pip freeze`.",
+                line=line,
+            )
+
+
+@rule("RUN172", kind="guide", severity="error", cause="dependency-pin-violated", url=DIRECT)
+def requirement_is_in_a_folder_of_its_author(context: GuideContext) -> Iterator[Problem]:
+    """A requirement is a file in the home directory of a person, or a folder above the root of a repository.
+
+    `pip freeze` lists packages that were installed from a folder by their path. `subdirectory=../..` of an editable
+    install is outside of the clone. No other machine has them, so that the installation stops.
+    """
+    for install in context.trace.installs if not context.guide.commands else ():
+        for each in install.action.requirements:
+            home = _HOME.match(each.url)
+            outside = _OUTSIDE.search(each.url) if each.url.startswith("git+") else None
+            if not (home or outside) or _BUILD_FOLDER.match(each.url):
+                continue
+            if home and exists(Path(unquote(urlsplit(each.url).path))):
+                continue
+            line = line_of(context, each.line, each.text)
+            what = (
+                "a folder of the machine of its author"
+                if home
+                else f"{outside[1] if outside else ''} is above the clone"
+            )
+            yield Problem(
+                "error",
+                f"{each.name}: {what}, so that the installation stops at this line",
+                (guide_evidence(context, each.name, each.url, line),),
+                f"Name a release of {each.name}, or the address of its repository.",
                 line=line,
             )

@@ -18,6 +18,7 @@ PIP_SCRIPT = "https://pip.pypa.io/en/stable/installation/#get-pip-py"
 _LIBRARY_PATH = re.compile(r"/lib/python(3\.\d{1,2})/(?:site|dist)-packages\b")
 _GET_PIP = re.compile(r"bootstrap\.pypa\.io/get-pip\.py")
 _LOCAL_BUILD = re.compile(r"\+(cu\d{3}|cpu|rocm[\d.]+)$")
+_INSTALLED_FROM = re.compile(r"requirements[^/]*\.txt$")
 _MAX_LISTED = 20  # a longer list of pins describes an installed environment
 _OLDEST_PYTHON_OF_PIP = "3.10"
 
@@ -85,7 +86,7 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
         return  # a configuration, or another step, names the index
     for install, requirement, line in iter_requirements(context):
         local = _LOCAL_BUILD.search(requirement.pin)
-        if not local or _has_other_source(install.action, install.variables):
+        if not local or _has_other_source(context, install.action, install.variables):
             continue
         pin = f"{requirement.name}=={public_part(requirement.pin)}"
         yield Problem(
@@ -98,9 +99,10 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
         )
 
 
-def _has_other_source(action: Install, variables: dict[str, str]) -> bool:
+def _has_other_source(context: GuideContext, action: Install, variables: dict[str, str]) -> bool:
     """Whether a step can take packages from elsewhere, or lists what an environment already has."""
     sources = (action.index_url, *action.extra_indexes, *action.find_links, action.torch_backend)
     is_configured = any(name.startswith(("PIP_", "UV_")) for name in variables)
     is_list = len(action.requirements) > _MAX_LISTED and all(each.pin for each in action.requirements)
+    is_list = is_list and not _INSTALLED_FROM.search(context.guide.name)  # a file for `pip install -r`
     return any(sources) or is_configured or is_list or action.no_index or action.tool not in ("pip", "uv")

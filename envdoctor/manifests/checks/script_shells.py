@@ -189,17 +189,18 @@ def _constant_conditions(lines: tuple[Line, ...]) -> Iterator[tuple[int, str, ob
 
 @rule("RUN170", kind="guide", severity="warning", cause="dependency-pin-violated", url=CURL)
 def curl_names_two_files_for_one_address(context: GuideContext) -> Iterator[Problem]:
-    """curl uses one of -O and -o for each address, in their order: the second one has no effect."""
+    """curl uses one of -O and -o for each address, in their order: after -O, the path of -o has no effect."""
     for command in map(unwrap, context.guide.commands):
         if command.name != "curl":
             continue
         names = [n for n, word in enumerate(command.words) if _is_output(word)]
         addresses = [word for word in command.words if "://" in word]
-        if len(names) > len(addresses) == 1:
+        is_path_lost = bool(names) and not re.search(r"o$|--output$", command.words[names[0]])
+        if len(names) > len(addresses) == 1 and is_path_lost:
             second = " ".join(command.words[names[1] : names[1] + 2])
             yield Problem(
                 "warning",
-                f"`{second}` has no effect: curl has one address here, and uses the first of -O and -o",
+                f"`{second}` has no effect: curl has one address here, and uses -O, which stands first",
                 (guide_evidence(context, "command", str(command), command.line),),
                 "Keep -o with the path, and remove -O.",
                 line=command.line,

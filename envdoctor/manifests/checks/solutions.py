@@ -21,6 +21,7 @@ from envdoctor.rules.registry import Problem, rule
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 CONDA_FILES = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_WORD = re.compile(_NAME)
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
 _UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
@@ -43,8 +44,12 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
     dependency that needs another Python. uv resolves the step for the Python and the platform of the guide. A package
     that has wheels only for other systems is a note in a section that names Windows or macOS.
     """
+    seen: set[str] = set()  # a later step can have the requirements of an earlier one
     for install in context.trace.installs:
         for conflict in (install.resolution.conflict, *install.resolution.further_conflicts):
+            if conflict in seen:
+                continue
+            seen.add(conflict)
             is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
             if conflict and not is_misread and not _is_reported(install, conflict):
                 yield _problem(context, install, conflict)
@@ -88,8 +93,10 @@ def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
 
 def _is_reported(install: InstallStep, conflict: str) -> bool:
     """Whether RUN001, RUN002 or RUN005 report it from the tables."""
-    if any(contradicting_bounds(install)):
-        return True
+    words = {normalize_name(word) for word in _WORD.findall(conflict)}
+    for name, bounds in contradicting_bounds(install):
+        if {name, *(each.required_by for each in bounds if each.required_by)} <= words:
+            return True
     named = {requirement.name for requirement in install.action.requirements}
     missing = {normalize_name(match[1]) for match in _MISSING.finditer(conflict)} & named
     without_wheel = [find_release(normalize_name(match[1]), match[2]) for match in _NO_WHEEL.finditer(conflict)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.core.records import Evidence
@@ -12,12 +12,14 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone
-from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.index_facts import IndexedRelease, IndexFacts
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
@@ -194,6 +196,64 @@ def _broken_rules(
             about = next((each.fact for each in evidence if each.fact in packages), "")
             if about and _is_kept(packages[about]):  # an installer replaces another release of a mere dependency
                 yield _Reason(about, f"does not fit: {message}", evidence)
+
+
+@rule(
+    "RUN173", kind="guide", severity="warning", cause="dependency-pin-violated", url=VCS, needs=("python", "release")
+)
+def requirement_excludes_that_of_main_branch(context: GuideContext) -> Iterator[Problem]:
+    """A step installs a release that a project from its main branch, of the same or an earlier step, excludes.
+
+    The newest release on the index stands for the main branch. pip refuses both in one step; in a later step it
+    replaces the release that the project needs.
+    """
+    index = context.index_facts
+    for position, install in enumerate(context.trace.installs if index else ()):
+        for source in install.action.requirements:
+            is_main = source.name and _GIT_MAIN.fullmatch(source.url) and not install.action.no_deps
+            newest = index.newest_release(source.name) if is_main and index else None
+            if index and newest and index.is_published_from(source.name, source.url):
+                python = install.before.python or context.trace.python
+                needed = _needed(index, newest, source.extras, Markers(python, context.platform))
+                for later in context.trace.installs[position:]:
+                    if later.before.name == install.before.name and later.before.image == install.before.image:
+                        yield from _excluding(context, source, newest, needed, later)
+
+
+def _needed(
+    index: IndexFacts, newest: IndexedRelease, extras: Sequence[str], markers: Markers
+) -> dict[str, Requirement]:
+    """What a release requires, with the requirements of its extras."""
+    environment = markers.environment
+    of_extras = [
+        Markers(environment["python_full_version"], environment["platform_machine"], extra) for extra in extras
+    ]
+    found = (each for of in (markers, *of_extras) for each in _requirements(index, of, newest.name, newest.version))
+    return {each.name: each for each in found}
+
+
+def _excluding(
+    context: GuideContext, source: InstallRequirement, newest: IndexedRelease, needed: dict[str, Requirement],
+    install: InstallStep,
+) -> Iterator[Problem]:  # fmt: skip
+    """The requirements of a step that exclude what the newest release needs."""
+    for each in install.action.requirements:
+        bound = needed.get(each.name)
+        if not bound or not each.specifier or each.url or not are_disjoint(each.specifier, bound.specifier):
+            continue
+        line = line_of(context, each.line, each.text)
+        required = f"{bound.name}{bound.specifier}"
+        yield Problem(
+            "warning",
+            f"`{each.text}`: {source.name} of its main branch needs {required} (its newest release {newest.version})",
+            (
+                guide_evidence(context, each.name, each.text, line),
+                guide_evidence(context, source.name, source.text, source.line),
+                table_evidence(str(newest), f"requires {required}", "the package index"),
+            ),
+            f"Name the tag or the commit of {source.name} that fits {each.text}, or take {required}.",
+            line=line,
+        )
 
 
 def _stated_day(state: EnvironmentState) -> str:

@@ -161,6 +161,29 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "an egg with a version": ("requirements.txt", "torch\ngit+https://a.org/a#egg=trl>=0.5\n", "RUN167", [2]),
     "an egg": ("requirements.txt", "torch\ngit+https://a.org/a#egg=trl&subdirectory=b\n", "RUN167", []),
     "an egg for uv": ("a.sh", "uv pip install torch 'git+https://a.org/a#egg=trl[vllm]'\n", "RUN167", []),
+    # what another machine lacks: RUN172, RUN014
+    "a wheel of the author": ("requirements.txt", "torch\nx @ file:///home/jane/x-1.0.whl\n", "RUN172", [2]),
+    "a folder on Windows": ("requirements.txt", "torch\nx @ file:///C:/Users/jane/x\n", "RUN172", [2]),
+    "a folder above the clone": (
+        "requirements.txt",
+        "torch\n-e git+https://a.org/x@abc#egg=x&subdirectory=../../x\n",
+        "RUN172",
+        [2],
+    ),
+    "a folder within the clone": ("requirements.txt", "torch\ngit+https://a.org/x#subdirectory=x\n", "RUN172", []),
+    "a wheel of the image": ("Dockerfile", SLIM + TORCH + "RUN pip install file:///wheels/x-1.0.whl\n", "RUN172", []),
+    "a build of a long file": (
+        "requirements.txt",
+        "torch==2.5.1+cu121\n" + "".join(f"x{number}==1.0\n" for number in range(25)),
+        "RUN014",
+        [1],
+    ),
+    "a build of an environment": (
+        "pip-list.txt",
+        "torch==2.5.1+cu121\n" + "".join(f"x{number}==1.0\n" for number in range(25)),
+        "RUN014",
+        [],
+    ),
     # environments: RUN168, RUN169, RUN107
     "the user's packages in a venv": (
         "a.sh", "python -m venv v\nsource v/bin/activate\npip install --user torch==2.6.0\n", "RUN168", [3],
@@ -186,7 +209,7 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     ),
     # curl: RUN170
     "two names for a download": ("a.sh", "pip install torch\ncurl -LO https://a.org/a -o b/a\n", "RUN170", [2]),
-    "the name after -o": ("a.sh", "pip install torch\ncurl -o a https://a.org/a -O\n", "RUN170", [2]),
+    "the name after -o": ("a.sh", "pip install torch\ncurl -o a https://a.org/a -O\n", "RUN170", []),
     "two addresses": ("a.sh", "pip install torch\ncurl -LO https://a.org/a -o b https://a.org/b\n", "RUN170", []),
     "one name": ("a.sh", "pip install torch\ncurl -Lo a https://a.org/a\n", "RUN170", []),
 }  # fmt: skip

@@ -269,6 +269,38 @@ def test_the_main_branch_of_a_project_does_not_fit(name: str) -> None:
         assert re.search(r"installed \(of today; the newest pin of the guide is of 20\d\d-", each.message)
 
 
+ENGINE = "pip install git+https://github.com/huggingface/engine"
+# Steps, the line that is reported, and what it names.
+UNDER_MAIN: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "an older release in a later step": ((ENGINE, "pip install tokens==0.9"), 4, "needs tokens<2,>=1.5"),
+    "a bound in a later step": ((ENGINE, "pip install --no-deps 'tokens<1.2'"), 4, "needs tokens<2,>=1.5"),
+    "the same step": ((f"{ENGINE} tokens==0.9",), 3, "needs tokens<2,>=1.5"),
+    "a requirement of an extra": (
+        ("pip install 'engine[fast] @ git+https://github.com/huggingface/engine'", "pip install kernels==1.0"),
+        4, "needs kernels>=3",
+    ),
+    "a release that fits": ((ENGINE, "pip install tokens==1.6"), 0, ""),
+    "an open requirement": ((ENGINE, "pip install tokens kernels==1.0"), 0, ""),
+    "a tag": ((f"{ENGINE}@v0.1", "pip install tokens==0.9"), 0, ""),
+    "a fork": ((ENGINE.replace("huggingface", "me"), "pip install tokens==0.9"), 0, ""),
+    "without its requirements": ((f"{ENGINE} --no-deps", "pip install tokens==0.9"), 0, ""),
+    "another environment": (
+        ("python -m venv a", "source a/bin/activate", ENGINE, "python -m venv b", "source b/bin/activate",
+         "pip install tokens==0.9"), 0, "",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*UNDER_MAIN])
+def test_a_release_that_a_main_branch_excludes(name: str) -> None:
+    commands, line, text = UNDER_MAIN[name]
+    index = FixedIndex(IndexedRelease("engine", "0.33.0", "2026-11-01", ">=3.8"))
+    index.requirements = {"engine 0.33.0": ("tokens<2,>=1.5", 'kernels>=3; extra == "fast"')}
+    found = findings(sh(*commands), FixedSolver(index, {}), "RUN173")
+    assert [(each.line, each.status) for each in found] == ([(line, "warning")] if line else [])
+    assert all(text in each.message and "newest release 0.33.0" in each.message for each in found)
+
+
 def test_ranges_without_a_common_version() -> None:
     for first, second, expected in (
         ("<5.11,>=5.5", ">=5.16", True), (">=1", "<1", True), (">=1", "<=1", False), (">1", "<1.2", False),

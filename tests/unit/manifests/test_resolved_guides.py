@@ -290,6 +290,31 @@ def test_each_conflict_of_a_step_is_reported(solver: UvStepSolver, tmp_path: Pat
     assert [(each.line, each.status) for each in findings] == [(3, "error"), (4, "warning")]
 
 
+def test_two_requirements_exclude_the_same_release(solver: UvStepSolver, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "caps-more", "1.0", requires=["torch<2.3"])
+    path = tmp_path / "requirements.txt"
+    path.write_text("caps-torch==2.0\ntorch==2.8.0\ncaps-more==1.0\n")
+    findings = found(audit_file(str(path), None, solver).result, "RUN015", "RUN002")
+    messages = " ".join(each.message for each in findings)
+    assert "depends on torch<2.4" in messages
+    assert "depend on torch<2.3" in messages
+
+
+def test_a_conflict_of_pins_next_to_another_index(solver: UvStepSolver, tmp_path: Path) -> None:
+    """Another index can have other releases of an open requirement, but none of an exact one."""
+    other = "pip install --extra-index-url https://pkgs.acme.io/simple acme-tool"
+    for pins, lines in (("caps-torch==2.0 torch==2.8.0", [3]), ("'caps-torch>=2.0' torch==2.8.0", [])):
+        findings = found(audit(tmp_path, sh(f"{other} {pins}"), solver), "RUN015")
+        assert [each.line for each in findings if each.status == "error"] == lines
+
+
+def test_a_conflict_after_a_step_that_fails(solver: UvStepSolver, tmp_path: Path) -> None:
+    steps = ("pip install vllm==0.10.2 not-on-this-index", "pip install caps-torch==2.0 torch==2.8.0")
+    findings = found(audit(tmp_path, sh(*steps), solver), "RUN015")
+    assert [each.line for each in findings] == [3, 4]
+    assert [each.line for each in found(audit(tmp_path, sh(*steps, steps[1]), solver), "RUN015")] == [3, 4]
+
+
 def test_a_set_of_many_source_archives_is_resolved(
     solver: UvStepSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
