@@ -28,6 +28,11 @@ _MIRROR = re.compile(
     r"|^(?!.*/_packaging/).*//[^/]+/.*pypi"
 )
 
+# Indexes of one project, with its packages: all others come from PyPI. Read on 2026-11-26.
+_OF_PROJECTS = {
+    "flashinfer.ai/whl": frozenset({"flashinfer", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"}),
+}
+
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 _CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
@@ -73,12 +78,17 @@ def resolve_step(
 
 def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, known: Resolution) -> StepProblem:
     """The step as a problem for the solver. Nightly builds of torch have the release that the tables name."""
+    indexes = (action.index_url, *action.extra_indexes, *action.find_links)
+    of_projects = {
+        name for part, names in _OF_PROJECTS.items() for name in names if any(part in url for url in indexes)
+    }
     requirements = [
         requirement._replace(specifier=f"=={known.packages[requirement.name].version}.dev0")
         if target.source.nightly and not requirement.url and not requirement.pin
         and requirement.name in TORCH_FAMILY and requirement.name in known.packages
         else requirement
         for requirement in action.requirements
+        if requirement.name not in of_projects or requirement.url
     ]  # fmt: skip
     named = frozenset(requirement.name for requirement in action.requirements)
     upgraded: frozenset[str] = frozenset()
@@ -129,6 +139,7 @@ def other_indexes(action: Install) -> list[str]:
         if url
         and not _is_pypi(url)
         and not url.startswith("https://pypi.nvidia.com")  # packages that PyPI does not have
+        and not any(part in url for part in _OF_PROJECTS)
         and torch_source(action._replace(index_url=url, extra_indexes=(), find_links=(), torch_backend="")).backend
         == ""
     ]

@@ -185,7 +185,7 @@ def test_an_index_is_pypi_or_a_mirror_of_it() -> None:
     mirrors = (
         "https://pypi.org/simple", "https://pypi.tuna.tsinghua.edu.cn/simple/", "http://mirrors.aliyun.com/pypi/simple",
         "https://mirrors.cloud.tencent.com/pypi/simple", "https://mirror.example.com/simple", "https://nexus.example.com/repository/pypi-all/simple",
-        "http://127.0.0.1:8081/simple", "${MIRROR}/simple",
+        "http://127.0.0.1:8081/simple", "${MIRROR}/simple", "https://flashinfer.ai/whl/cu124/torch2.4/",
     )  # fmt: skip
     others = (
         "https://pypi.taichi.graphics/simple/", "https://pypi.ngc.nvidia.com/simple", "https://wheels.example.com/simple",

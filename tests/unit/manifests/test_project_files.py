@@ -62,6 +62,22 @@ explicit = true
     assert parse_pyproject(numbered("[project")) is None
 
 
+def test_a_package_of_an_index_of_its_own() -> None:
+    text = """[project]
+dependencies = ["torch==2.8.0", "acme-sdk==3"]
+[tool.uv.sources]
+acme-sdk = { index = "acme" }
+[[tool.uv.index]]
+name = "acme"
+url = "https://pkgs.acme.io/simple"
+explicit = true
+"""
+    project = parse_pyproject(numbered(text))
+    assert project
+    found = [(each.name, each.specifier, each.url) for each in project.variants[""]]
+    assert found == [("torch", "==2.8.0", ""), ("acme-sdk", "", "https://pkgs.acme.io/simple")]
+
+
 def test_dockerfile() -> None:
     lines = numbered("FROM base\n# comment\nrun pip install a \\\n  # comment inside\n  b\nENV X=1")
     assert [(each.name, each.lines) for each in parse_dockerfile(lines)] == [
