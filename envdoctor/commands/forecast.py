@@ -33,7 +33,6 @@ from envdoctor.package_index.address import index_address
 from envdoctor.rules.facts import gpus_of
 
 HINT = "envdoctor forecast uv.lock --until 2026-11-26"
-EXPECTED = "an environment, a lock or requirements with =="
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 RUN_SECONDS = 1800
 

@@ -7,7 +7,6 @@ import difflib
 import errno
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -180,7 +179,3 @@ def _difference(before: str, after: str) -> tuple[str, ...]:
 
 def _refusal(path: Path, reason: str, hint: str) -> BadInput:
     return BadInput(f"--write {path}: {reason}", expected=EXPECTED, hint=hint)
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -67,21 +66,6 @@ class Page:
         """Press a key."""
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the whole page or of the window."""
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=whole, **self._clip(whole))
-        path.write_bytes(base64.b64decode(shot["data"]))
-
-    def pdf(self, path: Path) -> None:
-        """Print the page."""
-        path.write_bytes(base64.b64decode(self._call("Page.printToPDF", printBackground=True)["data"]))
-
-    def _clip(self, whole: bool) -> dict[str, Any]:
-        if not whole:
-            return {}
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -13,7 +13,6 @@ ENGINE_SETTINGS: dict[Engine, str] = {
     "vllm-colocate": "use_vllm = true",
     "vllm-server": "use_vllm = true with vllm_mode = server",
 }
-WITHOUT_VLLM = "--set use_vllm=false"
 WITHOUT_GRAPHS = "--set cuda_graph_decoding=false"
 
 

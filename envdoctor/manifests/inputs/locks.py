@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -255,11 +254,3 @@ def _unambiguous(packages: Iterator[LockedPackage]) -> tuple[LockedPackage, ...]
         versions.setdefault(package.name, set()).add(package.version)
         found[package.name] = package
     return tuple(package for name, package in found.items() if len(versions[name]) == 1)
-
-
-def load_json(text: str) -> Any:
-    """The value of a JSON text; None if it is not valid."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,6 @@ from envdoctor.locking.step_question import StepQuestion
 from envdoctor.locking.step_solver import UvStepSolver, _Attempt
 from envdoctor.manifests.inputs.records import NothingToAudit
 from envdoctor.resolution.step import NoSolver
-
-TODAY = date(2026, 11, 21)
 
 
 @pytest.fixture(scope="module")

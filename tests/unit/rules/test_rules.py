@@ -28,7 +28,6 @@ from envdoctor.machine.recorded import machine_names, override, read_recorded
 from envdoctor.rules import RULES, evaluate
 from envdoctor.rules.registry import Problem, Rule, rule, run_rule
 
-ENVIRONMENT = "environment={}"
 GIB = 1 << 30
 
 

@@ -30,7 +30,6 @@ from envdoctor.rules import evaluate
 H100, H200, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla V100-SXM2-32GB"
 RTX4090, RTX5090 = "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"
 WSL = {"wsl": True, "kernel": "5.15.153.1-microsoft-standard-WSL2"}
-GIB = 1 << 30
 
 
 def extension_file(path: str, distribution: str, **fields: Any) -> tuple[Extension, ...]:
