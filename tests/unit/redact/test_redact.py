@@ -374,11 +374,11 @@ def test_three_megabytes_are_redacted_in_limited_time() -> None:
     ],
 )
 def test_repeated_patterns_take_linear_time(unit: str) -> None:
-    """A pattern with backtracking would take minutes for these 100,000 characters."""
-    text = unit * (100_000 // len(unit))
+    """These 25,000 characters take 0.1 s. A pattern with backtracking would take many seconds."""
+    text = unit * (25_000 // len(unit))
     started = time.process_time()
     redact(text)
-    assert time.process_time() - started < 6
+    assert time.process_time() - started < 1.5
 
 
 def test_large_numbers_in_fields_of_secrets_and_serials() -> None:
