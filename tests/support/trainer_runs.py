@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import TRAIN
+from support.paths import TESTS, TRAIN
 from support.stacks import forking, stack_environment, torchrun_variables
 
 GRPO = TRAIN / "grpo.py"
+WITHOUT_FIGURES = TESTS / "support/grpo_without_figures.py"
 
 
 SHORT = {
@@ -42,7 +43,7 @@ def start(
     python: Path,
     run: Path,
     *options: str,
-    program: Path = GRPO,
+    program: Path = WITHOUT_FIGURES,
     cwd: Path | None = None,
     cold: bool = False,
     largest_file: int = 0,
@@ -64,7 +65,13 @@ def start(
 
 
 def start_ranks(
-    python: Path, run: Path, *options: str, program: Path = GRPO, count: int = 2, cold: bool = False, **variables: str
+    python: Path,
+    run: Path,
+    *options: str,
+    program: Path = WITHOUT_FIGURES,
+    count: int = 2,
+    cold: bool = False,
+    **variables: str,
 ) -> subprocess.Popen[str]:
     """Start torchrun and its ranks, each in a fork; `cold`: in new interpreters."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "--log-dir=/dev/null"]

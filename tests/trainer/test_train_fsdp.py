@@ -168,7 +168,7 @@ def train(
         given = {
             "task": "dataset", "model": f"{material}/{model}", "data": f"{material}/rows.jsonl", "chat": "text",
             "rewards": [f"{material}/reward.py:lucky"], "max_steps": 3, "prompts_per_step": 4, "num_generations": 4,
-            "learning_rate": 1e-3, "max_completion_length": 12, "eval_steps": 2, "num_generations_eval": 1,
+            "learning_rate": 1e-3, "max_completion_length": 6, "eval_steps": 2, "num_generations_eval": 1,
             "per_device_eval_batch_size": 1,
             "save_steps": 2, "use_cpu": True, "held_out": "share=0.12",
         } | settings  # fmt: skip

@@ -37,7 +37,7 @@ def merged(sets: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen2.5-7B", "openai/gpt-oss-20b"])
-@pytest.mark.parametrize("trl", ["", "0.27.1", "1.16.0"])
+@pytest.mark.parametrize("trl", ["", pytest.param("0.27.1", marks=pytest.mark.long), "1.16.0"])
 def test_remedies_are_accepted_and_none_is_needless(model: str, trl: str) -> None:
     checked = 0
     for gib, gpus, changed in itertools.product((24, 80), (1, 4), SETTINGS):

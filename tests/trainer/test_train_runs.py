@@ -12,6 +12,7 @@ from support.paths import TRAIN
 from support.stacks import run_code
 from support.tes_files import write_weeks
 from support.trainer_runs import (
+    GRPO,
     finish,
     read_events,
     read_rows,
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.stack
 def test_a_short_sort_run_writes_every_file(stack_python: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "sort", max_steps=5)
     before = (run / "run.json").read_bytes()
-    status, output = finish(start(stack_python, run))
+    status, output = finish(start(stack_python, run, program=GRPO))
     assert status == 0, output
     assert (run / "run.json").read_bytes() == before
     result = json.loads((run / "result.json").read_text())
@@ -154,7 +155,7 @@ def test_a_short_tes_run_on_files(stack_python: Path, tmp_path: Path) -> None:
     data = write_weeks(tmp_path / "data")
     run = write_run(tmp_path / "run", "tes", max_steps=4, data=str(data), augment=2)
     (run / "curves.png").mkdir()  # the figure cannot be written: that costs the figure alone
-    status, output = finish(start(stack_python, run))
+    status, output = finish(start(stack_python, run, program=GRPO))
     assert status == 0, output
     result = json.loads((run / "result.json").read_text())
     expected = {
