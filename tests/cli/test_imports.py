@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -75,34 +75,41 @@ def is_pure(path: Path) -> bool:
     return layer_of(path) in PURE
 
 
-@cache
-def syntax_tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Every statement of a file, also those of functions. Their expressions are most of a tree and import nothing."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            left += getattr(node, name, ())
 
 
 @cache
-def imported(path: Path) -> frozenset[str]:
-    """Every module that a file imports, also inside functions, with full names of envdoctor's modules."""
-    found: set[str] = set()
-    for node in ast.walk(syntax_tree(path)):
+def imports(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each import of a file: the module, and the names that are imported from it."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            found += [(alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            if node.module == "envdoctor":
-                found.update(f"envdoctor.{alias.name}" for alias in node.names)
-    return frozenset(found)
+            found.append((node.module, tuple(alias.name for alias in node.names)))
+    return tuple(found)
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, with full names of envdoctor's modules."""
+    found = {module for module, _ in imports(path)}
+    return found | {f"envdoctor.{name}" for module, names in imports(path) if module == "envdoctor" for name in names}
 
 
 def imported_modules(path: Path, known: Collection[str]) -> set[str]:
     """Every module that a file imports. `from package import module` gives the module, not the package."""
     found: set[str] = set()
-    for node in ast.walk(syntax_tree(path)):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found.update(name if name in known else node.module for name in names)
+    for module, names in imports(path):
+        full = (f"{module}.{name}" for name in names)
+        found.update({name if name in known else module for name in full} or {module})
     return found
 
 
