@@ -25,6 +25,7 @@ from envdoctor.reports.container_images import parse_container_images
 from envdoctor.reports.contradictions import find_contradictions
 from envdoctor.reports.driver_state import parse_driver_state
 from envdoctor.reports.env_vars import parse_container_signs, parse_env_vars
+from envdoctor.reports.gpu_memory import parse_gpu_memory
 from envdoctor.reports.gpus import parse_gpu_list, parse_topology
 from envdoctor.reports.handwritten import parse_handwritten
 from envdoctor.reports.installs import parse_install_commands, parse_installs
@@ -206,6 +207,8 @@ def _parse_sections(lines: list[Line], text: str, log: str) -> list[Section]:
     consumed = set().union(*(section.consumed for section in sections if section))
     consumed -= {line.number for line in lines if list_kind(line.text)}  # `pip list on Windows 11 with an RTX 3080:`
     sections.append(parse_sentences(lines, consumed))
+    if any(section.gpus for section in sections if section):
+        sections.append(parse_gpu_memory(lines))
     return [
         section
         for section in sections

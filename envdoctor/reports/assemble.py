@@ -27,7 +27,7 @@ from envdoctor.core.records import (
 )
 from envdoctor.knowledge.gpus import gpu_model
 from envdoctor.knowledge.torch_builds import LAST_CPU_BUILD_FOR_ARM, torch_releases
-from envdoctor.knowledge.versions import major_minor, minor_of
+from envdoctor.knowledge.versions import major_minor, minor_of, public_part
 from envdoctor.reports.container_images import WITH_GPUS, WITHOUT_GPUS
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.other_tools import NO_PCI_GPU
@@ -151,6 +151,10 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
         return absent(import_failure.source, import_failure.note + in_list)
     if version.state != "known" and listed:
         version = known(listed.version, "report: package list")
+    elif version.note == "from a sentence":  # a list has the installed one; a sentence can name an earlier one
+        installed = _torch_of_list(facts.sections)
+        is_other = installed and public_part(installed) != public_part(version.value or "")
+        version = known(installed, "report: package list") if is_other else version
     build = {name: facts.fact(f"stack.torch.{name}") for name in ("cuda", "hip", "architectures")}
     if version.state != "known" and all(fact.state == "unreadable" for fact in build.values()):
         return NOT_IN_REPORT
@@ -162,6 +166,13 @@ def build_torch(facts: MergedFacts, listed: Distribution | None) -> Fact[TorchBu
         TorchBuild(version=version, cxx11_abi=NOT_IN_REPORT, **build),
         version.source if version.state == "known" else "report",
     )
+
+
+def _torch_of_list(sections: list[Section]) -> str:
+    """The version of torch in a list of pip, uv or conda."""
+    kinds = ("pip list", "pip freeze", "uv pip", "conda list")
+    lists = (section for section in sections if section.kind.startswith(kinds))
+    return next((section.distributions["torch"].version for section in lists if "torch" in section.distributions), "")
 
 
 def _with_build_of_pypi(

@@ -6,6 +6,7 @@ import re
 
 from envdoctor.core.records import Filesystem
 from envdoctor.knowledge.images import TAGS, VERL, image_contents, public_repository, rocm_contents
+from envdoctor.reports.preprocess import extract_command
 from envdoctor.reports.section import Line, Section
 
 IMAGE = re.compile(
@@ -18,6 +19,7 @@ COMMAND = re.compile(
 )
 SMOKE_TESTS = ("nvidia-smi", "nvidia-smi -L", "nvcc --version")  # in an image that has nothing to do with the report
 FIELDS = ("image", "docker image", "container image", "base image", "from", "container")
+WITHOUT_TOOLKIT = ("pytorch/pytorch", "nvidia/cuda")  # unless the tag is that of a devel image
 KNOWN_PUBLISHERS = ("nvidia/", "rocm/", "huggingface/", "verlai/")
 
 
@@ -98,7 +100,10 @@ def _is_known(name: str) -> bool:
 
 def _starts_container(lines: list[Line]) -> bool:
     """Whether the text starts a container, by a command or a compose file."""
-    return any(START.search(line.text) and not line.text.endswith(SMOKE_TESTS) for line in lines)
+    return any(
+        START.search(extract_command(line.text) or line.text) and not line.text.endswith(SMOKE_TESTS)
+        for line in lines
+    )
 
 
 def _record_shm(section: Section, size: int) -> None:
@@ -130,6 +135,8 @@ def _record_image(section: Section, name: str, tag: str) -> bool:
     section.set_fact("stack.torch.version", torch, note)
     section.set_fact("stack.torch.cuda", ".".join(contents.cuda.split(".")[:2]) if torch else "", note)
     section.set_fact("cuda.nvcc_version", contents.cuda if contents.has_nvcc else "", note)
+    if not contents.has_nvcc and repository in WITHOUT_TOOLKIT:
+        section.set_absent("cuda.nvcc", f"the image {name}:{tag}"[:90] + " has no CUDA toolkit")
     section.set_fact("stack.python_version", contents.python, note)
     for package, version in contents.versions.items():
         if package != "torch":

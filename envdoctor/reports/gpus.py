@@ -8,7 +8,8 @@ from envdoctor.core.records import NvLink
 from envdoctor.reports.section import Line, Section, first_group
 
 BRANDS = re.compile(
-    r"NVIDIA|Tesla|GeForce|Quadro|\bRTX\b|\bGTX\b|TITAN|GRID|Orin|Xavier|Graphics Device|CMP "
+    r"NVIDIA|Tesla|GeForce|Quadro|\b[RG]TX(?:\b|(?=\d{3,4}))|TITAN|GRID|Orin|Xavier|Graphics Device|CMP "
+    r"|\b(?:[345]0[5-9]0|20[678]0|10[5-8]0) ?(?:Ti|Super)\b"
     r"|\b(?:[AHBTLVPK]\d{1,3}S?|GH200|GB10|GB[23]00|A10G|L40S|V100S|MX\d{3})(?:\b|-)",
     re.IGNORECASE,
 )
@@ -82,7 +83,7 @@ def _record_gpus(section: Section, text: str, number: int, last: int) -> int:
 
 def is_gpu_name(text: str) -> bool:
     """Whether a text can be the name of an NVIDIA GPU. Messages about GPUs are excluded."""
-    message = re.search(r"\berror|out of memory|\bGiB\b|allocat|process|capability", text)
+    message = re.search(r"\berror|out of memory|\bGiB\b|allocat|process|capability|CUDA [Vv]ersion|nvidia-smi", text)
     return bool(BRANDS.search(text)) and not message and not OTHER_BRANDS.search(text)
 
 

@@ -110,7 +110,7 @@ REQUIREMENT = re.compile(r"[\"'(]?([A-Za-z][\w.-]{1,60}?)(?:\[[\w,-]{1,60}\])?(?
 # An index of builds for one torch: `flashinfer.ai/whl/cu121/torch2.3`, `data.pyg.org/whl/torch-2.5.0+cu124.html`.
 INDEX_FOR_ONE_TORCH = re.compile(r"https?://[^\s\"']{3,60}/whl/(\S{0,20}torch-?\d\.\d{1,2}[\w.+]{0,16})")
 COMPANIONS = ("torchvision", "torchaudio", "torchtext")  # installed in the same command as torch
-TORCH_INDEX = re.compile(r"whl/(?:nightly/|test/)?(cu(\d{3})|cpu)\b")
+TORCH_INDEX = re.compile(r"(?:whl/(?:nightly/|test/)?|--torch-backend[ =])(cu(\d{3})|cpu)\b")
 # pip takes a source archive if no wheel fits the platform and the Python.
 WHEEL_BUILD = re.compile(r"Building wheels? for ([A-Za-z][\w.-]{1,40}) \((?:setup\.py|pyproject\.toml)\)")
 SOURCE_ARCHIVE = re.compile(

@@ -54,6 +54,7 @@ PREFIXES = (
     re.compile(
         r"\[?(?:task )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[\s:]{0,3}"
     ),  # Kubernetes, GitHub Actions
+    re.compile(r"#\d{1,3} \d{1,5}\.\d{1,3} (?=\S)"),  # of a build of an image with BuildKit: `#9 12.31 `
     re.compile(r"##\[(?:info|debug|warning|error|group|command|section)\]\s?"),  # GitHub Actions, Azure
     re.compile(
         r"(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - (?=\w)"

@@ -97,6 +97,11 @@ def _record_ultralytics(section: Section, match: re.Match[str]) -> None:
         section.set_gpu_fact(0, "name", match[4])
 
 
+def _record_ollama(section: Section, match: re.Match[str]) -> None:
+    _record_gpu(section, match[3], match[1])
+    section.set_fact("driver.cuda", match[2], "of the driver, from the log of Ollama")
+
+
 MAX_MATCHES = 51  # per message
 
 # Each message is preceded by a sample of the project's output. The tests contain one for each.
@@ -106,7 +111,7 @@ MESSAGES = (
     # NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
     Message(
         "with CUDA capability sm_",
-        r"(?m)^\W{0,4}([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})",
+        r"(?m)(?:^\W{0,12}|Warning: )([A-Z][\w /()-]{2,60}) with CUDA capability sm_(\d{2,3})",
         lambda section, match: _record_gpu(section, match[1], dotted_version(match[2])),
     ),
     # Your Tesla V100-PCIE-32GB GPU has compute capability 7.0.
@@ -154,7 +159,7 @@ MESSAGES = (
     # PyTorch 2.6.0+cu124 with CUDA None (you have 2.5.1+cu121)
     Message(
         "(you have ",
-        r"PyTorch \d[\w.+]{2,40} with CUDA .{0,12}\(you have (\d[\w.+]{2,40})\)",
+        r"PyTorch \d[\w.+]{2,40}(?: with CUDA .{0,12}| )\(you have (\d[\w.+]{2,40})\)",
         lambda section, match: _record_torch(section, match[1]),
     ),
     #     Python  3.11.0 (you have 3.11.5)
@@ -228,6 +233,19 @@ MESSAGES = (
         r"/usr/local/cuda -> (?:/usr/local/|/etc/alternatives/)?cuda-(\d{1,2}\.\d)",
         _record_toolkit,
     ),
+    # msg="inference compute" id=GPU-1 library=cuda compute=8.6 driver=12.4 name="NVIDIA GeForce RTX 3060" (Ollama)
+    Message(
+        "inference compute",
+        r"library=(?i:cuda)\b.{0,120}?\bcompute=(\d{1,2}\.\d) .{0,60}?\bdriver=(\d{1,2}\.\d) .{0,60}?"
+        r"\bname=\"?([^\"\n]{4,60})\"",
+        _record_ollama,
+    ),
+    # sh NVIDIA-Linux-x86_64-525.125.06.run --dkms
+    Message(
+        "NVIDIA-Linux-",
+        r"NVIDIA-Linux-\w{5,8}-(\d{3}\.\d{2,3}(?:\.\d{2})?)(?:-[\w-]{2,20})?\.run",
+        lambda section, match: section.set_fact("driver.version", match[1], "of its installer"),
+    ),
     # DeepSpeed info: version=0.16.5, git-hash=unknown, git-branch=unknown
     Message(
         "DeepSpeed info: version=", r"DeepSpeed info: version=(\d[\w.]{2,20})", _distribution_recorder("deepspeed")
@@ -275,6 +293,8 @@ def parse_log_messages(text: str) -> Section | None:
         section.set_fact("stack.python_version", version, "from a path")
         if re.match(r"[A-Za-z]:\\", match[1]):
             section.set_fact("system.os", "Windows", "from a path")
+        elif match[1].startswith(("/opt/homebrew/", "/Users/")):
+            section.set_fact("system.os", "macOS", "from a path")
         _record_kind(section, match[1])
     return section if section.facts or section.gpus or section.distributions else None
 

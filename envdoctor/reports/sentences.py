@@ -13,11 +13,11 @@ from envdoctor.knowledge.cloud_instances import gpus_of_instances
 from envdoctor.knowledge.cuda import cuda_of_driver
 from envdoctor.reports.gpus import compute_capability
 from envdoctor.reports.handwritten_gpus import MAX_GPUS
+from envdoctor.reports.line_facts import END, MAX_LINE, values_of_lines
 from envdoctor.reports.package_lists import KNOWN_PACKAGES
 from envdoctor.reports.section import Line, Section, distribution_name, dotted_version, first_group, is_version
 from envdoctor.reports.statements import own_gpus, replaced_by_gpu, stated_versions
 
-MAX_LINE = 600
 # A clause about another machine, another time, or what would be needed.
 NOT_CURRENT = re.compile(
     r"""(?xi)(?<!-)[<>~]=?\s?\d | \d\S*\ ?(?:->|\u2192) | \b(?:
@@ -45,13 +45,18 @@ IGNORED_LINE = re.compile(
 MESSAGE = re.compile(
     r"(?:[\w.]*\w)?(?:Error|Exception|Warning)(?:\s?:|\().*|^\s*[\w.]*(?:Error|Exception|Warning)\b.*"
 )
+# What fails for the components of a clause, which are current.
+FAILURE_STATED = re.compile(
+    r"(?i)\b(?:cuda|gpus?|devices?|cards?)\s(?:is\s|are\s)?not\s(?:available|found|detected|visible|seen|used)\b"
+    r"(?!\s(?:for|in|with|on|yet)\b)|\b(?:sees|finds|detects|shows|gets)\s(?:no|0)\s(?:cuda|gpus?|devices?|cards?)\b"
+    r"|\b(?:cannot|can't|could not)\sbe\s(?:imported|loaded|started)\b"
+)
 CLAUSE = re.compile(
     r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
 )
 CJK_BOUNDARY = re.compile(
     r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u3040-\u30ff\u4e00-\u9fff])"
 )
-END = r"(?![\w.]*\d)"  # no more digits follow
 RELEASE = rf"(\d{{1,2}}\.\d{{1,2}}(?:\.\d{{1,3}}){{0,2}}(?:\.?(?:post|dev|rc|a|b)\d+)?(?:\+\w+(?:\.\w+)*)?){END}"
 GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
@@ -59,7 +64,7 @@ GPU = re.compile(
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
     | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
     | (?:tesla\ )?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
-      |p100|p40|p4|k80|m40|m60)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
+      |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
     | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4}
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
@@ -79,21 +84,16 @@ OTHER_GPU = re.compile(
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
-    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+v?|@|\s\(v?)"
+    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|\s\(v?)"
     rf"(?:{RELEASE}|(20\d\d\.\d{{1,2}}(?:\.\d{{1,2}}){{0,2}}){END})"
 )
 # Packages whose versions begin with a year; next to another name, such a number is a date.
 CALENDAR_VERSIONS = frozenset({"fsspec", "gcsfs", "s3fs", "unsloth", "unsloth-zoo"})
-# What a command installed, in words: `pip install torch -> 2.9.0+cu130`, `uv pip install vllm gave 0.11.0`.
-INSTALL_RESULT = re.compile(
-    r"\bpip\d? (?:install|show) (?:-U |--upgrade )?(torch|vllm|transformers|trl|flash-attn|xformers|sglang)"
-    r"[`'\"]?\s{0,2}(?:->|=>|\u2192|gave|gives|installs|installed|: Version:|\()\s{0,2}(?:me )?(?:torch )?"
-    r"(\d[\w.]{2,20}(?:\+\w{2,20})?)(?![\w.]*\w)"
-)
 NEWEST_TORCH = 4  # the first number of CUDA's releases is greater
 DRIVER = r"(\d{3}\.\d{2,3}(?:\.\d{2})?)"
 # A number of this form next to a GPU is that of the driver: `RTX 4060 Ti, 572.16`, `2x T4 / 450.80.02`.
 DRIVER_ALONE = r"((?:3[89]|[45]\d|6[0-2])\d\.\d{2,3}(?:\.\d{2})?)"
+PYTHON = rf"(3\.\d{{1,2}}(?:\.\d\d?)?){END}"
 MINOR = r"(\d{1,2}\.\d{1,2})"
 NVCC = r"(?:nvcc|cuda[ -]toolkit)(?: (?:-*version|-V|is|release|->))"
 VERB = r"(?:(?:is|gives|returns|prints|still|now|becomes?|变成|返回|为|是)\W*){0,2}"
@@ -116,7 +116,7 @@ PATTERNS = tuple(
         ("driver.cuda", rf"(?i)\b(?:nvidia-?smi|driver)[^.;]{{0,60}}\bcuda(?: version)?[ :=]*{MINOR}{END}"),
         (
             "stack.python_version",
-            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|=|:|is))? ?v?(3\.\d{{1,2}}(?:\.\d\d?)?){END}",
+            rf"(?i)\b(?:c?python|py)(?: (?:--version|-V))?(?: ?(?:->|==?|:|is))? {{0,12}}v?{PYTHON}",
         ),
         ("cuda.nvcc_version", rf"(?i)\b(?:cuda-)?{NVCC}{{,3}}[ :=]+v?{MINOR}(?:\.\d+)?{END}"),
         ("cuda.nvcc_version", rf"(?i)\bnvcc from [\w /.-]{{2,20}}\({MINOR}"),
@@ -141,12 +141,18 @@ PATTERNS = tuple(
     )
 )
 SYSTEM = re.compile(
-    r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11) | macos(?:\ \d{2}(?:\.\d)?)?
+    r"""(?xi)(?<![\w.-])(windows\ ?(?:10|11) | win\ ?(?:10|11)
+    | mac\ ?book(?:\ (?:pro|air))? | mac\ (?:mini|studio|m[1-5]) | apple\ silicon | macos(?:\ \d{2}(?:\.\d)?)?
     | (?:ubuntu|debian|fedora|centos(?:\ linux)?|rhel|rocky(?:\ linux)?|alma\ ?linux|linux\ mint|pop!?_os|nixos
-      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?|^windows$)(?![\w.]*\d)"""
+      |arch\ linux|manjaro|opensuse)(?:\ (?:server\ |linux\ )?\d{1,2}(?:\.\d{1,2}){0,2})?
+    | ^windows(?=$|,\ ) | (?<=on\ )windows(?=$|[,.]) | windows(?=\ (?:machine|pc|laptop|desktop|box)\b)
+    )(?![\w.]*\d)"""
 )
 
 
+LAST_PART = re.compile(r"(?:^|[,:)])[^,:)]*$")
+# A remark after a pin: `torchao==0.18.0  (not pinned, resolved today)`.
+REMARK = re.compile(r"^(\s{0,8}(?:[-*] )?[A-Za-z][\w.-]{1,40}==\d[\w.+]{0,40})\s+\([^()]{1,60}\)$")
 REPLY = re.compile(
     r"(?i)^\W{0,3}(?:no|nope|yes|yep|yeah)[,.!:]\s+"
 )  # to a question; what follows is stated, not denied
@@ -192,15 +198,16 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
     """Parse facts in the sentences of the lines that no other parser consumed."""
     section = Section("sentences")
     found: dict[str, set[str]] = {}
-    gpus: dict[str, int] = {}
     texts = [line.text for line in lines if line.number not in consumed]
-    for path, value in _values_of_lines(texts):
+    for path, value in values_of_lines(texts):
         found.setdefault(path, set()).add(value)
-    for clause in _clauses(texts):
-        for path, value in _values(clause):
-            found.setdefault(path, set()).add(value)
-        for name, count in _gpu_names(clause):
-            gpus[name] = max(gpus.get(name, 0), count)
+    clauses = list(_clauses(texts))
+    for path, value in (each for clause in clauses for each in _values(clause)):
+        found.setdefault(path, set()).add(value)
+    parts = list(_leading_parts(texts))
+    gpus = _counted_gpus(clauses) or _counted_gpus(parts)
+    if "system.os" not in found:
+        found["system.os"] = {name for part in parts for name in _system_names(part)}
     _record_gpus(section, _add_statements(texts, found, gpus))
     others = {match[0] for text in texts for match in OTHER_GPU.finditer(text)}
     if others and not gpus:
@@ -212,6 +219,14 @@ def parse_sentences(lines: list[Line], consumed: set[int]) -> Section | None:
         if agreed := _agreed(values):
             _record(section, path, agreed)
     return section if section.facts or section.gpus or section.distributions else None
+
+
+def _counted_gpus(clauses: Iterable[str]) -> dict[str, int]:
+    """The GPUs that clauses name, each with its largest number."""
+    gpus: dict[str, int] = {}
+    for name, count in (each for clause in clauses for each in _gpu_names(clause)):
+        gpus[name] = max(gpus.get(name, 0), count)
+    return gpus
 
 
 def _add_statements(texts: list[str], found: dict[str, set[str]], gpus: dict[str, int]) -> dict[str, int]:
@@ -226,41 +241,6 @@ def _add_statements(texts: list[str], found: dict[str, set[str]], gpus: dict[str
     for name in (name for sentence in sentences for name in own_gpus(sentence)):
         gpus.setdefault(name, 1)
     return {name: gpus.get(name, 1) for sentence in sentences if (name := replaced_by_gpu(sentence))} or gpus
-
-
-# torch finds no GPU, in words: `torch 2.5.1+cu124 sees nothing`, `device_count() is 0`, `CUDA is gone`.
-FINDS_NO_GPU = re.compile(
-    r"""(?xi)\b(?:py)?torch(?:\ \d[\w.+]*)?\ (?:(?:still|now|then|only|suddenly)\ )?(?:
-      (?:sees|finds|detects|shows|reports|has|gives)
-        \ (?:nothing|none|0\ (?:gpus?|devices?)|no\ (?:cuda|gpus?|devices?|cards?))
-      | (?:does\ n[o']t|doesn't|cannot|can't|can\ not)\ (?:see|find|detect|recogni[sz]e)
-        \ (?:the|my|any|a)\ (?:gpus?|cards?|cuda|devices?)
-      |:?\ ?(?:cuda:?\ )?false\b)
-    | \btorch\ \d[\w.+]*:\ cuda\ false\b
-    | \bdevice_count(?:\(\))?\W{0,4}(?:is|gives|returns|prints)?\W{0,2}0\b(?![.\d])
-    | \bcuda\ (?:is|was)\ (?:gone|lost|no\ longer\ available|unavailable)\b
-    | \bcuda\ (?:is\ )?not\ available[,;.]?\ (?:running|falling\ back|using|defaulting|switching)\b
-    | \bis_available(?:\(\))?(?:\ (?:is|becomes|turns)\ (?:now\ )?|\W{0,4})false\b
-    | torch\S{0,30}(?:检测不到|识别不到|找不到|无法识别)\s?(?:gpu|显卡|cuda)"""
-)
-NOT_OBSERVED = re.compile(
-    r"(?i)\b(?:if|when|whenever|unless|in case|should|would|could|may|expected|before|previous(?:ly)?|earlier|was"
-    r"|fixed|solved|macos|mac|mps|cpu[- ]only|rocm|assert)\b"
-)
-
-
-def _values_of_lines(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Facts of complete lines, although a part of them is about what does not work."""
-    for text in texts:
-        yield from ((f"package {distribution_name(match[1])}", match[2]) for match in INSTALL_RESULT.finditer(text))
-        if _finds_no_gpu(text):
-            yield "stack.cuda_available", "false"
-
-
-def _finds_no_gpu(text: str) -> bool:
-    """Whether a line states that torch finds no GPU, and not when or where it would not."""
-    found = FINDS_NO_GPU.search(text) if len(text) <= MAX_LINE else None
-    return found is not None and not NOT_OBSERVED.search(text)
 
 
 # The build of a package of conda, which names the CUDA version or that there is none.
@@ -292,14 +272,24 @@ def _clauses(texts: Iterable[str]) -> Iterator[str]:
     for line in texts:
         if len(line) > MAX_LINE:
             continue
-        text = REPLY.sub("", IGNORED.sub(" ", _spaced(line)))
+        text = REMARK.sub(r"\1", REPLY.sub("", IGNORED.sub(" ", _spaced(line))))
         items = [] if OTHER_TIME.search(text) else list(_facts_alone(text))
         yield from items if len(items) >= MIN_ITEMS or BULLET.match(line) or _ends_with_gpu(text, items) else ()
         if IGNORED_LINE.search(line):
             continue
-        for clause in CLAUSE.split(MESSAGE.sub(" ", text)):
+        for clause in CLAUSE.split(FAILURE_STATED.sub(" ", MESSAGE.sub(" ", text))):
             if clause and not NOT_CURRENT.search(clause):
                 yield clause
+
+
+def _leading_parts(texts: Iterable[str]) -> Iterator[str]:
+    """What precedes the words about another time or machine: `RTX 4080 in the desktop, others see cuda:0`."""
+    for line in texts:
+        if len(line) > MAX_LINE or IGNORED_LINE.search(line):
+            continue
+        for clause in CLAUSE.split(MESSAGE.sub(" ", IGNORED.sub(" ", _spaced(line)))):
+            if clause and (match := NOT_CURRENT.search(clause)):
+                yield LAST_PART.sub("", clause[: match.start()])
 
 
 def _ends_with_gpu(text: str, items: list[str]) -> bool:
@@ -384,6 +374,7 @@ def _record(section: Section, path: str, value: str) -> None:
     elif path == "system.architecture":
         section.set_fact(path, "aarch64" if value == "arm" else value, note)
     elif path == "system.os":
+        value = re.sub(r"^(?:mac ?book|mac (?:mini|studio|m\d)|apple silicon).*", "macos", value)
         section.set_fact(path, re.sub(r"(?i)macos", "macOS", value.title()), note)
         if value.startswith(("windows", "macos")):
             section.set_absent("system.wsl", "not Linux")

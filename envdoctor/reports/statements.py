@@ -23,14 +23,22 @@ CHANGED = (
     r"|jumped|rolled back|pinned)"
 )
 OWNER = r"(?:(?:my|our|the|only|just|also|to)\s){0,2}"
-INSTALLER = r"(?:installers?|pip3?|uv|conda|it|this|that|which|scripts?|requirements(?:\.txt)?|setup|poetry|launcher)"
+INSTALLER = (
+    r"(?:installers?|pip3?|uv|conda|it|this|that|which|scripts?|requirements(?:\.txt)?|setup|poetry|launcher"
+    r"|(?:pip3?|uv|conda)\sinstall\s[\w\[\]=.-]{2,40}[`'\"]?)"
+)
 CHOSE = r"(?:picked|chose|took|pulled(?:\sin)?|brought(?:\sin)?|gave(?:\sme)?|got|installed|resolved\sto)"
 STAYED = r"(?:still|stayed|stays|stuck|remains|remained|kept|pinned|left)"
+NOT_CHANGED = r"\b(?:was|were|is|are)\s(?:not\s(?:touched|changed|updated|upgraded)|unchanged|untouched|left\salone)"
 STATEMENTS = tuple(
     re.compile(rf"(?i)(?<![\w./-])(?:{pattern})")
     for pattern in (
         # `upgraded torch from 2.5.1 to 2.9`, `bumped torch 2.4.0 -> 2.6.0`
         rf"{CHANGED}\s{OWNER}{NAME}(?:\s(?:from\s)?{ANY_VERSION})?\s?(?:\sto|->|=>|\u2192)\s?{VERSION}",
+        # `pip replaced torch 2.7.0 by 2.6.0`, `swapped xformers 0.0.28 for 0.0.27`
+        rf"(?:replace[sd]?|swap(?:s|ped)?|exchange[sd]?)\s{OWNER}{NAME}\s{ANY_VERSION}\s(?:by|with|for)\s{VERSION}",
+        # `... and torchvision 0.20.1 by 0.21.0`
+        rf"{NAME}\s{ANY_VERSION}\sby\s{VERSION}",
         # `transformers got bumped to 4.57.1`
         rf"{NAME}\s(?:(?:was|got|has|been|is|just)\s){{1,3}}{CHANGED}(?:\sfrom\s{ANY_VERSION})?\sto\s{VERSION}",
         # `pip pulled in torch 2.9.1`, `the installer picked torch-2.7.1+cu126`
@@ -41,6 +49,8 @@ STATEMENTS = tuple(
         rf"(?:left|kept|keep|pinned|leaving|keeping)\s{OWNER}{NAME}\s(?:pinned\s)?(?:at|to|on)\s{VERSION}",
         # `torchvision 0.20.1+cu121 was there before`, `bitsandbytes 0.41.1 was already in the venv`
         rf"{NAME}[ =-]{{1,2}}{VERSION}\s(?:(?:was|is)\s(?:already\s)?(?:there|installed|in)\b|was\salready|stayed)",
+        # `torchvision 0.20.1 and torchaudio 2.5.1 were not touched`, `xformers 0.0.28 was left alone`
+        rf"{NAME}[ =-]{{1,2}}{VERSION}(?=[^.;]{{0,60}}{NOT_CHANGED})",
         # `using trl at version 0.19.1`, `deepspeed's version is 0.15.4`
         rf"{NAME}(?:'s)?\s(?:at\s)?version\s(?:is\s|=\s)?{VERSION}",
         # `stuck with driver 525.85.12`
@@ -51,7 +61,7 @@ STATEMENTS = tuple(
 NOT_DONE = re.compile(
     r"(?i)\b(?:should|would|could|can|may|might|will|shall|want|plan|planned|if|until|unless|tried|try|have\sto"
     r"|had\sto|need|must|recommend\w*|suggest\w*|cannot|can't|didn't|not|never|once|works?|worked|fix\w*|whether"
-    r"|colleague|friend|other|another|requires?|supports?|by)\b"
+    r"|colleague|friend|other|another|requires?|supports?|(?<!\d )by)\b"
 )
 # After it: the change ended the failure, so that the failing version is another one.
 ENDED = re.compile(
@@ -113,7 +123,9 @@ OTHER_PACKAGE = re.compile(r"(?i)torchvision|torchaudio|\bvllm\b|xformers|triton
 def build_of_torch(text: str) -> str:
     """The version of torch with its build, if a line names it next to torch and no other package."""
     match = LOCAL_BUILD.search(text)
-    if not match or "==" in match[0] or OTHER_PACKAGE.search(match[0]) or NOT_DONE.search(text) or ENDED.search(text):
+    if not match or "==" in match[0] or re.search(r"(?i)\b(?:was|had|from|before)\W{0,3}$", text[: match.start(1)]):
+        return ""
+    if OTHER_PACKAGE.search(match[0]) or NOT_DONE.search(text) or ENDED.search(text):
         return ""
     return match[1]
 
