@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from envdoctor.commands.report_evidence import findings_of_evidence
 from envdoctor.commands.report_notes import FAILURE, SIGN_OF_FAILURE, as_note, without_blame
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.rules import evaluate
 from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
+from envdoctor.rules.facts import torch_cuda
 from envdoctor.rules.toolchain import compiles_cuda_code
 from envdoctor.rules.torch_build import has_code_for_every_gpu
 
@@ -51,6 +54,9 @@ EXTENSION = "ext-arch-not-in-build"
 # What a program reports that sees neither GPU nor driver.
 NO_GPU_SEEN = frozenset({"no-nvidia-gpu", "driver-not-loaded", "torch-cpu-build", "nvml-python-conflict"})
 CONTAINER = "container-no-gpu"
+# A line that torch finds no GPU is a guess without the build of torch.
+GUESS = ("torch-cpu-build", "warning")
+LEAST_SCORE_ALONE = 0.45  # of the line of a warning that alone explains a failure
 
 
 def diagnose_report(report: Report) -> list[Finding]:
@@ -88,14 +94,42 @@ def diagnose_report(report: Report) -> list[Finding]:
         and cause.cause not in described
         and cause.lines[0] not in context
         and cause.score >= WARNING_SCORE
+        and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
     from_lines = [_of_container(finding, report) for finding in from_lines]
     from_lines += _of_nodes(report, {finding.cause for finding in (*from_lines, *findings)})
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
-    if not any(finding.status in ("error", "warning") for finding in (*from_lines, *findings)):
+    if not _blamed(from_lines, findings):
+        from_lines += findings_of_evidence(report)
+    if _blamed(from_lines, findings) <= {GUESS}:
         from_lines += _similar_errors(report, {finding.cause for finding in (*from_lines, *findings)})
+    if not _blamed(from_lines, findings):
+        from_lines = _with_only_explanation(from_lines, causes, report)
     return sorted([*from_lines, *findings], key=lambda finding: finding.status != "error")
+
+
+def _blamed(*findings: Sequence[Finding]) -> set[tuple[str, str]]:
+    """The causes of the errors and warnings, with their status."""
+    return {(each.cause, each.status) for each in chain(*findings) if each.status in ("error", "warning")}
+
+
+def _with_only_explanation(found: list[Finding], causes: Sequence[Cause], report: Report) -> list[Finding]:
+    """The findings; the one of a mere warning line is a warning if the text reports a failure in other lines."""
+    from envdoctor.explain.outcome import WARNING_LINE
+
+    lines = [line for line in report.errors.split("\n") if not WARNING_LINE.search(line)]
+    strong = {
+        cause.cause
+        for cause in causes
+        if cause.score >= LEAST_SCORE_ALONE
+        and not cause.undecided
+        and not all("deprecated" in line for line in cause.lines)
+    }
+    first = next((each for each in found if each.status == "info" and each.cause in strong), None)
+    if not first or not SIGN_OF_FAILURE.search("\n".join(lines)):
+        return found
+    return [msgspec.structs.replace(each, status="warning") if each is first else each for each in found]
 
 
 def _described_causes(report: Report) -> set[str]:
@@ -164,7 +198,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     clauses = [
         exception[0] if (exception := EXCEPTION.search(clause)) else clause.strip()
         for line in report.errors.split("\n")[:MAX_CONTEXT]
-        if not WARNING_LINE.search(line) and "%|" not in line  # a progress bar
+        if not WARNING_LINE.search(line) and "%|" not in line and not line.startswith("NOTE:")  # no progress bar
         for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]
@@ -175,7 +209,8 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         for symptom, hit in list(similar_symptoms(clause).items())[:1]
         if symptom.weight >= (LEAST_WEIGHT if SIGN_OF_FAILURE.search(clause) else LEAST_WEIGHT_ALONE)
     }
-    found = found or {symptom: hit.text for symptom, hit in described_symptom(report.errors).items()}
+    if {symptom.cause for symptom in found} <= {GUESS[0]}:
+        found = {symptom: hit.text for symptom, hit in described_symptom(report.errors).items()} or found
     best = max(found, key=lambda symptom: symptom.weight, default=None)
     if best is None or best.cause in named or causes()[best.cause].program_error:
         return []
@@ -229,6 +264,12 @@ def _is_covered_by_rules(cause: str, rule_causes: set[str], report: Report) -> b
     return bool(rule_causes & ARCHITECTURE_CAUSES) or all(
         has_code_for_every_gpu(each.machine, each.stack) for each in (report, *report.later)
     )
+
+
+def _is_refuted_guess(cause: Cause, report: Report) -> bool:
+    """Whether a line that programs print for several reasons means a CPU build, and torch is a CUDA build."""
+    builds = [torch_cuda(each.stack) for each in (report, *report.later)]
+    return cause.cause == "torch-cpu-build" and cause.score < ERROR_SCORE and all(builds)
 
 
 def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:

@@ -34,6 +34,7 @@ from envdoctor.rules.torch_install import best_torch, covers, driver_for, driver
 
 SUPPORT_MATRIX = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md#pytorch-cuda-support-matrix"
 OTHER_GPU = r"(?i)\b(amd|radeon|instinct|gfx\w+|intel|arc)\b"
+CUDA_ONLY = ("xformers", "flash-attn")  # of no use without a GPU
 OLDEST_ALWAYS_SUPPORTED = (7, 5)  # builds have dropped Maxwell, Pascal and Volta, but not yet Turing and later
 
 
@@ -108,6 +109,9 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
         status = "warning"
     elif "with a request for GPUs" in machine.system.container.note and is_reported(machine.gpus):
         reason = "its container was started with a request for GPUs"
+        status = "warning"
+    elif (kernels := first_in_use(stack, *CUDA_ONLY)) and is_reported(machine.gpus):
+        reason = f"{kernels} is installed, which has kernels for CUDA only"
         status = "warning"
     elif replaced := re.search(r"replaced (torch \S+\+cu\d+)", build.cuda.note):
         reason = f"it replaced {replaced[1]}"

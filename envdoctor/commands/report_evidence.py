@@ -1,0 +1,184 @@
+"""Findings on a pasted report for what its lines show together with its facts: a program on the CPU, a full GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from envdoctor.commands.report_notes import SIGN_OF_FAILURE
+from envdoctor.commands.rule_filter import TEXT_PREFIX
+from envdoctor.core.patterns import lazy_pattern
+from envdoctor.core.records import Finding, Status
+from envdoctor.core.remedies import Remedy
+from envdoctor.knowledge.causes import causes
+from envdoctor.knowledge.tables import TableRow, load_table
+from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
+from envdoctor.rules.facts import gpu_labels, gpus_of, torch_cuda
+from envdoctor.rules.torch_build import nvidia_gpus
+
+if TYPE_CHECKING:
+    from envdoctor.reports import Report
+
+GIB = 1 << 30
+CONTAINER, CPU_BUILD, FULL_GPU = "container-no-gpu", "torch-cpu-build", "gpu-oom"
+PIN, NO_TOOLKIT = "dependency-pin-violated", "cuda-home-missing"
+# The CPU was selected, or there is no GPU to use.
+SELECTS_CPU = lazy_pattern(
+    r"--cpu\b|--use-cpu\b|--device[ =]cpu\b|\bdevice ?= ?[\"']cpu[\"']|-ngl 0\b|n[-_]gpu[-_]layers ?[=: ] ?0\b"
+    r"|num_gpu ?[=: ] ?0\b|JAX_PLATFORMS=cpu|CUDA_VISIBLE_DEVICES=(?:-1|[\"']{2})"
+    r"|(?i:\b(?:without|no) (?:a |an |any )?(?:discrete |dedicated |nvidia )?GPU\b"
+    r"(?! ?(?:was|is|were|load|usage|use)))"
+)
+# What the text shows of a GPU that is no fact of its own: nvidia-smi was found, or another program uses the GPU.
+SIGN_OF_GPU = lazy_pattern(
+    r"(?i:\bnvidia (?:cuda )?toolkit detected)|\bhost\b[^.\n]{0,60}\bnvidia-smi (?:works|lists|shows|is fine)"
+    r"|(?i:\bother (?:containers|programs|pods|services)\b[^.\n]{0,60}\b(?:use|see)s? (?:the|this|my) (?:GPU|card))"
+    r"|\b[\w./-]{3,60}:[\w.-]{0,40}(?:gpu|cuda|cu1\d\d)\b"  # the tag of an image
+    r"|(?i:\bsame (?:host|machine|server|box)\b[^.\n]{0,60}\b(?:uses?|sees?) the\b)"
+)
+STOPPED = lazy_pattern(
+    r"(?i)\b(?:stops?|stopped|exits?|exited|ends|ended|closes|closed|dies|died|killed|quits?|terminate[sd]?|crash\w*|restarts?"
+    r"|aborts?|aborted|fails?|failed|refuses)\b"
+)
+LOADING = lazy_pattern(
+    r"(?i)\bload(?:s|ing|ed)? (?:\w+ ){0,2}(?:weights|model|checkpoint|shards)|\bcheckpoint shards\b"
+    r"|\bwhile loading\b|\bstart(?:s|ing|up)?\b"
+    r"|\bcuda graphs?\b|\bcaptur(?:ing|ed)\b|\bKV cache\b|\bprofiling\b|\b(?:server|worker)\b"
+)
+RUNS = lazy_pattern(r"Uvicorn running|startup complete|server is listening|fired up and ready|(?i:\bserves? fine\b)")
+UNFIT = lazy_pattern(r"(?i)\b(?:do|does)(?: not|n't) (?:go|fit|work|match)(?: together)?\b")
+SOURCE_BUILD = lazy_pattern(r"\bsetup\.py (?:install|develop|build_ext|bdist_wheel)\b|--no-build-isolation\b")
+FAILED_STEP = lazy_pattern(
+    r"(?i)\bexit(?:ed)?(?: with)?(?: exit)? (?:code|status):? [1-9]|\bstep (?:\w+ )?(?:is red|fails?)"
+)
+FULL, NEARLY_ALL = 0.9, 0.95  # of a GPU's memory, next to a start and without one
+
+
+class CpuLine(TableRow, frozen=True, kw_only=True):
+    """A line with which a program reports that it uses the CPU."""
+
+    cause: str
+    pattern: str
+    sample: str
+    package: str = ""  # that the text must name: others print the line without need of a GPU
+    system: str = ""  # the only one on which the line has this cause
+    fix: str = ""
+
+
+@cache
+def cpu_lines() -> tuple[CpuLine, ...]:
+    """The rows of cpu_use.toml."""
+    return load_table("cpu_use.toml", tuple[CpuLine, ...], "line")
+
+
+def findings_of_evidence(report: Report) -> Iterator[Finding]:
+    """The findings on a report that no rule and no message explains."""
+    yield from _on_cpu(report)
+    yield from _on_full_gpu(report)
+    yield from _outside_of_range(report)
+    yield from _on_build_without_toolkit(report)
+
+
+def _on_cpu(report: Report) -> Iterator[Finding]:
+    """A program uses the CPU on a machine with a GPU, and nothing selects the CPU."""
+    from envdoctor.reports.container_images import WITHOUT_GPUS
+
+    machine, text = report.machine, report.errors
+    has_gpu = bool(nvidia_gpus(machine) or machine.driver.version.value or SIGN_OF_GPU.search(text))
+    if not has_gpu or SELECTS_CPU.search(text):
+        return
+    row, line = _line_on_cpu(report) or (None, "")
+    if not row and report.stack.cuda_available.value is not False:
+        return
+    cause = row.cause if row else CPU_BUILD
+    without_gpus = machine.system.container.note == WITHOUT_GPUS
+    if without_gpus:
+        cause = CONTAINER
+    elif cause == CONTAINER or (cause == CPU_BUILD and torch_cuda(report.stack)):
+        return  # the facts do not show why
+    torch = report.stack.torch.value
+    is_certain = without_gpus or "+cpu" in ((torch.version.value or "") if torch else "")
+    yield _finding(
+        cause,
+        "error" if is_certain else "warning",
+        f"{line or 'CUDA is not available to torch'} (on a machine with {_gpu(report)})",
+        start_container_with_gpus(container_of(machine)) if without_gpus else (),
+        row.fix if row and cause == row.cause else "",
+    )
+
+
+def _gpu(report: Report) -> str:
+    driver = report.machine.driver.version.value
+    return gpu_labels(gpus_of(report.machine)) or (f"driver {driver}" if driver else "an NVIDIA GPU")
+
+
+def _line_on_cpu(report: Report) -> tuple[CpuLine, str] | None:
+    packages = report.stack.distributions.value or {}
+    system = (report.machine.system.os.value or "").lower()
+    for row in cpu_lines():
+        if (row.package and row.package not in packages) or not system.startswith(row.system):
+            continue
+        if found := re.search(row.pattern, report.errors):
+            return row, _line_of(report.errors, found.start())
+    return None
+
+
+def _line_of(text: str, position: int) -> str:
+    return text[text.rfind("\n", 0, position) + 1 :].partition("\n")[0].strip()[:200]
+
+
+def _on_full_gpu(report: Report) -> Iterator[Finding]:
+    """A program stops while it loads or starts, on a GPU whose memory is in use."""
+    text = report.errors
+    if RUNS.search(text) or not STOPPED.search(text):
+        return
+    full = FULL if LOADING.search(text) else NEARLY_ALL
+    for gpu in gpus_of(report.machine):
+        total, used = gpu.memory_total.value, gpu.memory_used.value
+        if total and used and used >= full * total:
+            yield _finding(
+                FULL_GPU,
+                "warning",
+                f"GPU {gpu.index}: {used / GIB:.1f} of {total / GIB:.1f} GiB are in use, and a program stops",
+            )
+            return
+
+
+def _outside_of_range(report: Report) -> Iterator[Finding]:
+    """A package is outside of the range that the text states for it, and the text reports a failure."""
+    from envdoctor.reports.requirement_statements import stated_ranges
+    from envdoctor.reports.section import is_version
+
+    if not (SIGN_OF_FAILURE.search(report.errors) or UNFIT.search(report.errors)):
+        return
+    torch = report.stack.torch.value
+    packages = report.stack.distributions.value or {}
+    for statement in stated_ranges(report.errors):
+        version = (torch.version.value if torch and statement.name == "torch" else None) or (
+            packages[statement.name].version if statement.name in packages else ""
+        )
+        if version and is_version(version) and not statement.allowed.contains(version, prereleases=True):
+            yield _finding(
+                PIN,
+                "warning",
+                f'{statement.name} {version} is installed; the text states "{statement.text.strip()}"',
+            )
+            return
+
+
+def _on_build_without_toolkit(report: Report) -> Iterator[Finding]:
+    """A build of sources fails in an image without nvcc, which its tag shows."""
+    nvcc, text = report.machine.cuda.nvcc, report.errors
+    if nvcc.state != "absent" or not nvcc.note.startswith("the image ") or not SOURCE_BUILD.search(text):
+        return
+    if SIGN_OF_FAILURE.search(text) or FAILED_STEP.search(text):
+        yield _finding(NO_TOOLKIT, "warning", f"{nvcc.note}, which a build of CUDA code needs")
+
+
+def _finding(cause: str, status: Status, message: str, remedies: tuple[Remedy, ...] = (), fix: str = "") -> Finding:
+    text = causes()[cause]
+    return Finding(
+        f"{TEXT_PREFIX}{cause}", cause, status, message, fix=fix or text.fix, remedies=remedies, url=text.url
+    )
