@@ -13,6 +13,7 @@ from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
+from envdoctor.knowledge.imports import cause_of
 from envdoctor.knowledge.names import Span, find_member, find_name, project_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
@@ -57,11 +58,6 @@ RELEASE_PAGES = {
     "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
     "sentence_transformers": "huggingface/sentence-transformers",
 }  # fmt: skip
-# (the library is newer, it is older) than its caller; transformers and others pin huggingface-hub.
-CAUSES = {
-    "transformers": ("transformers-too-new", "library-too-old"),
-    "huggingface_hub": ("dependency-pin-violated", "dependency-pin-violated"),
-}
 WEIGHT = 89  # of 100 texts, if the direction is known
 
 
@@ -169,7 +165,7 @@ def _less_exact(is_newer: bool, cause: str) -> tuple[str, ...]:
 def _symptom(verdict: Verdict) -> Symptom:
     span = verdict.span
     package = span.package
-    newer, older = CAUSES.get(package, ("library-too-new", "library-too-old"))
+    newer, older = (cause_of(project_of(package), is_newer=is_newer) for is_newer in (True, False))
     if verdict.is_required:
         cause = newer
         fix = (

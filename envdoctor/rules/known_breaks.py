@@ -54,6 +54,12 @@ def _matches(condition: str, versions: dict[str, str]) -> bool:
     return not specifier or satisfies(public_part(versions[name]), specifier.replace(" ", "")) is True
 
 
+def has_known_break(versions: dict[str, str], *names: str) -> bool:
+    """Whether a row applies to these packages."""
+    rows = (row for row in known_breaks() if {each.partition(" ")[0] for each in row.when} >= set(names))
+    return any(all(_matches(each, versions) for each in row.when) for row in rows)
+
+
 def make_check(row: KnownBreak) -> Check:
     """The function of a row's rule."""
     names = [condition.partition(" ")[0] for condition in row.when]

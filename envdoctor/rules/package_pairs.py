@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.core.remedies import steps
+from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.imports import BrokenImport, broken_imports, cause_of
 from envdoctor.knowledge.package_pairs import equal_versions, same_modules
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
+from envdoctor.rules.known_breaks import has_known_break
 from envdoctor.rules.registry import Problem, rule
-from envdoctor.rules.requirements import version_evidence, versions_of
+from envdoctor.rules.requirements import bounded, requirements_of, version_evidence, versions_of
 
 
 @rule("PKG040", kind="environment", severity=("error", "warning"), cause="dependency-pin-violated")
@@ -95,3 +97,67 @@ def packages_share_a_module(machine: Machine, stack: Stack) -> Iterator[Problem]
     https://github.com/opencv/opencv-python#installation-and-usage
     """
     yield from _shared_modules(stack, "package-files-damaged")
+
+
+@rule("PKG049", kind="environment", severity="error", cause="library-too-new")
+def a_package_imports_a_name_that_another_one_lacks(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    """A package imports a name or a module that the installed release of another one does not have.
+
+    The requirements of most packages have no upper bound, and some have too low a lower one, so that installers
+    select a release that removed the name, or one that is too old to have it. The import is at the top level of a
+    module, without a condition: `ImportError: cannot import name` or `No module named`. The table is derived from the
+    wheels of both packages. Pairs that requirements, or a rule of their own, exclude are reported there.
+
+    Fix: install a release of the other package that has the name, or one of the first that does not need it.
+
+    References:
+    https://packaging.python.org/en/latest/specifications/dependency-specifiers/
+    """
+    reported = {frozenset((each.requirer, each.name)) for each in requirements_of(stack).violations}
+    versions = versions_of(stack)
+    for broken in broken_imports(versions):
+        user, package = broken.importer.package, broken.package
+        if frozenset((user, package)) in reported or has_known_break(versions, user, package):
+            continue
+        has = "no longer has" if broken.is_newer else "does not have yet"
+        yield Problem(
+            "error",
+            f"{user} {broken.version} imports {broken.name}, which {package} {broken.installed} {has}: "
+            f"`import {broken.importer.module}` fails",
+            version_evidence(stack, user, package),
+            f"Install {package}{_range_with_name(broken)}, or {user}{_range_without_import(broken)}."
+            if _range_without_import(broken)
+            else f"Install {package}{_range_with_name(broken)}.",
+            either(*_changes(broken)),
+            cause=cause_of(package, is_newer=broken.is_newer),
+        )
+
+
+def _range_with_name(broken: BrokenImport) -> str:
+    """The releases with the name that are nearest to the installed one."""
+    absence = broken.absence
+    return f"<={absence.before}" if broken.is_newer else bounded(f">={absence.after}")
+
+
+def _range_without_import(broken: BrokenImport) -> str:
+    """The releases of the importing package that do not need the name; empty if there are none."""
+    releases = broken.importer.releases
+    if broken.is_newer:
+        return bounded(f">={releases.after}") if releases.after else ""
+    return f"<={releases.before}" if releases.before else ""
+
+
+def _changes(broken: BrokenImport) -> list[str]:
+    user, package = broken.importer.package, broken.package
+    other = _range_without_import(broken)
+    found = [
+        shell_command("uv pip install {} {}", f"{user}=={broken.version}", f"{package}{_range_with_name(broken)}")
+    ]
+    return [
+        *found,
+        *(
+            [shell_command("uv pip install {} {}", f"{user}{other}", f"{package}=={broken.installed}")]
+            if other
+            else []
+        ),
+    ]

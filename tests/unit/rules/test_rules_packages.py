@@ -236,6 +236,7 @@ BROKEN = [
     ("nemo-toolkit 1.23.0, huggingface-hub 0.26.0", "PKG046", "error"),
     ("albumentations 1.4.15, albucore 0.0.17", "PKG047", "error"),
     ("torch 2.2.1+cu121, torchvision 0.17.1, basicsr 1.4.2", "PKG048", "warning"),
+    ("flask 2.2.2, werkzeug 3.0.1", "PKG049", "error"),
 ]  # fmt: skip
 
 
