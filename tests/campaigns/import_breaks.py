@@ -1,6 +1,6 @@
 """Write envdoctor/knowledge/imports/: imports of one package that releases of another one do not support.
 
-    python tests/campaigns/import_breaks.py STORE [PACKAGE ...]
+    PYTHONPATH=tests python tests/campaigns/import_breaks.py STORE [PACKAGE ...]
 
 The packages, by default all of import_packages.txt, are compared with one another. STORE is a folder for the Python
 files of their releases, of which only the changed ones are requested. The steps are `read` the wheels, list the
