@@ -50,6 +50,7 @@ LONG_TEXT = re.compile(r'''""".*?"""|\'\'\'.*?\'\'\'''', re.DOTALL)
 IMPORT = re.compile(
     r"^(?:import[ \t]+([^\n]+)|from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n\\]|\\\n)*))", re.MULTILINE
 )
+GENERATED = re.compile(r"_pb2(?:_grpc)?$")  # modules whose names protobuf adds when they are imported
 LAZY = re.compile(r"_LazyModule|lazy_loader|_import_structure")
 
 
@@ -164,6 +165,8 @@ class ReleaseLibrary(Library):
     def _find_name(self, module: str, name: str, seen: tuple[str, ...]) -> Found:
         """A module that loads its names when they are used lists them, or has those that its modules define."""
         found = super()._find_name(module, name, seen)
+        if GENERATED.search(module):
+            return UNKNOWN
         if found.state != "unknown" or module not in self._paths or not LAZY.search(self._text(module)):
             return found
         if re.search(rf"""['"]{name}['"]""", self._text(module)):
