@@ -21,7 +21,7 @@ _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
 _CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
 # A name with extras, and what follows it: an operator or a comma, so that words of a sentence do not match.
-_STATED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$)")
+_STATED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$|\[[^\]]*$)")
 _ARCHITECTURES = ("x86_64", "aarch64")
 _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
 

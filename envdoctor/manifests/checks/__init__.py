@@ -23,6 +23,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     missing_packages,
     names,
     other_python,
+    pinned_requirements,
     pins,
     platform_wheels,
     prerequisites,

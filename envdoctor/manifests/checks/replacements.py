@@ -35,6 +35,7 @@ UV_TORCH = "https://docs.astral.sh/uv/guides/integration/pytorch/"
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 _LIBRARIES = (
     "vllm", "transformers", "trl", "peft", "numpy", "xformers", "flash-attn", "accelerate", "huggingface-hub",
+    "bitsandbytes", "diffusers", "sglang",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from envdoctor.rules.registry import Problem, rule
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
 CONDA_FILES = "https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_WORD = re.compile(_NAME)
+_REQUIRING = re.compile(rf"({_NAME})(?:[=<>!~]\S*)? depends? on ")
 _REQUIRED = re.compile(rf"the step requires ({_NAME})")
 _MISSING = re.compile(rf"no version of ({_NAME})(?:\[[^\]]*\])?(\S+)")
 _UNKNOWN = re.compile(rf"({_NAME}) was not found in the package registry")
@@ -93,9 +93,9 @@ def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
 
 def _is_reported(install: InstallStep, conflict: str) -> bool:
     """Whether RUN001, RUN002 or RUN005 report it from the tables."""
-    words = {normalize_name(word) for word in _WORD.findall(conflict)}
-    for name, bounds in contradicting_bounds(install):
-        if {name, *(each.required_by for each in bounds if each.required_by)} <= words:
+    requiring = {normalize_name(name) for name in _REQUIRING.findall(conflict)}
+    for _, bounds in contradicting_bounds(install):
+        if requiring and requiring <= {each.required_by for each in bounds}:
             return True
     named = {requirement.name for requirement in install.action.requirements}
     missing = {normalize_name(match[1]) for match in _MISSING.finditer(conflict)} & named

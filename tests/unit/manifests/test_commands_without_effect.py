@@ -157,6 +157,7 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "a placeholder": ("a.sh", "pip install torch==$TORCH numpy==${A:-1}\n", "RUN166", []),
     "conda's operator": ("a.sh", "conda install pytorch=2.3.0\n", "RUN166", []),
     "parentheses": ("requirements.txt", "torch (>=2.0)\nnumpy >= 1.20, <2 # text\n", "RUN166", []),
+    "an open bracket": ("requirements.txt", "torch==2.6.0\nverl[gpu\n", "RUN166", [2]),
     "an egg with extras": ("a.sh", "pip install torch 'git+https://a.org/a#egg=trl[vllm]'\n", "RUN167", [1]),
     "an egg with a version": ("requirements.txt", "torch\ngit+https://a.org/a#egg=trl>=0.5\n", "RUN167", [2]),
     "an egg": ("requirements.txt", "torch\ngit+https://a.org/a#egg=trl&subdirectory=b\n", "RUN167", []),
@@ -182,6 +183,21 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
         "pip-list.txt",
         "torch==2.5.1+cu121\n" + "".join(f"x{number}==1.0\n" for number in range(25)),
         "RUN014",
+        [],
+    ),
+    # pins without an index: RUN174
+    "a pin that another one excludes": (
+        "requirements.txt",
+        "torch\nfastapi==0.100.0\nstarlette==0.36.3\n",
+        "RUN174",
+        [3],
+    ),
+    "a pin of a command": ("a.sh", "pip install torch openai==1.40.0 httpx==0.20.0\n", "RUN174", [1]),
+    "pins that fit": ("requirements.txt", "torch\nfastapi==0.110.0\nstarlette==0.36.3\n", "RUN174", []),
+    "pins without dependencies": (
+        "a.sh",
+        "pip install torch\npip install --no-deps fastapi==0.100.0 starlette==0.36.3\n",
+        "RUN174",
         [],
     ),
     # environments: RUN168, RUN169, RUN107
