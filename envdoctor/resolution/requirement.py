@@ -84,6 +84,11 @@ def is_stated_requirement(text: str) -> bool:
     return "://" not in text and bool(_STATED.match(text))
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a normalized name is that of a requirements file: no package can be named `requirements.txt`."""
+    return name.endswith("requirements-txt")
+
+
 def is_at_commit(url: str) -> bool:
     """Whether an address is that of a repository at a commit or a branch, not at main or at the tag of a release."""
     found = _REFERENCE.search(url) if url.startswith("git+") else None

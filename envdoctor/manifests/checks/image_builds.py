@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.checks.evidence import guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
-from envdoctor.manifests.container_files import Instruction, script_of
+from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile, script_of
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.image_stages import Stage, commands_of, image_stages, shell_text
 from envdoctor.manifests.shell_records import Command
@@ -17,6 +17,7 @@ from envdoctor.rules.registry import Problem, rule
 RUN_STEPS = "https://docs.docker.com/reference/dockerfile/#run"
 SHELL = "https://docs.docker.com/reference/dockerfile/#shell"
 VARIABLES = "https://docs.docker.com/reference/dockerfile/#environment-replacement"
+ARGUMENTS = "https://docs.docker.com/reference/dockerfile/#scope"
 APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
 VENV = "https://packages.debian.org/stable/python3-venv"
 _ACTIVATES = re.compile(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
@@ -24,6 +25,12 @@ _HOOK = re.compile(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bi
 _OTHER_SHELL = re.compile(r"<<|^\s*\[")
 _HAS_VENV = re.compile(
     r"-venv\b|python3(?:\.\d+)?-full|get-pip|conda|mamba|pyenv|uv python|make (?:alt)?install|--from="
+)
+_DECLARED = re.compile(r"(?:^|\s)([A-Za-z_]\w*)(?==|\s|$)")
+_USED = re.compile(r"(?<![\\$])\$\{?([A-Za-z_]\w*)(?:\}|(?![\w:]))")
+# Variables of the images of Python, CUDA and PyTorch, and of each process.
+_OF_IMAGES = re.compile(
+    r"(?:PYTHON|CUDA|PYTORCH|NCCL|CUDNN|NV|NVIDIA)_\w+|PATH|HOME|USER|LANG|LD_LIBRARY_PATH|PWD|HOSTNAME"
 )
 _PROGRAMS = ("git", "curl", "wget", "sudo", "add-apt-repository")
 _PACKAGE_OF = {"add-apt-repository": "software-properties-common"}
@@ -303,3 +310,43 @@ def file_is_copied_after_its_use(context: GuideContext) -> Iterator[Problem]:
                     line=number,
                 )
                 break
+
+
+@rule("RUN175", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGUMENTS)
+def argument_of_image_ends_with_its_stage(context: GuideContext) -> Iterator[Problem]:
+    """An ARG above the first FROM, or of another stage, is empty in a RUN unless its stage declares it again."""
+    for block in context.guide.blocks:
+        arguments: dict[str, int] = {}  # of all stages so far, with their lines
+        stages: dict[str, set[str]] = {}
+        current: set[str] | None = None
+        for each in parse_dockerfile(block.lines) if is_dockerfile(block) else ():
+            number, text = each.lines[0] if each.lines else (0, "")
+            if each.name == "FROM":
+                words = [word.lower() for word in text.split() if not word.startswith("--")]
+                current = set(stages.get(words[0], ())) if words else set()
+                stages |= {words[2]: current} if words[1:2] == ["as"] and len(words) > 2 else {}
+            elif each.name in ("ARG", "ENV"):
+                names = _DECLARED.findall(" ".join(line for _, line in each.lines))
+                if each.name == "ARG":
+                    arguments |= dict.fromkeys(names, number)
+                if current is not None:
+                    current.update(names)
+            elif each.name == "RUN" and current is not None:
+                yield from _empty_arguments(context, each, {n: arguments[n] for n in arguments if n not in current})
+
+
+def _empty_arguments(context: GuideContext, run: Instruction, ended: dict[str, int]) -> Iterator[Problem]:
+    """The arguments that a RUN uses and does not set; images can have variables of some names themselves."""
+    text = "\n".join(line for _, line in run.lines)
+    for number, line in run.lines:
+        for name in dict.fromkeys(_USED.findall(line)):
+            is_set = re.search(rf"(?:^|[\s;&|(]){name}=|\bfor {name} in\b|\bread\b[^;&|\n]*\b{name}\b", text)
+            if name in ended and not is_set and not _OF_IMAGES.fullmatch(name):
+                ended = {other: at for other, at in ended.items() if other != name}
+                yield Problem(
+                    "error",
+                    f"${name} is empty in this RUN: the ARG belongs to another stage of the Dockerfile",
+                    (guide_evidence(context, "RUN", line.strip()[:120], number),),
+                    f"Add `ARG {name}` below the FROM of this stage.",
+                    line=number,
+                )

@@ -12,13 +12,20 @@ from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.shell_records import Command, is_known
-from envdoctor.resolution.requirement import InstallRequirement, is_stated_requirement
+from envdoctor.resolution.requirement import InstallRequirement, is_file_name, is_stated_requirement
 from envdoctor.rules.registry import Problem, rule
 
 EGG = "https://pip.pypa.io/en/stable/news/#v25-1"
 USER = "https://pip.pypa.io/en/stable/user_guide/#user-installs"
 SYNC = "https://docs.astral.sh/uv/concepts/projects/sync/"
 _SEVERAL = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?\s*==\s*[\w.+*]+\s+[A-Za-z][\w.-]*(?:==|>=|$)")
+_CORRECTIONS = (
+    (re.compile(r".*\.txt"), r"Write -r \g<0>."),
+    (re.compile(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])"), r"Write \1\3\2."),
+    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?)\s*=\s*([\d.]+)"), r"Write \1==\2."),
+    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?)\s*=([<>])\s*([\d.]+)"), r"Write \1\2=\3."),
+    (re.compile(r"([\w.-]+(?:\[[^\]]*\])?),"), r"Write \1 without the comma."),
+)
 _PLACEHOLDER = re.compile(
     r"[=<>~]=?\s*(?:v?[xXyYzZN]\b|VERSION|version|\d+(?:\.\d+)*\.[xXyY]\b|\.\.\.)|[<{]\w|\.\.\."
 )
@@ -32,6 +39,8 @@ _NO_SYNC = frozenset({"--no-sync", "--inexact", "--frozen", "--isolated", "--no-
 @rule("RUN166", kind="guide", severity=("error", "info"), cause="dependency-pin-violated", url=SPECIFIERS)
 def requirement_is_not_valid(context: GuideContext) -> Iterator[Problem]:
     """A requirement that pip and uv refuse, so that they install nothing: `torch=2.0`, `name==1.0[extra]`, `torch,`.
+
+    `pip install requirements.txt` without `-r` is one as well: there is no package of this name.
 
     What can be a placeholder in the commands of a guide, such as `==2.x`, is a note.
     """
@@ -58,6 +67,7 @@ def _invalid(install: InstallStep) -> Iterator[InstallRequirement]:
 
     action = install.action
     named = [each for each in action.unknown if each.name and not each.has_valid_specifier]
+    yield from (each for each in action.requirements if not each.url and is_file_name(each.name))
     for each in (*action.invalid, *named) if action.tool != "conda" else ():
         text = each.text.strip().strip("'\"")
         if not is_known(text) or not (is_stated_requirement(text) or _SEVERAL.match(text)):
@@ -70,14 +80,10 @@ def _invalid(install: InstallStep) -> Iterator[InstallRequirement]:
 
 def _correction(text: str) -> str:
     """What to write instead, where the text determines it."""
-    if match := re.fullmatch(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])", text):
-        return f"Write {match[1]}{match[3]}{match[2]}."
-    if match := re.fullmatch(r"([\w.-]+(?:\[[^\]]*\])?)\s*=\s*([\d.]+)", text):
-        return f"Write {match[1]}=={match[2]}."
-    if match := re.fullmatch(r"([\w.-]+(?:\[[^\]]*\])?)\s*=([<>])\s*([\d.]+)", text):
-        return f"Write {match[1]}{match[2]}={match[3]}."
-    if match := re.fullmatch(r"([\w.-]+(?:\[[^\]]*\])?),", text):
-        return f"Write {match[1]} without the comma."
+    found = ((pattern.fullmatch(text), correction) for pattern, correction in _CORRECTIONS)
+    if found_first := next(((match, correction) for match, correction in found if match), None):
+        match, correction = found_first
+        return match.expand(correction)
     if _SEVERAL.match(text):
         return "Write each requirement on a line of its own."
     return "Write the name, the extras in brackets, and then the version: NAME[EXTRA]==VERSION."

@@ -15,7 +15,7 @@ from envdoctor.manifests.checks.pins import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system
-from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.requirement import InstallRequirement, is_file_name
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -92,7 +92,9 @@ def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
 
 
 def _is_reported(install: InstallStep, conflict: str) -> bool:
-    """Whether RUN001, RUN002 or RUN005 report it from the tables."""
+    """Whether RUN001, RUN002 or RUN005 report it from the tables, or RUN166."""
+    if (unknown := _UNKNOWN.search(conflict)) and is_file_name(normalize_name(unknown[1])):
+        return True
     requiring = {normalize_name(name) for name in _REQUIRING.findall(conflict)}
     for _, bounds in contradicting_bounds(install):
         if requiring and requiring <= {each.required_by for each in bounds}:

@@ -99,6 +99,27 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "variables before pip": ("Dockerfile", SLIM + "RUN A=1 \\\n    pip install torch==2.6.0\n", "RUN156", []),
     "commands with &&": ("a.sh", "pip install torch==2.6.0 && \\\n pip install numpy\n", "RUN156", []),
     "pip within conda": ("a.sh", "conda install pip install torch==2.6.0\n", "RUN156", [1]),
+    # arguments of a stage: RUN175
+    "an argument above FROM": ("Dockerfile", "ARG T=2.6.0\n" + SLIM + "RUN pip install torch==${T}\n", "RUN175", [3]),
+    "an argument of a stage": ("Dockerfile", SLIM + "ARG T=1\n" + SLIM + TORCH + "RUN echo $T\n", "RUN175", [5]),
+    "an argument declared again": (
+        "Dockerfile",
+        "ARG T=2.6.0\n" + SLIM + "ARG T\nRUN pip install torch==$T\n",
+        "RUN175",
+        [],
+    ),
+    "an argument of the base stage": (
+        "Dockerfile",
+        SLIM.replace("\n", " AS a\n") + "ARG T=2.6.0\nFROM a\nRUN pip install torch==$T\n",
+        "RUN175",
+        [],
+    ),
+    "a variable of the shell": (
+        "Dockerfile",
+        "ARG T=1\n" + SLIM + "RUN T=2 && echo $T ${T:-1} && pip install torch==2.6.0\n",
+        "RUN175",
+        [],
+    ),
     # scripts: RUN081, RUN157 to RUN160
     "a comment after a backslash": ("a.sh", "pip install torch==2.6.0 \\ # new\n  numpy\n", "RUN081", [1]),
     "an empty line in a command": ("a.sh", "pip install torch==2.6.0 \\\n\n  --upgrade\n", "RUN081", [2]),
@@ -157,6 +178,7 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "a placeholder": ("a.sh", "pip install torch==$TORCH numpy==${A:-1}\n", "RUN166", []),
     "conda's operator": ("a.sh", "conda install pytorch=2.3.0\n", "RUN166", []),
     "parentheses": ("requirements.txt", "torch (>=2.0)\nnumpy >= 1.20, <2 # text\n", "RUN166", []),
+    "a file without -r": ("a.sh", "pip install torch\npip install requirements.txt\n", "RUN166", [2]),
     "an open bracket": ("requirements.txt", "torch==2.6.0\nverl[gpu\n", "RUN166", [2]),
     "an egg with extras": ("a.sh", "pip install torch 'git+https://a.org/a#egg=trl[vllm]'\n", "RUN167", [1]),
     "an egg with a version": ("requirements.txt", "torch\ngit+https://a.org/a#egg=trl>=0.5\n", "RUN167", [2]),
