@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -12,6 +12,7 @@ from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
+from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
@@ -174,6 +175,16 @@ class IndexReader:
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         """The packages of the set that install the same module."""
         return self._of_set(shared_files, installed)
+
+    def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
+        """Whether the modules of one package of the set import another one; None if they could not be read."""
+
+        def modules(names: SetNames, installed: InstalledSet) -> Iterator[ModuleImports | None]:
+            pins = [Pin(each, installed.versions[each]) for each in (requiring, name) if each in installed.versions]
+            yield from map(names.module_imports, pins)
+
+        first, second = [*self._of_set(modules, installed), None, None][:2]
+        return None if first is None or second is None else not first.external_tops().isdisjoint(second.tops)
 
     def _of_set(self, find: Callable[[SetNames, InstalledSet], Iterable[T]], installed: InstalledSet) -> Sequence[T]:
         names = self._names_of(installed)

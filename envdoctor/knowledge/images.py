@@ -111,6 +111,12 @@ class NgcGpus(TableRow, frozen=True, kw_only=True):
         return major_minor(self.oldest) <= capability and capability[0] <= major_minor(self.newest)[0]
 
 
+class NgcConstraints(TableRow, frozen=True, kw_only=True):
+    """NVIDIA's PyTorch containers from a release on have /etc/pip/constraint.txt, which PIP_CONSTRAINT names."""
+
+    first: str  # tag
+
+
 class ReleasedImage(TableRow, frozen=True, kw_only=True):
     """Releases of an image whose contents are known. Without `torch` it has the one that its vLLM requires."""
 
@@ -171,6 +177,12 @@ def ngc_gpus(tag: str) -> NgcGpus | None:
     """The compute capabilities of the container with this tag; None for tags before the table."""
     rows = load_table("ngc_images.toml", tuple[NgcGpus, ...], "gpus")
     return next((row for row in reversed(rows) if row.first <= tag), None)
+
+
+def ngc_has_constraints(tag: str) -> bool:
+    """Whether pip of the container with this tag reads a file that pins the packages of the container."""
+    rows = load_table("ngc_images.toml", tuple[NgcConstraints, ...], "constraints")
+    return any(row.first <= tag for row in rows)
 
 
 def ngc_image_for(capability: MajorMinor) -> NgcImage | None:

@@ -29,6 +29,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releas
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
+from envdoctor.manifests.step_packages import merge_requested, newly_named, without_constrained
 from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
@@ -271,13 +272,14 @@ class GuideInterpreter:
         for requirement in action.unknown:
             if requirement.name:
                 resolved[requirement.name] = package_at_url(requirement)
-        resolved |= _newly_named(action, resolved, before.packages)
+        resolved |= newly_named(action, resolved, before.packages)
+        resolved = without_constrained(action, before, resolved, self.guide)
         packages = before.packages | resolved
         toolkit = before.toolkit
         if action.tool == "conda" and not packages.keys().isdisjoint({"cuda-toolkit", "cuda-nvcc", "cuda"}):
             toolkit = toolkit or "?"
         names = [requirement.name for requirement in action.requirements]
-        requested = _merge_requested(before.requested, {name: packages[name] for name in names if name in packages})
+        requested = merge_requested(before.requested, {name: packages[name] for name in names if name in packages})
         state = less_certain(before.resolution, resolution.state)
         self._update(packages=packages, requested=requested, toolkit=toolkit, resolution=state)
         self.installs.append(
@@ -352,34 +354,6 @@ def _stated_build(package: ResolvedPackage, action: Install) -> str:
 def _toolkit_text(action: Action) -> str:
     """The part of an action that can name a CUDA toolkit: the file of an installer."""
     return action.file if isinstance(action, Download) and action.file.endswith(".run") else ""
-
-
-def _merge_requested(
-    before: dict[str, ResolvedPackage], mentioned: dict[str, ResolvedPackage]
-) -> dict[str, ResolvedPackage]:
-    """A later mention of a package replaces an earlier one if it is a pin, or if the earlier one was not."""
-    return before | {
-        name: package
-        for name, package in mentioned.items()
-        if package.pinned or not (name in before and before[name].pinned)
-    }
-
-
-def _newly_named(
-    action: Install, resolved: dict[str, ResolvedPackage], installed: dict[str, ResolvedPackage]
-) -> dict[str, ResolvedPackage]:
-    """Installed dependencies that the guide now names itself, with the requirement that names them."""
-    packages = {}
-    for requirement in action.requirements:
-        package = installed.get(requirement.name)
-        if package and package is resolved.get(requirement.name) and package.is_dependency:
-            packages[requirement.name] = package._replace(
-                line=requirement.line,
-                reason=requirement.text,
-                pinned=bool(requirement.pin),
-                specifier=requirement.specifier,
-            )
-    return packages
 
 
 def interpret_guide(

@@ -189,6 +189,10 @@ class IndexFacts(Protocol):
         """The imports of code that the installed releases do not have."""
         ...
 
+    def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
+        """Whether the modules of one package of the set import another one; None if they could not be read."""
+        ...
+
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
         ...

@@ -41,6 +41,7 @@ class FixedIndex:
         self.shared: Sequence[SharedFile] = ()
         self.removed: Sequence[RemovedImport] = ()
         self.compiled: frozenset[str] = frozenset()
+        self.imported: dict[tuple[str, str], bool] = {}
         self.requirements: dict[str, Sequence[str]] = {}
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -48,6 +49,9 @@ class FixedIndex:
 
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
+
+    def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
+        return self.imported.get((requiring, name)) if requiring in installed.versions else None
 
     def is_published_from(self, name: str, url: str) -> bool:
         return f"huggingface/{name}" in url

@@ -22,6 +22,9 @@ _BUILD_FOLDER = re.compile(
     r"|[A-Z]:/(?:bld|b/abs)|.*(?:feedstock_root|conda-bld|/croot/))"
 )
 
+# huggingface-hub 2.4.0 requires click and has the program hf without an extra: its METADATA, 2026-11-26.
+_IN_THE_RELEASE = {("huggingface-hub", "cli")}
+
 
 @rule("RUN132", kind="guide", severity="warning", cause="dependency-pin-violated", url=EXTRAS, needs=("python",))
 def release_has_no_such_extra(context: GuideContext) -> Iterator[Problem]:
@@ -36,7 +39,8 @@ def release_has_no_such_extra(context: GuideContext) -> Iterator[Problem]:
             for extra in sorted(set(requirement.extras)) if package and not requirement.url else ():
                 is_absent = (requirement.name, extra) in install.resolution.absent_extras
                 # An extra can become a requirement: transformers[hf_xet], and huggingface-hub 1 requires hf-xet.
-                if not package or not is_absent or extra in install.after.packages:
+                is_there = extra in install.after.packages or (requirement.name, extra) in _IN_THE_RELEASE
+                if not package or not is_absent or is_there:
                     continue
                 newest = index.newest_release(requirement.name) if index and not requirement.pin else None
                 if newest and newest.version != package.version:

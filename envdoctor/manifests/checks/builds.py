@@ -110,7 +110,8 @@ def _has_wheel(context: GuideContext, install: InstallStep, requirement: Install
     return has_release_wheel(version, minor_of(torch.version), install.before.python, context.platform)
 
 
-@rule("RUN041", kind="guide", severity=("error", "warning", "info"), cause="build-isolation-no-torch", url=ISOLATION)
+@rule("RUN041", kind="guide", severity=("error", "warning", "info", "unknown"), cause="build-isolation-no-torch",
+      url=ISOLATION)  # fmt: skip
 def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
     """With --no-build-isolation, torch, setuptools, wheel, packaging, psutil and ninja must be installed before.
 
@@ -126,16 +127,24 @@ def build_requirement_is_missing(context: GuideContext) -> Iterator[Problem]:
         if has_wheel:  # its setup.py downloads it
             missing = [name for name in missing if name not in ("psutil", "ninja")]
         if missing and not _installs_unknown_packages(context, install):
+            is_presupposed = "torch" in missing and _presupposes_torch(context, install)
+            doubt = " (not certain: the environment is not new, and can have torch)" if is_presupposed else ""
             yield Problem(
-                _status_without(missing, is_compiled=has_wheel is False),
+                "unknown" if is_presupposed else _status_without(missing, is_compiled=has_wheel is False),
                 f"the build of {requirement.name or requirement.text} {_uses_installed(install)} {', '.join(missing)}"
-                f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}",
+                f", and no earlier step installs {'it' if len(missing) == 1 else 'them'}{doubt}",
                 (guide_evidence(context, "command", install.action.command, line),),
                 f"Install {'it' if len(missing) == 1 else 'them'} first, in a separate step.",
                 steps(shlex.join(["uv", "pip", "install", *(BUILD_PINS.get(name, name) for name in missing)])),
                 line=line,
                 cause="" if "torch" in missing else "compiler-missing",
             )
+
+
+def _presupposes_torch(context: GuideContext, install: InstallStep) -> bool:
+    """Whether a guide installs no torch and creates no environment: README files of extensions require both."""
+    named = {each.name for step in context.trace.installs for each in step.action.requirements}
+    return not (install.before.name or install.before.image or "torch" in named)
 
 
 def _status_without(missing: list[str], *, is_compiled: bool) -> Status:

@@ -16,6 +16,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
+from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
@@ -215,7 +216,8 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
                 excluding = excluding_package(
                     context.index_facts, packages, dependency.name, missing.last, python=installed.python
                 )
-                yield _missing_name(context, missing, user, dependency, excluding)
+                problem = _missing_name(context, missing, user, dependency, excluding)
+                yield of_used_dependency(context, installed, user, problem)
         for rejected in context.index_facts.rejected_releases(installed):
             if {rejected.user.name, rejected.dependency.name} <= certain:
                 yield _rejected(context, rejected, packages)

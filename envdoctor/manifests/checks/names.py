@@ -211,19 +211,20 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
 @rule(
     "RUN063",
     kind="guide",
-    severity="warning",
+    severity=("warning", "info"),
     cause="dependency-pin-violated",
     url="https://pip.pypa.io/en/stable/topics/vcs-support/",
 )
 def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
-    """`git+https://...` without a tag installs the current main branch."""
+    """`git+https://...` without a tag installs the current main branch. A note if the guide installs nothing else."""
+    named = {each.text for install in context.trace.installs for each in install.action.requirements}
     for install in context.trace.installs:
         for requirement in install.action.requirements:
             tail = requirement.url.partition("#")[0].rpartition("/")[2].removesuffix(".git")
             if requirement.url.startswith("git+") and "@" not in tail and tail.lower() in _REPOSITORIES:
                 line = line_of(context, requirement.line, requirement.text)
                 yield Problem(
-                    "warning",
+                    "warning" if len(named) > 1 else "info",
                     f"`{requirement.text}` has no tag: it installs the current main branch",
                     (guide_evidence(context, "URL", requirement.url, line),),
                     f"Add the tag of a release: {requirement.url.partition('#')[0]}@vX.Y.Z, or install it from PyPI.",

@@ -24,6 +24,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_packages import has_constraints
 from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -147,9 +148,13 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
     if is_guess or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
+    effect = f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}"
+    if old.origin == IMAGE_ORIGIN and has_constraints(install.action, install.before, context.guide):
+        effect = f"{replaced_by} needs {_describe(new)}, which pip refuses: the container of line {old.line} pins "
+        effect += f"{_describe(old)} in /etc/pip/constraint.txt"
     return Problem(
         status,
-        f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}",
+        effect,
         (
             guide_evidence(context, old.name, f"{old.reason} ({old.origin})", old.line),
             guide_evidence(context, new.name, install.action.command, install.action.line),

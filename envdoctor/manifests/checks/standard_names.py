@@ -10,6 +10,7 @@ from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import imports_of_guide
@@ -24,7 +25,7 @@ _BRINGS_SETUPTOOLS = ("conda", "image")
 @rule(
     "RUN134",
     kind="guide",
-    severity=("error", "warning"),
+    severity=("error", "warning", "info"),
     cause="python-unsupported",
     url=WHATS_NEW.format("3.12"),
     needs=("release", "python"),
@@ -37,11 +38,13 @@ def import_needs_what_python_removed(context: GuideContext) -> Iterator[Problem]
     and `telnetlib` (3.13).
     """
     for state, index in _known_sets(context):
-        for found in index.removed_imports(installed_set(context, state, ())):
+        installed = installed_set(context, state, ())
+        for found in index.removed_imports(installed):
             if not (found.name == "distutils" and _has_setuptools(state)):
                 python = state.python or context.trace.python
                 evidence = guide_evidence(context, "Python", python, state.python_line)
-                yield from _removed_import(context, found, state, f"Python {python}", evidence)
+                for problem in _removed_import(context, found, state, f"Python {python}", evidence):
+                    yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
 
 
 @rule(
@@ -60,7 +63,8 @@ def import_needs_what_torch_removed(context: GuideContext) -> Iterator[Problem]:
             name = found.since.partition(" ")[0]
             package = state.packages[name]
             evidence = guide_evidence(context, name, package.reason, package.line)
-            yield from _removed_import(context, found, state, f"{name} {package.version}", evidence)
+            for problem in _removed_import(context, found, state, f"{name} {package.version}", evidence):
+                yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
         removed = removed_modules(installed.torch_family)
         for used in imports_of_guide(context) if removed else ():
             if name := find_module(removed, used.module, used.name):

@@ -234,6 +234,15 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
     ]  # fmt: skip
 
 
+def test_whether_a_package_imports_what_it_requires() -> None:
+    model = package("attr-of", "1.0", OLD, ("attr_of/__init__.py", ""))
+    files = ("swift/__init__.py", "def load():\n    import base"), ("swift/tests/test_a.py", "import attr_of")
+    installed = InstalledSet({"swift": "1.0", "attr-of": "1.0", "base": "2.0"}, [], "3.12", "x86_64")
+    with reading(*BASE, model, package("swift", "1.0", NEW, *files)) as reader:
+        found = [reader.imports_package(installed, "swift", name) for name in ("base", "attr-of", "absent")]
+    assert found == [True, False, None]
+
+
 def test_an_unreachable_index_is_unknown() -> None:
     reader = IndexReader(Sources(index="http://127.0.0.1:9/simple"))
     assert reader.newest_release("user") is None

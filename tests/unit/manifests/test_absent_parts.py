@@ -56,11 +56,12 @@ def test_a_warning_of_uv_about_an_extra() -> None:
 def test_an_extra_that_the_release_does_not_have() -> None:
     class WithoutTrain(FixedSolver):
         def __call__(self, problem: StepProblem) -> StepSolution:
-            absent = frozenset({("envs", "train"), ("envs", "fast-io")})
+            absent = frozenset({("envs", "train"), ("envs", "fast-io"), ("huggingface-hub", "cli")})
             return super().__call__(problem)._replace(absent_extras=absent)
 
-    solver = WithoutTrain(FixedIndex(), {"envs": "0.4.0", "fast-io": "1.0"})
+    solver = WithoutTrain(FixedIndex(), {"envs": "0.4.0", "fast-io": "1.0", "huggingface-hub": "2.4.0"})
     cases = {"envs[train]": [3], "envs[test]": [], "envs": [], "envs[fast_io]' 'fast-io": []}
+    cases |= {"huggingface_hub[cli]": []}
     for requirement, lines in cases.items():
         assert [each.line for each in findings(sh(f"pip install '{requirement}'"), solver, "RUN132")] == lines
 

@@ -139,7 +139,35 @@ CASES = [
     Case("an index that lacks the build of an open torch", "RUN003",
          sh("uv pip install vllm==0.33.0 --extra-index-url https://download.pytorch.org/whl/cu126"),
          sh("pip install vllm==0.33.0 --extra-index-url https://download.pytorch.org/whl/cu129")),
+    Case("the README of an extension presupposes torch", "RUN041",
+         sh(VENV, "pip install --no-build-isolation transformer_engine[pytorch]"),
+         sh("pip install --no-build-isolation transformer_engine[pytorch]")),
+    Case("torch is installed after the build", "RUN041",
+         sh("uv pip install wheel flash-attn --no-build-isolation", "uv pip install torch"),
+         sh("uv pip install flash-attn --no-build-isolation")),
+    Case("the main branch of one package is what the command is for", "RUN063",
+         sh("pip install git+https://github.com/huggingface/trl.git", "pip install peft"),
+         sh("pip install git+https://github.com/huggingface/trl.git")),
+    Case("pip keeps the torch of a container that pins it", "RUN010",
+         sh("docker run --gpus all -it nvcr.io/nvidia/pytorch:25.02-py3", "pip install xformers==0.0.35"),
+         sh("docker run --gpus all -it nvcr.io/nvidia/pytorch:25.03-py3", "pip install xformers==0.0.35")),
 ]  # fmt: skip
+
+
+NGC = "```dockerfile\nFROM nvcr.io/nvidia/pytorch:{}-py3\n{}RUN pip install vllm==0.10.2\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "lines", "effect"),
+    [
+        ("25.02", "", "would replace torch"),
+        ("25.03", "", "needs torch 2.8.0 (CUDA 12.8), which pip refuses"),
+        ("25.03", "ENV PIP_CONSTRAINT=\n", "would replace torch"),
+    ],
+)
+def test_the_constraints_of_a_container_keep_its_torch(tag: str, lines: str, effect: str) -> None:
+    found = audit_guide(NGC.format(tag, lines), name="guide.md", today=TODAY).findings
+    assert any(each.id == "RUN010" and effect in each.message for each in found)
 
 
 RUNNER = "on: push\njobs:\n  a:\n    runs-on: {}\n    steps:\n    - run: pip install torch==2.6.0\n"

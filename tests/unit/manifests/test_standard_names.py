@@ -29,6 +29,16 @@ def test_a_package_imports_what_python_removed(name: str) -> None:
     assert all(f"imports {removed}, which Python 3.10 removed" in each.message for each in found)
 
 
+@each_case("imported, status", [(True, "warning"), (False, "info"), (None, "warning")])
+def test_a_dependency_that_its_requirer_does_not_import_is_a_note(imported: bool | None, status: str) -> None:
+    solver = FixedSolver(FixedIndex(), {"attrs-of": "2.0.1", "webui": "1.0"})
+    solver.required = ["attrs-of"]
+    solver.index.removed = [RemovedImport(OLD, "collections.Mapping", "Python 3.10", "a/b.py:4", "attrs_of.whl")]
+    solver.index.imported = {} if imported is None else {("webui", "attrs-of"): imported}
+    found = findings(sh("uv venv --python 3.12", "pip install webui"), solver, "RUN134")
+    assert [each.status for each in found] == [status]
+
+
 CODE: dict[str, tuple[str, str, bool]] = {
     "tomllib on 3.10": ("3.10", "import tomllib", True),
     "tomllib on 3.11": ("3.11", "import tomllib", False),
