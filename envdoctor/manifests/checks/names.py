@@ -216,7 +216,10 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
     url="https://pip.pypa.io/en/stable/topics/vcs-support/",
 )
 def repository_has_no_tag(context: GuideContext) -> Iterator[Problem]:
-    """`git+https://...` without a tag installs the current main branch. A note if the guide installs nothing else."""
+    """`git+https://...` without a tag installs the current main branch.
+
+    A note if the guide installs nothing else.
+    """
     named = {each.text for install in context.trace.installs for each in install.action.requirements}
     for install in context.trace.installs:
         for requirement in install.action.requirements:
