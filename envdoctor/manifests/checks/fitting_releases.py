@@ -7,6 +7,8 @@ from itertools import islice
 
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import ResolvedPackage
 
@@ -27,3 +29,32 @@ def excluding_package(
             if bound and not is_open and satisfies(version, bound.specifier) is False:
                 return f"{package.name} {public_part(package.version)}"
     return ""
+
+
+def requirer_that_excludes(
+    context: GuideContext, environment: CorrectedEnvironment, package: ResolvedPackage, version: str
+) -> str:
+    """The package that requires a dependency and excludes this release of it, `lmdeploy 0.18.0`, else empty."""
+    requirer = environment.state.packages.get(package.reason.removeprefix("required by ").partition(" ")[0])
+    if not (version and package.is_dependency and requirer and context.index_facts):
+        return ""
+    changed = environment.packages.get(requirer.name)
+    if changed and public_part(changed.version) != public_part(requirer.version):
+        return ""  # the correction has another release of it
+    only = {requirer.name: requirer._replace(reason=requirer.name)}
+    python = environment.state.python or context.trace.python
+    return excluding_package(context.index_facts, only, package.name, version, python=python)
+
+
+def changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackage) -> list[str]:
+    """The pins of the packages that require a dependency, of which the corrected environment has other releases."""
+    pins: list[str] = []
+    while package.is_dependency:
+        name = package.reason.removeprefix("required by ").partition(" ")[0]
+        requirer, corrected = environment.state.packages.get(name), environment.packages.get(name)
+        if requirer is None or corrected is None or any(pin.startswith(f"{name}==") for pin in pins):
+            break
+        if public_part(corrected.version) != public_part(requirer.version):
+            pins.append(f"{name}=={public_part(corrected.version)}")
+        package = requirer
+    return pins

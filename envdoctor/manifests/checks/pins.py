@@ -22,6 +22,7 @@ from envdoctor.knowledge.releases import parse_requirement, requirements_of_rele
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.fitting_releases import changed_requirers, requirer_that_excludes
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
@@ -289,8 +290,14 @@ def _incompatible_release(
     resolved = f"{package.name} {package.version}" + (f" of {release.date}" if release else "")
     requirement = f"{package.name} ({package.reason})" if package.is_dependency else f"`{package.reason}`"
     messages = "; ".join(dict.fromkeys(violation.problem.message for violation in violations))
-    pin = f"{package.name}=={version}" if version else ""
+    excluding = requirer_that_excludes(context, environment, package, version)
     worst = violations[0]
+    fix, remedies = worst.problem.fix, worst.problem.remedies
+    if excluding:
+        fix, remedies = f"{excluding} excludes {package.name} {version}: use another release of it.", ()
+    elif version:
+        pin = f"{package.name}=={version}"
+        fix, remedies = f"Use {pin}.", install_step(pin, *changed_requirers(environment, package))
     project = _project_install(context) if package.is_dependency else None
     is_error = project is None and any(violation.problem.status == "error" for violation in violations)
     unless = f", unless `{project.command[:80]}` of line {project.line} limits it" if project else ""
@@ -306,8 +313,8 @@ def _incompatible_release(
             table_evidence(package.name, resolved, PYPI, date_read(package.name)),
             *(_rule_evidence(violation) for violation in violations),
         ),
-        f"Use {pin}." if pin else worst.problem.fix,
-        install_step(pin, *_changed_requirers(environment, package)) if pin else worst.problem.remedies,
+        fix,
+        remedies,
         line=line,
         cause=worst.rule.cause,
         url=worst.rule.url,
@@ -325,20 +332,6 @@ def _wheel_of(environment: CorrectedEnvironment, violations: list[Violation]) ->
     """The wheel that a set is judged for, if its libraries are the only problem."""
     facts = [each.problem.evidence[0].fact for each in violations if each.rule.id == WHEEL_CUDA]
     return environment.state.packages.get(facts[0]) if len(facts) == len(violations) else None
-
-
-def _changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackage) -> list[str]:
-    """The pins of the packages that require a dependency, of which the corrected environment has other releases."""
-    pins: list[str] = []
-    while package.is_dependency:
-        name = package.reason.removeprefix("required by ").partition(" ")[0]
-        requirer, corrected = environment.state.packages.get(name), environment.packages.get(name)
-        if requirer is None or corrected is None or any(pin.startswith(f"{name}==") for pin in pins):
-            break
-        if public_part(corrected.version) != public_part(requirer.version):
-            pins.append(f"{name}=={public_part(corrected.version)}")
-        package = requirer
-    return pins
 
 
 def _project_install(context: GuideContext) -> Install | None:

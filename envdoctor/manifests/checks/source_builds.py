@@ -9,6 +9,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.images import is_bare_image, public_repository
 from envdoctor.knowledge.source_needs import SourceNeed, source_need
+from envdoctor.knowledge.versions import newest_patch, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -97,6 +98,8 @@ def _missing(context: GuideContext, install: InstallStep, package: ResolvedPacka
     index = context.index_facts
     newest = index.newest_release(package.name) if index else None
     is_better = newest is not None and newest.has_wheel and newest.version != package.version
+    python = newest_patch(install.before.python or context.trace.python)
+    is_better &= newest is not None and satisfies(python, newest.requires_python or ">=3") is not False
     other = f", or use a release with a wheel, such as {newest.name} {newest.version}" if newest and is_better else ""
     is_bare = bool(install.before.image) and is_bare_image(install.before.image)
     return Problem(

@@ -18,6 +18,7 @@ from envdoctor.rules.registry import RULES, run_rule
 
 _DECLARED_RANGE = "PKG001"
 _CPU_TORCH = "TORCH003"
+_TRL_RANGE = "TRL001"
 _ABOUT_MISSING_TORCH = frozenset({"PY001", "PY003"})
 
 
@@ -56,6 +57,8 @@ def _judged(found: Sequence[Finding], packages: PackageSet, *, cuda_is_a_choice:
     for finding in found:
         if finding.id == _DECLARED_RANGE and {item.fact for item in finding.evidence} & packages.overridden:
             yield replace(finding, status="info", message=f"{finding.message} (an override of the project)")
+        elif finding.id == _TRL_RANGE and finding.status == "warning":  # TRL prints a warning at its import
+            yield replace(finding, status="info")
         elif finding.id != _CPU_TORCH or not packages.label or not cuda_is_a_choice:
             yield finding
 

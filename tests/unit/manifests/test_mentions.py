@@ -29,6 +29,9 @@ MENTIONED = {
     "a commented-out installation": (
         sh(f"uv pip install {PINS}", "# pip install flash-attn"), (4, "RUN040", "warning"),
     ),
+    "what a commented-out command would install today": (
+        sh("uv pip install trl==0.23.1", "# pip install transformers"), (4, "RUN003", "info"),
+    ),
     "a commented-out nightly": (
         sh(f"uv pip install {PINS}", f"# pip install --pre torch --index-url {INDEX}nightly/cu128"),
         (4, "RUN012", "info"),

@@ -40,6 +40,9 @@ def test_the_newest_release_with_a_wheel_is_proposed() -> None:
     (found,) = findings(sh(INSTALL), FixedSolver(INDEX, VERSIONS, built=["av"]), "RUN109")
     assert "such as av 17.0.1" in found.fix
     assert "libavformat-dev" in found.remedies[0].commands[0]
+    newer = FixedIndex(IndexedRelease("av", "19.0.2", "2026-11-01", ">=3.14", True))
+    (found,) = findings(sh(INSTALL), FixedSolver(newer, VERSIONS, built=["av"]), "RUN109")
+    assert "such as" not in found.fix  # Python 3.12 cannot have it
 
 
 def test_an_image_of_an_operating_system_alone_lacks_the_library() -> None:
