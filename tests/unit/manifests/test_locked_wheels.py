@@ -65,3 +65,11 @@ def test_a_lock_has_no_wheel_for_the_stated_python(python: str, archive: str, li
     result = audit_text(text, "uv.lock", None, NoSolver(), python=python).result
     assert [each.line for each in result.findings if each.id == "RUN005"] == lines
     assert all("torch 2.4.1 has no wheel for Python 3.13" in each.message for each in result.findings)
+
+
+@pytest.mark.parametrize(("trl", "status"), [("0.28.0", "info"), ("0.25.0", "error")])
+def test_a_vllm_for_which_trl_only_prints_a_warning_is_a_note(trl: str, status: str) -> None:
+    rows = ("torch", "2.10.0", '{ name = "trl" }, { name = "vllm" }'), ("trl", trl, ""), ("vllm", "0.17.0", "")
+    text = LOCK.replace("webui", "trl") + "".join(ROW % row for row in rows)
+    result = audit_text(text, "uv.lock", None, NoSolver()).result
+    assert [each.status for each in result.findings if each.id == "TRL001"] == [status]
