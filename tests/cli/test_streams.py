@@ -30,9 +30,13 @@ def shell(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "koi8-r"])
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(CHECK, 0), (UNKNOWN, 2), (["resolve", "--all", "--machine", "all"], 0)]
+    ("arguments", "code", "encoding"),
+    [
+        *((CHECK, 0, encoding) for encoding in ("ascii", "latin-1", "koi8-r")),
+        *((UNKNOWN, 2, encoding) for encoding in ("ascii", "latin-1", "koi8-r")),
+        (["resolve", "--all", "--machine", "all"], 0, "ascii"),
+    ],
 )
 def test_symbols_are_replaced_in_a_limited_encoding(
     arguments: list[str], code: int, encoding: str, tmp_path: Path

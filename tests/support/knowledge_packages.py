@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -18,6 +19,7 @@ DAY = f"{datetime.now(UTC) + timedelta(days=1):%Y.%m.%d}"  # later than the bund
 LATER = f"{DAY}.3"
 
 
+@cache
 def package(version: str = LATER, key: Ed25519PrivateKey = TEST_KEY, **tables: bytes) -> bytes:
     """The bundled tables under a version; `fleet=b"..."` replaces fleet.toml."""
     replaced = {f"{name}.toml": content for name, content in tables.items()}
