@@ -97,7 +97,8 @@ def diagnose_report(report: Report) -> list[Finding]:
         and not _is_refuted_guess(cause, report)
         and not _is_covered_by_rules(cause.cause, rule_causes, report)
     ]
-    from_lines = [_of_container(finding, report) for finding in from_lines]
+    mapped = [_of_container(finding, report) for finding in from_lines]
+    from_lines = list({(finding.id, finding.message): finding for finding in mapped}.values())
     from_lines += _of_nodes(report, {finding.cause for finding in (*from_lines, *findings)})
     from_lines += _without_code(causes, {finding.cause for finding in (*from_lines, *findings)}, report)
     if not _blamed(from_lines, findings):

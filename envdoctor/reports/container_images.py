@@ -35,7 +35,7 @@ GPU_REQUEST = re.compile(
 )
 # An option that a description misses: `apptainer exec train.sif (no --nv)`, `forgot --device nvidia.com/gpu=all`.
 LACKING_OPTION = re.compile(
-    r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?--?\S+(?: nvidia\S*)?"
+    r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?[\"'`]?--?\S+(?: nvidia\S*)?"
 )
 WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
 
@@ -51,9 +51,12 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     All facts are those of the container. Private images are not read, since their tags have any meaning.
     """
     section = Section("container image")
-    if _starts_container(lines):
+    pod = any(line.text == "Limits:" for line in lines)  # of `kubectl describe pod`
+    if pod or _starts_container(lines):
         has_gpus = any(GPU_REQUEST.search(LACKING_OPTION.sub("", line.text)) for line in lines)
-        section.set_fact("system.container", "docker", WITH_GPUS if has_gpus else WITHOUT_GPUS)
+        section.set_fact(
+            "system.container", "kubernetes" if pod else "docker", WITH_GPUS if has_gpus else WITHOUT_GPUS
+        )
     is_private = True
     host_config = {line.key: line for line in lines if line.key in HOST_CONFIG}
     if len(host_config) >= MIN_HOST_CONFIG or {"runtime", "devicerequests"} <= host_config.keys():
@@ -100,6 +103,8 @@ def _is_known(name: str) -> bool:
 
 def _starts_container(lines: list[Line]) -> bool:
     """Whether the text starts a container, by a command or a compose file."""
+    if any((found := LACKING_OPTION.search(line.text)) and GPU_REQUEST.search(found[0]) for line in lines):
+        return True
     return any(
         START.search(extract_command(line.text) or line.text) and not line.text.endswith(SMOKE_TESTS)
         for line in lines

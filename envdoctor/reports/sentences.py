@@ -50,6 +50,7 @@ FAILURE_STATED = re.compile(
     r"(?i)\b(?:cuda|gpus?|devices?|cards?)\s(?:is\s|are\s)?not\s(?:available|found|detected|visible|seen|used)\b"
     r"(?!\s(?:for|in|with|on|yet)\b)|\b(?:sees|finds|detects|shows|gets)\s(?:no|0)\s(?:cuda|gpus?|devices?|cards?)\b"
     r"|\b(?:cannot|can't|could not)\sbe\s(?:imported|loaded|started)\b"
+    r"|\b(?:does not|doesn't)\s(?:import|load|start)\b(?!\s(?:for|in|with|on|yet)\b)"
 )
 CLAUSE = re.compile(
     r"(?<=[.;!?])\s+|[\uff0c\u3002\uff1b\u3001]|\s[\u2013\u2014]\s|\s-{1,2}\s|;\s*|\bbut\b|\bwhile\b|\bwhereas\b"
@@ -72,7 +73,7 @@ GPU = re.compile(
 # A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
 BARE_GPU = re.compile(
     r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
-      |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
+      | \u663e\u5361\u662f?\s+ |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
     ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?(?:\ laptop\b)?)
     (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d)"""
 )
@@ -245,7 +246,7 @@ def _add_statements(texts: list[str], found: dict[str, set[str]], gpus: dict[str
 
 # The build of a package of conda, which names the CUDA version or that there is none.
 CONDA_BUILD = re.compile(
-    r"\b(?:(cpu)_(?:generic|mkl|openblas)_?\w*py3|cuda(1[0-3])(\d)_\w*py3|py3\.\d{1,2}_cuda(\d{2}\.\d))"
+    r"\b(?:(?:py3\.\d{1,2}_)?(cpu)_(?:(?:generic|mkl|openblas)_?\w*py3|\d\b)|cuda(1[0-3])(\d)_\w*py3|py3\.\d{1,2}_cuda(\d{2}\.\d))"
 )
 
 
