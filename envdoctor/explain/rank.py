@@ -14,6 +14,7 @@ from envdoctor.core.remedies import Remedy, for_environment
 from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
+from envdoctor.explain.import_failures import import_failure
 from envdoctor.explain.outcome import WARNING_LINE, works_at_end
 from envdoctor.explain.placeholders import (
     bounded_requirements,
@@ -99,6 +100,8 @@ def explain(
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     symptoms = matching_symptoms(scanned, table.symptoms)
+    if not derived and not findings and all(symptom.undecided for symptom in symptoms):
+        derived = import_failure(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
     if is_unknown and not pasted.kinds and scanned.size <= LONGEST_TEXT:
         derived = similar_symptoms(scanned.excerpt)
