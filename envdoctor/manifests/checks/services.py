@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from envdoctor.core.records import Status
-from envdoctor.knowledge.images import public_repository
+from envdoctor.knowledge.images import image_contents, public_repository
+from envdoctor.knowledge.published import find_release, is_older_than_table, nearest_release, published_releases
 from envdoctor.knowledge.services import (
     ArchivedSystem,
     UnlistedTag,
@@ -16,7 +19,7 @@ from envdoctor.knowledge.services import (
     unlisted_cuda_tag,
 )
 from envdoctor.knowledge.torch_builds import torch_libraries
-from envdoctor.knowledge.versions import dotted_numbers
+from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.actions import UseImage, UseRunner, UseWorkflowAction
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -27,6 +30,9 @@ ARTIFACTS = "https://github.blog/changelog/2024-04-16-deprecation-notice-v3-of-t
 CUDA_TAGS = "https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md"
 ARCHIVES = "https://www.debian.org/distrib/archive"
 PYTORCH_TAGS = "https://hub.docker.com/r/pytorch/pytorch/tags"
+IMAGE_TAGS = "https://docs.docker.com/docker-hub/repos/manage/hub-images/tags/"
+_OF_RELEASES = {"pytorch/pytorch": "torch", "vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}
+_NGC_MONTH = re.compile(r"\d\d\.(\d\d)-py3")
 _PYTORCH_TAG = re.compile(r"(?P<torch>\d\.\d+\.\d)-cuda\d+\.\d+-cudnn(?P<cudnn>\d+)-(?:runtime|devel)")
 _CUDNN = re.compile(r"nvidia-cudnn-cu\d\d==(\d+)[\d.]*")
 _OLDEST_CUDA = (11,)
@@ -177,4 +183,56 @@ def _archived(context: GuideContext, action: UseImage, row: ArchivedSystem, step
         ),
         f"Use an image of a supported release, or replace the package servers with {row.archive} first.",
         line=action.line,
+    )
+
+
+@rule("RUN176", kind="guide", severity=("error", "warning"), cause="service-withdrawn", url=IMAGE_TAGS)
+def image_names_a_release_that_does_not_exist(context: GuideContext) -> Iterator[Problem]:
+    """The tag of an image names a release of torch, vLLM or SGLang that was never made, or a month above 12.
+
+    A warning for the images of vLLM and SGLang, which can have tags of their own. Releases that are newer than the
+    tables are not judged. `nvidia/cuda` has no tag `latest`.
+    """
+    for action in context.actions(UseImage):
+        name = public_repository(action.name)
+        line = line_of(context, action.line, action.tag)
+        month = _NGC_MONTH.match(action.tag) if name == "nvidia/pytorch" else None
+        if name == "nvidia/cuda" and action.tag in ("", "latest") and "@" not in action.command:
+            reason = "the tag latest was removed, and each image needs a tag with a CUDA release"
+            yield _no_such_image(context, action, line, reason, "Name a tag such as 12.8.1-devel-ubuntu22.04.")
+        elif month and not 1 <= int(month[1]) <= 12:
+            yield _no_such_image(context, action, line, f"a release is a year and a month, {month[1]} is no month",
+                                 "Name a release of NVIDIA's catalogue.")  # fmt: skip
+        for package, version in _named_releases(name, action.tag).items():
+            if nearest := _absent_release(package, version):
+                status: Status = "error" if package == "torch" else "warning"
+                reason = f"{package} has no release {version}"
+                fix = f"Use the image of {package} {nearest}."
+                yield replace(_no_such_image(context, action, line, reason, fix), status=status)
+
+
+def _named_releases(name: str, tag: str) -> dict[str, str]:
+    """The releases of packages in the tag of an image of the project itself."""
+    contents = image_contents(name, tag) if name in _OF_RELEASES else None
+    return {_OF_RELEASES[name]: contents.versions.get(_OF_RELEASES[name], "")} if contents else {}
+
+
+def _absent_release(package: str, version: str) -> str:
+    """The nearest release to one that does not exist; empty for a release, and outside of the table."""
+    releases = published_releases(package)
+    if not version or not releases or find_release(package, version) or is_older_than_table(package, version):
+        return ""
+    is_newer = satisfies(version, f">{releases[0].version}") is not False
+    nearest = nearest_release(package, version)
+    return nearest.version if nearest and not is_newer else ""
+
+
+def _no_such_image(context: GuideContext, action: UseImage, line: int, reason: str, fix: str) -> Problem:
+    image = f"{action.name}:{action.tag}".rstrip(":")
+    return Problem(
+        "error",
+        f"image {image} does not exist: {reason}",
+        (guide_evidence(context, "image", image, line),),
+        fix,
+        line=line,
     )

@@ -99,6 +99,16 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "variables before pip": ("Dockerfile", SLIM + "RUN A=1 \\\n    pip install torch==2.6.0\n", "RUN156", []),
     "commands with &&": ("a.sh", "pip install torch==2.6.0 && \\\n pip install numpy\n", "RUN156", []),
     "pip within conda": ("a.sh", "conda install pip install torch==2.6.0\n", "RUN156", [1]),
+    # tags of images: RUN176
+    "a torch without a release": ("Dockerfile", "FROM pytorch/pytorch:2.6.1-cuda12.4-cudnn9-devel", "RUN176", [1]),
+    "a vLLM that was not released": ("Dockerfile", "FROM vllm/vllm-openai:v0.10.9\n" + TORCH, "RUN176", [1]),
+    "a month above 12": ("Dockerfile", "FROM nvcr.io/nvidia/pytorch:25.13-py3\n" + TORCH, "RUN176", [1]),
+    "CUDA without a tag": ("Dockerfile", "FROM nvidia/cuda\n" + TORCH, "RUN176", [1]),
+    "a torch image": ("Dockerfile", "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel\n" + TORCH, "RUN176", []),
+    "a vLLM image": ("Dockerfile", "FROM vllm/vllm-openai:v0.10.2\n" + TORCH, "RUN176", []),
+    "a newer vLLM image": ("Dockerfile", "FROM vllm/vllm-openai:v9.1.0\n" + TORCH, "RUN176", []),
+    "the newest vLLM image": ("Dockerfile", "FROM vllm/vllm-openai:latest\n" + TORCH, "RUN176", []),
+    "a tag in a variable": ("Dockerfile", "FROM nvidia/cuda:$TAG\n" + TORCH, "RUN176", []),
     # arguments of a stage: RUN175
     "an argument above FROM": ("Dockerfile", "ARG T=2.6.0\n" + SLIM + "RUN pip install torch==${T}\n", "RUN175", [3]),
     "an argument of a stage": ("Dockerfile", SLIM + "ARG T=1\n" + SLIM + TORCH + "RUN echo $T\n", "RUN175", [5]),
