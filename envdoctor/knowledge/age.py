@@ -23,9 +23,9 @@ def is_too_old(today: str) -> bool:
     return age_in_days(date.fromisoformat(today)) >= UNKNOWN_DAYS
 
 
-def age_note(today: date | None = None) -> list[str]:
+def age_note() -> list[str]:
     """A line about old tables with the command that gets newer ones; none for new tables."""
-    days = age_in_days(today)
+    days = age_in_days()
     return [f"note: the compatibility tables are {days} days old: {update_advice()}"] if days >= NOTE_DAYS else []
 
 

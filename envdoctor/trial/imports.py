@@ -78,24 +78,23 @@ _LINES = msgspec.json.Decoder(_Report)
 
 
 def import_modules(
-    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str], seconds: float = 0
+    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str]
 ) -> list[ImportResult]:
     """Import modules. One that fails after others is imported once more, in a process of its own."""
-    seconds = seconds or IMPORT_SECONDS
     results: list[ImportResult] = []
     waiting = list(targets)
     while waiting:
-        found = _import_batch(python, waiting, contents, variables, seconds)
+        found = _import_batch(python, waiting, contents, variables)
         results += found
         waiting = waiting[max(len(found), 1) :]
     for number, result in enumerate(results):
         if result.state in ("exception", "crash") and number:
-            results[number] = _import_batch(python, [result.target], contents, variables, seconds)[0]
+            results[number] = _import_batch(python, [result.target], contents, variables)[0]
     return results
 
 
 def _import_batch(
-    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str], seconds: float
+    python: Path, targets: Sequence[Target], contents: Contents, variables: dict[str, str]
 ) -> list[ImportResult]:
     """The results up to the end of the process: that of a crash is the last one."""
     with tempfile.TemporaryDirectory(prefix="envdoctor-", ignore_cleanup_errors=True) as name:
@@ -104,11 +103,11 @@ def _import_batch(
         own = own_folders(folder)
         results.touch()
         listed = [{"id": n, "module": each.module, "names": each.names} for n, each in enumerate(targets)]
-        jobs.write_bytes(msgspec.json.encode({"seconds": seconds, "targets": listed}))
+        jobs.write_bytes(msgspec.json.encode({"seconds": IMPORT_SECONDS, "targets": listed}))
         hidden = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void", "PYTHONNOUSERSITE": "1"}
         finished = processes.run(
             [*confined([folder, python.parent.parent]), python, SCRIPT, jobs, results],
-            timeout=START_SECONDS + seconds * len(targets),
+            timeout=START_SECONDS + IMPORT_SECONDS * len(targets),
             env=variables | probe_variables(folder) | hidden | own | {"KERNELS_CACHE": str(folder)},
             cwd=home,
             log=log,
@@ -125,7 +124,7 @@ def _import_batch(
         output = printed[start : report.output][-MAX_OUTPUT:].decode("utf-8", "replace")
         found.append(_result(targets[report.id], report, output, contents))
     if len(found) < len(targets):
-        found.append(_ended(targets[len(found)], finished, printed[start:][-MAX_OUTPUT:], contents, seconds))
+        found.append(_ended(targets[len(found)], finished, printed[start:][-MAX_OUTPUT:], contents))
     return found
 
 
@@ -145,14 +144,12 @@ def _result(target: Target, report: _Report, output: str, contents: Contents) ->
     )
 
 
-def _ended(
-    target: Target, finished: processes.CompletedProcess, printed: bytes, contents: Contents, seconds: float
-) -> ImportResult:
+def _ended(target: Target, finished: processes.CompletedProcess, printed: bytes, contents: Contents) -> ImportResult:
     """The result of the import during which the process ended."""
     output = printed.decode("utf-8", "replace")
     path, line = _innermost(reversed(_FILE.findall(output)), contents)
     if finished.timed_out or processes.signal_name(finished.signal) == "SIGALRM":
-        return ImportResult(target, "hang", f"did not end within {seconds:.0f} s", "", path, line, output)
+        return ImportResult(target, "hang", f"did not end within {IMPORT_SECONDS:.0f} s", "", path, line, output)
     if finished.signal:
         reason = describe_crash(processes.signal_name(finished.signal), output)
     else:

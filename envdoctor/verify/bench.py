@@ -23,7 +23,7 @@ from envdoctor.machine.gpu_sampler import GpuSample, GpuSampler
 from envdoctor.verify.bench_causes import is_only_power_capped, likely_causes
 from envdoctor.verify.bench_records import BenchmarkReport, BenchmarkResult, expected_speed, grade, summarize_load
 from envdoctor.verify.probe_process import run_probe
-from envdoctor.verify.probe_scripts import Probe, bundled_benchmarks
+from envdoctor.verify.probe_scripts import bundled_benchmarks
 from envdoctor.verify.runner import require_python
 from envdoctor.verify.stored_results import BENCH_SCHEMA, bench_path, write_record
 
@@ -83,12 +83,11 @@ def run_benchmarks(
     gpu_count: int,
     on_start: Callable[[str], None],
     on_result: Callable[[ProbeResult], None],
-    scripts: Sequence[Probe] | None = None,
 ) -> tuple[list[ProbeResult], list[GpuSample]]:
     """Run every benchmark that this number of GPUs allows, one at a time; returns results and NVML samples."""
     results = []
     with GpuSampler() as sampler:
-        for script in bundled_benchmarks() if scripts is None else scripts:
+        for script in bundled_benchmarks():
             if gpu_count < script.gpus:
                 continue
             on_start(script.name)
