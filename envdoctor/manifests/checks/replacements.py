@@ -150,8 +150,8 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
         status = "info"
     effect = f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}"
     if old.origin == IMAGE_ORIGIN and has_constraints(install.action, install.before, context.guide):
-        effect = f"{replaced_by} needs {_describe(new)}, which pip refuses: the container of line {old.line} pins "
-        effect += f"{_describe(old)} in /etc/pip/constraint.txt"
+        effect = f"{replaced_by} needs {_describe(new)}, which pip refuses: /etc/pip/constraint.txt of the container "
+        effect += f"of line {old.line} pins {old.name} {old.version}"
     return Problem(
         status,
         effect,
