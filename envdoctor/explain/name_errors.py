@@ -13,8 +13,8 @@ from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
-from envdoctor.knowledge.imports import cause_of
-from envdoctor.knowledge.names import Span, find_member, find_name, project_of
+from envdoctor.knowledge.imports import cause_of, spans_of_name
+from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
@@ -32,6 +32,7 @@ UNRECOGNIZED = re.compile(
 NO_OWNER = re.compile(r"(?:(?<![\w.])__init__\(\) got an unexpected|Unexpected) keyword argument '(?P<member>\w+)'")
 NAME = re.compile(r"annot import name '(?P<member>\w+)' from '?(?P<package>\w+)(?P<module>(?:\.\w+)*)")
 MODULE = re.compile(r"module '(?P<package>\w+)(?P<module>[\w.]*)' has no attribute '(?P<member>\w+)'")
+NO_MODULE = re.compile(r"\bNo module named '(?P<package>\w+)(?P<module>(?:\.\w+)*)'")
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # Callables that receive the keywords of a function of a table: vLLM's serve_http passes its own to uvicorn.Config.
 # load_dataset passes unknown ones to the configuration of the file type.
@@ -58,6 +59,7 @@ RELEASE_PAGES = {
     "bitsandbytes": "bitsandbytes-foundation/bitsandbytes",
     "sentence_transformers": "huggingface/sentence-transformers",
 }  # fmt: skip
+SPECIFIERS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/"
 WEIGHT = 89  # of 100 texts, if the direction is known
 
 
@@ -132,6 +134,12 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
             spans = find_name(match["package"], match["member"])
             if spans and (spans[-1].last or not match["module"] or match["package"] not in NAMES_MOVE_IN):
                 yield f"{match['package']}.{match['member']}", spans
+    for pattern in (NAME, NO_MODULE):
+        for match in pattern.finditer(text):
+            module = f"{match['package']}{match['module']}"
+            member = match["member"] if pattern is NAME else ""
+            if spans := spans_of_name(module, member):
+                yield f"{module}.{member}".removesuffix("."), spans
 
 
 def _arguments(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
@@ -195,6 +203,7 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
     shown = list(dict.fromkeys((project_of(package), "transformers")))
+    page = RELEASE_PAGES.get(package, f"huggingface/{package}" if package in packages() else "")
     undecided = verdict.is_newer and not verdict.installed and not verdict.is_required
     question = Question(
         shell_command("uv pip show {}", shown),
@@ -212,7 +221,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
         check=shell_command("uv pip show {}", project_of(package)),
         outranks=_less_exact(verdict.is_newer, cause),
-        url=f"https://github.com/{RELEASE_PAGES.get(package, f'huggingface/{package}')}/releases",
+        url=f"https://github.com/{page}/releases" if page else SPECIFIERS,
         undecided=undecided,
         never_decided=undecided and bool(verdict.returned),
         find_out=(question,) if undecided else (),

@@ -49,7 +49,8 @@ UNKNOWN_MEMBER = (
     r"(?:(?P<caller>\w+)\((?:[^()\n]{0,120}\)+)? TypeError: (?:__init__\(\) )?)?"
     r"(?:got an unexpected|Unexpected) keyword argument '\w+'|' object has no attribute '\w+'"
     r"|\.__init__\(\) missing \d+ required positional arguments?: '|: error: unrecognized arguments: --"
-    r"|annot import name '\w+' from|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
+    r"|annot import name '\w+' from|No module named '\w+\.[\w.]+'"
+    r"|type object '\w+' has no attribute '\w+'|module '[\w.]+' has no attribute '\w+'"
 )
 # What web pages and typists do to a message.
 ANSI = re.compile(r"\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\))")

@@ -13,6 +13,8 @@ from functools import cache
 import msgspec
 
 from envdoctor.core.record import Record
+from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.tables import FOLDER, read_table
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
 
@@ -147,3 +149,19 @@ def cause_of(package: str, *, is_newer: bool) -> str:
     """The cause of a name that a package lacks because it is newer, or older, than the code that uses it."""
     newer, older = CAUSES.get(package, ("library-too-new", "library-too-old"))
     return newer if is_newer else older
+
+
+def spans_of_name(module: str, name: str) -> tuple[Span, ...]:
+    """The releases that have a name of a module, or a module if the name is empty; none if no row has it."""
+    package = DISTRIBUTIONS.get(top := module.partition(".")[0], top.replace("_", "-"))
+    wanted = f"{module}:{name}" if name else module
+    absences = [each for row in rows_of(package) if wanted in row.names for each in row.absences]
+    removals = {(each.before, each.first) for each in absences if each.before}
+    additions = {(each.last, each.after) for each in absences if each.after}
+    if len(removals) > 1 or len(additions) > 1:
+        return ()  # it was removed and added several times
+    before, first = next(iter(additions), ("", ""))
+    last, following = next(iter(removals), ("", ""))
+    if first and last and satisfies(last, f"<{first}"):
+        return Span(package, "", "", last, following), Span(package, before, first, "", "")
+    return (Span(package, before, first, last, following),) if first or last else ()

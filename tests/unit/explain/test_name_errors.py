@@ -119,6 +119,26 @@ def test_members_that_were_removed_and_added_again(text: str, versions: dict[str
     assert causes_of(text, versions) == causes
 
 
+# Names that releases of other packages import: the tables of names do not have these libraries.
+@each_case(
+    ("text", "versions", "causes"),
+    [
+        (missing("url_quote", "werkzeug.urls"), {}, ["library-too-new"]),
+        (missing("url_quote", "werkzeug.urls"), {"werkzeug": "3.0.1"}, ["library-too-new"]),
+        (missing("url_quote", "werkzeug.urls"), {"werkzeug": "2.2.3"}, []),
+        (missing("TypeIs", "typing_extensions"), {}, ["library-too-old"]),
+        (missing("TypeIs", "typing_extensions"), {"typing-extensions": "4.12.2"}, []),
+        (missing("_compare_version", "torchmetrics.utilities.imports"), {"torchmetrics": "1.4.0"}, ["library-too-new"]),
+        (missing("_compare_version", "torchmetrics.utilities.imports"), {"torchmetrics": "0.2.0"}, ["library-too-old"]),
+        ("No module named 'pytorch_lightning.core.lightning'", {"pytorch-lightning": "2.1.0"}, ["library-too-new"]),
+        ("No module named 'pytorch_lightning.core.lightning'", {"pytorch-lightning": "1.8.6"}, []),
+        ("No module named 'pytorch_lightning.core.lightnin'", {}, []),
+    ],
+)  # fmt: skip
+def test_direction_of_an_import_between_packages(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(text, versions) == causes
+
+
 def test_the_fix_names_both_directions_of_a_member_that_was_added_again() -> None:
     cause = explain(io.BytesIO(removed_name("ALLOWED_LAYER_TYPES").encode())).causes[0]
     assert all(version in cause.fix for version in ("4.57.6", "5.0.0", "5.4.0"))
