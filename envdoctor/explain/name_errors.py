@@ -51,6 +51,7 @@ FILE_TYPES = (
 RECEIVES_KEYWORDS_OF = {"Config": "serve_http", **{f"{each}Config": "load_dataset" for each in FILE_TYPES}}
 OPTIONS_OF = ("AsyncEngineArgs", "EngineArgs")  # classes whose attributes are vLLM's options
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
+OWN_SYMPTOMS = ("numpy", "torchvision", "torchaudio", "torch", "triton")  # a symptom names the cause of a removal
 NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in another one of the same release
 RELEASE_PAGES = {
     "vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo", "verl": "verl-project/verl",
@@ -138,7 +139,7 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
         for match in pattern.finditer(text):
             module = f"{match['package']}{match['module']}"
             member = match["member"] if pattern is NAME else ""
-            if spans := spans_of_name(module, member):
+            if match["package"] not in OWN_SYMPTOMS and (spans := spans_of_name(module, member)):
                 yield f"{module}.{member}".removesuffix("."), spans
 
 

@@ -21,6 +21,7 @@ from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_p
 # (the package is newer, it is older) than its caller; transformers and others pin huggingface-hub.
 CAUSES = {
     "transformers": ("transformers-too-new", "library-too-old"),
+    "numpy": ("numpy2-abi", "library-too-old"),
     "huggingface-hub": ("dependency-pin-violated", "dependency-pin-violated"),
 }
 
