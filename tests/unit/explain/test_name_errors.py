@@ -119,6 +119,9 @@ def test_members_that_were_removed_and_added_again(text: str, versions: dict[str
     assert causes_of(text, versions) == causes
 
 
+COMPARE, IMPORTS = "_compare_version", "torchmetrics.utilities.imports"
+
+
 # Names that releases of other packages import: the tables of names do not have these libraries.
 @each_case(
     ("text", "versions", "causes"),
@@ -128,8 +131,8 @@ def test_members_that_were_removed_and_added_again(text: str, versions: dict[str
         (missing("url_quote", "werkzeug.urls"), {"werkzeug": "2.2.3"}, []),
         (missing("TypeIs", "typing_extensions"), {}, ["library-too-old"]),
         (missing("TypeIs", "typing_extensions"), {"typing-extensions": "4.12.2"}, []),
-        (missing("_compare_version", "torchmetrics.utilities.imports"), {"torchmetrics": "1.4.0"}, ["library-too-new"]),
-        (missing("_compare_version", "torchmetrics.utilities.imports"), {"torchmetrics": "0.2.0"}, ["library-too-old"]),
+        (missing(COMPARE, IMPORTS), {"torchmetrics": "1.4.0"}, ["library-too-new"]),
+        (missing(COMPARE, IMPORTS), {"torchmetrics": "0.2.0"}, ["library-too-old"]),
         ("No module named 'pytorch_lightning.core.lightning'", {"pytorch-lightning": "2.1.0"}, ["library-too-new"]),
         ("No module named 'pytorch_lightning.core.lightning'", {"pytorch-lightning": "1.8.6"}, []),
         ("No module named 'pytorch_lightning.core.lightnin'", {}, []),
