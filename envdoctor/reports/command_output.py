@@ -203,6 +203,10 @@ def parse_disk_and_memory(lines: list[Line]) -> Section | None:
     return section if section.facts else None
 
 
+# A further field on the line: `GPU: RTX 5070 | torch: 2.6.0`, `Hardware: A100, Software: PyTorch 2.6.0`.
+SECOND_FIELD = re.compile(r"(?:,| \|| /) ?[A-Za-z][\w ]{1,16}: ")
+
+
 def parse_issue_form(lines: list[Line]) -> Section | None:
     """Parse fields of issue forms: `OS: Ubuntu 22.04`, `- GPU: 8x H100`, `NVIDIA driver: 535.129.03`.
 
@@ -211,7 +215,7 @@ def parse_issue_form(lines: list[Line]) -> Section | None:
     section = Section("notes")
     for line in lines:
         key, value = line.key.strip("` *"), line.value.strip("* `")
-        if not key or not value or len(value) > 120:
+        if not key or not value or len(value) > 120 or SECOND_FIELD.search(value):
             continue
         if key in ("os", "operating system") and re.match(
             r"Ubuntu|Debian|CentOS|RHEL|Red Hat|Rocky|Windows|macOS|Arch|Fedora|WSL", value

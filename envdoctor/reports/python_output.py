@@ -47,6 +47,7 @@ STATED = tuple(
 )
 EXPRESSION = re.compile("|".join(f"(?:{expression})" for expression, _ in VALUES))
 COMMAND = re.compile(r"print|>>>|\bpython[\d.]{0,4} -c|^In \[")
+SHORTEST_FACT = 16  # characters: `, device = RTX 4090`
 MAX_PARENTHESES = 40
 OUTPUT_NUMBER = re.compile(r"Out\[\d{1,4}\]: ?")  # of IPython
 STRING = re.compile(r"([frb]{0,2})([\"'])(.*)\2$", re.DOTALL)
@@ -71,7 +72,8 @@ def parse_python_output(lines: list[Line]) -> Section | None:
         if text[0] not in "-*" and any(statement.start() <= len(">>> ") for statement in stated):
             for statement in stated:
                 _record_value(section, statement[1], statement[2])
-            section.consumed.add(line.number)
+            if len(text) - sum(len(statement[0]) for statement in stated) < SHORTEST_FACT:
+                section.consumed.add(line.number)
         elif _prints_values(text):
             if pending and ">>>" in text and pending[0].strip() == "torch.version.cuda":
                 _record_value(section, "torch.version.cuda", "None")  # the prompt prints nothing for None

@@ -27,7 +27,7 @@ NOT_CURRENT = re.compile(
     | instead | tried | try(?:ing)? | want | will | would | could | should | support(?:s|ed|ing|\ for)? | compatible
     | official\w* | latest | if | when | not | never | no | cannot | can't | doesn't | without | another | other
     | second | colleague | friend | yesterday | release\ (?:notes|page) | documentation | docs | readme | guide
-    | (?<!smi\ )says
+    | uninstall\w* | (?<!smi\ )says
     | wheels?\ (?:for|of) | (?:built|compiled)\ (?:for|with|against|using) | made\ for | planned | similar
     | same\ (?:error|problem|issue) | fixed\ (?:in|by|with) | (?:apt(?:-get)?|pip\d?|conda)\ install | uv\ add
     | works\ (?:on|with|in) | does\ it | do\ i | is\ it | (?:which|that)\ (?:has|is) | cached | collecting
@@ -63,9 +63,9 @@ GPU = re.compile(
     r"""(?xi)(?<![\w.-])(?:(\d{1,2})\ ?[x\u00d7*]\ ? | (two|dual|four|eight|single|a\ pair\ of)\ )?
     ((?:nvidia\ )?(?:
     (?:geforce\ )?(?:rtx|gtx)[\ -]?(?:pro\ |a)?\d{3,4}(?:[\ -]?(?:ti|super|ada)\b)*(?:\ (?:laptop|mobile)\b)?
-    | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
+    | (?:geforce\ )?(?:mx\ ?\d{3}|9[1-4]0mx?) | (?:nvidia\ )?a[2-6]000 | titan\ (?:rtx|xp?|v)
     | (?:tesla\ )?(?:gb10|gb200|gb300|gh200|b200|b300|h100|h200|h800|h20|a100|a800|a10g?|a30|a40|a16|l4|l40s?|t4|v100
-      |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb))*
+      |p100|p40|p4|k80|m40|m60|t[456]00|t1000)(?:[\ -](?:sxm\d?|pcie|nvl|\d{2,3}\ ?gb?))*
     | (?:tesla\ |quadro\ )(?:rtx\ )?[a-z]{0,2}\d{1,4}
     | dgx\ spark | jetson\ (?:agx\ |orin\ |xavier\ )*(?:orin|xavier|nano|thor|tx2)(?:\ nano|\ nx)?))
     (?![\w.-]*\d)(?:\ ?\([x\u00d7]\ ?(\d{1,2})\)|\ ?[x\u00d7]\ ?(\d{1,2})\b)?"""
@@ -73,9 +73,10 @@ GPU = re.compile(
 # A number alone is a GPU after one of these words or next to its memory: `my 4090`, `GPU: 5070 Ti`, `3060 12GB`.
 BARE_GPU = re.compile(
     r"""(?xi)(?:\b(?:my|an?|the|this|dual|two|single|on|new|gpus?(?:\ is|\ ?[:=])?|\d{1,2}\ ?x|\d{1,2}\ ?gb)\s+
-      | \u663e\u5361\u662f?\s+ |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
+      | \u663e\u5361\u662f?\s+ | (?<![\w.-])(?=\d{4}\ ?(?:(?:ti|super)\b|[x\u00d7*]\ ?\d\b))
+      |(?<![\w.-])(?=\d{4}(?:\ ?ti)?(?:\ super)?(?:\ laptop\b|,?\ ?\(?\d{1,2}\ ?gi?b\b)))
     ((?:50[5-9]0|40[5-9]0|30[5-9]0|20[678]0|10[5-8]0|16[56]0)(?:\ ?ti\b)?(?:\ super\b)?(?:\ laptop\b)?)
-    (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d)"""
+    (?!\ (?:samples|steps|tokens|images|rows|files|times|seconds|epochs|\d+(?!\d|\ ?gi?b)))(?![\w.]*\d|'s)"""
 )
 # GPUs of other vendors, which a CUDA build does not use.
 OTHER_GPU = re.compile(
@@ -85,7 +86,7 @@ OTHER_GPU = re.compile(
 NUMBERS = {"two": 2, "dual": 2, "four": 4, "eight": 8, "a pair of": 2}
 PACKAGE = re.compile(
     rf"(?i)(?<![\w./-])(?<!cuda of )(?<!cuda in )(?<!runtime of )(?<!cuda version of )(?<!cuda version in )"
-    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|\s\(v?)"
+    rf"([a-z][a-z0-9_-]{{2,24}})(?:\s+version)?(?:\s?(?:==?|:|\u662f|\u4e3a|\u306f)\s?|\s+[`*]{{0,2}}v?|@|-(?=\d+\.\d)|\s\(v?)"
     rf"(?:{RELEASE}|(20\d\d\.\d{{1,2}}(?:\.\d{{1,2}}){{0,2}}){END})"
 )
 # Packages whose versions begin with a year; next to another name, such a number is a date.
@@ -131,6 +132,7 @@ PATTERNS = tuple(
             rf"(?i)\bcuda(?: runtime| version)? (?:of|in) (?:py)?torch(?: is)?[ :=]+{MINOR}(?:\.\d{{1,3}})?{END}",
         ),
         ("stack.torch.cuda", rf"(?i)\bcuda {MINOR} (?:build of |version of )?(?:py)?torch\b"),
+        ("package torch", rf"(?i)(?<![\w./+-])(?:py)?torch(\d\.\d{{1,2}}(?:\.\d{{1,2}})?(?:\+\w+)?){END}"),
         ("cuda.compiler", r"\b(gcc \([^()]{2,40}\) \d{1,2}\.\d{1,2}(?:\.\d{1,2})?)"),
         ("system.glibc", r"(?i)\bglibc[ :=-]*(2\.\d{2})\b"),
         ("stack.cuda_available", rf"(?i)(?<!mps\.)\bis_available(?:\(\))?\W{{0,6}}{VERB}(true|false)\b"),
@@ -342,9 +344,11 @@ def _gpu_names(clause: str) -> Iterator[tuple[str, int]]:
         name = re.sub(r"(?i)^nvidia ", "", match[3]).replace("-", " ").strip()
         count = int(match[1] or match[4] or match[5] or NUMBERS.get((match[2] or "").lower(), 1))
         name = "GB10" if name.lower() == "dgx spark" else name  # the name of its GPU
-        yield re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])", " ", name), min(max(count, 1), MAX_GPUS)
+        name = re.sub(r"(?i)(?<=RTX|GTX)(?=[\dA])|(?<=\d)(?=Ti\b)", " ", name)
+        yield name, min(max(count, 1), MAX_GPUS)
     for match in BARE_GPU.finditer(clause):
-        yield f"{'RTX' if match[1] >= '2' else 'GTX'} {match[1]}", 1
+        name = re.sub(r"(?i)(?<=\d) ?(?=ti\b)", " ", match[1])
+        yield f"{'RTX' if name >= '2' else 'GTX'} {name}", 1
     yield from gpus_of_instances(clause)
 
 

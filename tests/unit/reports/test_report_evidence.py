@@ -75,3 +75,29 @@ def test_memory_of_the_gpu(text: str, used: int, total: int) -> None:
     assert gpu.memory_used.value is not None
     assert gpu.memory_total.value is not None
     assert (gpu.memory_used.value // MIB, gpu.memory_total.value // MIB) == (used, total)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "torch"),
+    [
+        ("GPU: RTX 5070Ti | torch: 2.6.0 | cuda: 12.4", "RTX 5070 Ti", "2.6.0"),
+        ("My setup: i7, 32GB, 4070 Super, Windows 11, torch==2.2.0+cpu", "RTX 4070 Super", "2.2.0+cpu"),
+        ("env: torch2.3.1+cu118, 3090 x2", "RTX 3090", "2.3.1+cu118"),
+        ("HW: 2 x Tesla P40\nSW: torch-2.7.0+cu128", "Tesla P40", "2.7.0+cu128"),
+        (
+            "torch.__version__ = 2.6.0+cu126, device = NVIDIA GeForce RTX 5060 Ti",
+            "GeForce RTX 5060 Ti",
+            "2.6.0+cu126",
+        ),
+        ("Hardware: NVIDIA L40S, Software: PyTorch 2.6.0 with CUDA 12.4", "L40S", "2.6.0"),
+        ("cards: 4 * V100-32G; torch 2.11.0+cu128", "V100 32G", "2.11.0+cu128"),
+        ("Notebook with MX150, torch 2.8.0+cu129 gives an error", "MX150", "2.8.0+cu129"),
+    ],
+)
+def test_gpu_and_torch_of_one_line(text: str, gpu: str, torch: str) -> None:
+    """Short forms of names, and several fields on one line."""
+    report = parse_report(text)
+    build = report.stack.torch.value
+    assert {each.name.value for each in report.machine.gpus.value or ()} == {gpu}
+    assert build is not None
+    assert build.version.value == torch
