@@ -48,7 +48,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], list[str], dict[str, str], list[str]]]
     "macos-transformers": ({"system.os": "macOS 15.6", "system.architecture": "arm64"}, [],
                            {"transformers": "4.56.0"}, []),
     "macos-list": ({"system.os": "macOS Sequoia 15.5", "stack.cuda_available": False}, [], {"torch": "2.7.0"}, []),
-    "kubectl-pod": ({"system.container": "docker", "stack.torch.cuda": "12.8"}, [], {"vllm": "0.9.2"},
+    "kubectl-pod": ({"system.container": "kubernetes", "stack.torch.cuda": "12.8"}, [], {"vllm": "0.9.2"},
                     ["host-oom-runtime"]),
     "kubectl-node": ({"driver.version": "550.127.08", "driver.cuda": "12.4", "system.architecture": "x86_64"},
                      ["NVIDIA A10G"] * 4, {}, []),
