@@ -18,7 +18,7 @@ import datetime
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
@@ -29,16 +29,17 @@ from campaigns.release_store import Store, StoredSources, listed_packages, read_
 
 from envdoctor.knowledge.bounds import has_bounds
 from envdoctor.knowledge.installed import BUNDLED
+from envdoctor.knowledge.names import compared_releases, find_name
 from envdoctor.knowledge.releases import parse_requirement, releases_of
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.python_library import UNKNOWN, Found, Library
 from envdoctor.package_index.python_modules import Module, absolute_module
 
 WORKERS = 2
+BY_NAMES = ("transformers",)  # its 2800 files of a release are in a table of names
 EXTRA = re.compile(r"\bextra\s*==")
 GRACE_DAYS = 30  # a release is made for a dependency of the same month
 SAMPLE = 10  # releases in which all names are searched; between two that differ the others are
-LIBRARIES = 12  # releases whose files are kept in memory
 NOT_STORED = re.compile(r"(?:^|[.:])(?:tests?|testing|benchmarks?|examples?)(?:[.:]|$)")  # modules
 ALL_NAMES = re.compile(r"^(?:class|def|async def)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=[^=]", re.MULTILINE)
 DEFINES = (
@@ -203,11 +204,16 @@ def list_states(folder: Path, name: str) -> None:
     })  # fmt: skip
     store = Store(folder, name)
     releases = store.releases()
+    days = {version: content["day"] for version, content in releases}
+    if name in BY_NAMES:
+        tabled = {use: states_of_names(name, use, days) for use in wanted if find_name(name, use.partition(":")[2])}
+        write_json(folder / "states" / f"{name}.json", {"days": days, "states": tabled})
+        return
     last = len(releases) - 1
     parsed: dict[tuple[str, str], Module | None] = {}
     defined: dict[str, frozenset[str]] = {}
 
-    @lru_cache(maxsize=LIBRARIES)
+    @lru_cache(maxsize=12)  # whose files are kept in memory
     def library(number: int) -> ReleaseLibrary:
         version, content = releases[number]
         return ReleaseLibrary(StoredSources(store, version, content), parsed, defined)
@@ -225,11 +231,20 @@ def list_states(folder: Path, name: str) -> None:
     ]:
         for number, use in sorted(middles):
             differing[use][number] = library(number).state_of(use)
-    days = {version: content["day"] for version, content in releases}
     write_json(
         folder / "states" / f"{name}.json",
         {"days": days, "states": {use: complete(found, last + 1) for use, found in differing.items()}},
     )
+
+
+def states_of_names(package: str, use: str, versions: Iterable[str]) -> list[str]:
+    """The states of a name by the table of the names of all modules of a package: a name in no module is missing."""
+    spans, compared = find_name(package, use.partition(":")[2]), compared_releases(package)
+    found = {True: "present", False: "unknown"}
+    return [
+        found[version in compared] if any(span.can_be_in(version) for span in spans) else use.replace(":", ".")
+        for version in versions
+    ]
 
 
 def complete(found: dict[int, str], count: int) -> list[str]:
