@@ -569,3 +569,11 @@ def test_requirements_of_vllm_releases_are_consistent(release: str) -> None:
 def test_findings_are_as_recorded() -> None:
     found = {f"{rule} {text}": findings_by_id(make_machine([H100]), stack_of(text))[rule] for text, rule, _ in BROKEN}
     assert_as_recorded("rules-packages", found)
+
+
+def test_peft_before_hybrid_cache_is_used_with_transformers_5() -> None:
+    """The import is in peft 0.16 and 0.17 alone."""
+    versions = {"0.15.2": False, "0.16.0": True, "0.17.1": True, "0.18.0": False}
+    for peft, is_reported in versions.items():
+        stack = make_stack("2.11.0+cu130", packages={"torch": "2.11.0", "peft": peft, "transformers": "5.17.0"})
+        assert ("HF004" in {each.id for each in evaluate(make_machine([H100]), stack)}) is is_reported, peft
