@@ -36,6 +36,7 @@ from envdoctor.package_index.python_library import UNKNOWN, Found, Library
 from envdoctor.package_index.python_modules import Module, absolute_module
 
 WORKERS = 2
+REDIRECTED = ("sentence-transformers",)  # setfit 1.1.3 works with 5.4.0, which provides its old modules
 BY_NAMES = ("transformers",)  # its 2800 files of a release are in a table of names
 EXTRA = re.compile(r"\bextra\s*==")
 GRACE_DAYS = 30  # a release is made for a dependency of the same month
@@ -364,7 +365,7 @@ def write_tables(folder: Path) -> None:
     uses = read_step(folder / "uses")
     (BUNDLED / "imports").mkdir(exist_ok=True)
     for name, states in read_step(folder / "states").items():
-        if rows := rows_of(name, states, uses):
+        if name not in REDIRECTED and (rows := rows_of(name, states, uses)):
             text = "\n".join((
                 f"# Imports from {name} that some releases of it do not support; written by import_breaks.py.", "",
                 f'releases = "{" ".join(states["days"])}"',
