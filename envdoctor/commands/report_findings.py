@@ -193,7 +193,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
     from envdoctor.explain.described import described_symptom
     from envdoctor.explain.outcome import WARNING_LINE
-    from envdoctor.explain.similar import similar_symptoms
+    from envdoctor.explain.similar import similar_symptoms, words_of
     from envdoctor.knowledge.causes import causes
 
     clauses = [
@@ -203,7 +203,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]
-    clauses = [clause for clause in clauses if WORDS.search(clause)]
+    clauses = [clause for clause in clauses if WORDS.search(clause) and len(words_of(clause)) != 1]
     found = {
         symptom: hit.text
         for clause in clauses[:MAX_CLAUSES]

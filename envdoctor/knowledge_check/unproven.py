@@ -26,6 +26,15 @@ UNPROVEN = {
         "failures that the metadata permits",
         "The versions of `when`, installed together without those of `unless`, import and run without the problem.",
     ),
+    "cloud_instances provider": Unproven(
+        _SERVICES, "The provider's list of instance types gives another GPU or another number of GPUs."
+    ),
+    "cpu_use line": Unproven(
+        _PROJECTS, "The program prints the line also while it uses a GPU, or on purpose without one."
+    ),
+    "ngc_images constraints": Unproven(
+        _IMAGES, "/etc/pip/constraint.txt is missing or empty in an image of `first` or a later one."
+    ),
     "companions checked": Unproven(
         _PROJECTS, "A release of the row disables a torch of its range when it is imported, or accepts another one."
     ),

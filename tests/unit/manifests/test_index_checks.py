@@ -338,10 +338,10 @@ def test_the_python_of_the_user_is_used_where_a_file_names_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requires", "fix"), [("peft<=0.14.0", "webui 1.0 excludes peft 0."), ("peft", "Use peft==0.")]
+    ("requires", "fix"), [("peft<=0.16.0", "webui 1.0 excludes peft 0."), ("peft", "Use peft==0.")]
 )
 def test_no_release_is_proposed_that_the_requirer_excludes(requires: str, fix: str) -> None:
-    solver = FixedSolver(FixedIndex(), {"webui": "1.0", "peft": "0.14.0", "transformers": "5.19.0"})
+    solver = FixedSolver(FixedIndex(), {"webui": "1.0", "peft": "0.16.0", "transformers": "5.19.0"})
     solver.required = ["peft", "transformers"]
     solver.index.requirements["webui 1.0"] = [requires]
     (found,) = findings(sh("uv venv --python 3.12", "uv pip install webui"), solver, "RUN003")

@@ -440,3 +440,8 @@ def test_a_driver_is_too_old_by_its_version_or_its_branch(driver: str, is_old: b
 )
 def test_versions_of_nodes(text: str, differing: dict[str, dict[str, str]]) -> None:
     assert differing_versions(text) == differing
+
+
+def test_a_line_with_one_word_is_similar_to_no_error() -> None:
+    """Its three names of GCC are one word, which a phrase for a missing compiler has too."""
+    assert causes("{'CUDA_HOME': '/opt/cuda-11.8',\n 'GCC': 'gcc (GCC) 7.5.0',\n 'OpenCV': '4.8.0'}") == set()

@@ -345,7 +345,7 @@ def package_pairs() -> Iterator[Case]:
         ("PKG020", "error", "openai 1.55.2, httpx 0.28.0", "openai 1.55.3"),
         ("PKG021", "error", "librosa 0.10.1, setuptools 82.0.0", "librosa 0.10.2"),
         ("PKG022", "error", "gradio 5.3.0, starlette 1.0.0", "gradio 5.4.0"),
-        ("PKG022", "error", "gradio 3.24.1, starlette 1.0.0", "starlette 0.52.1"),
+        ("PKG022", "error", "gradio 3.24.1, starlette 1.0.0, setuptools 80.9.0", "starlette 0.52.1"),
         ("PKG023", "error", "gradio-client 1.7.2, pydantic 2.11.0", "gradio-client 1.8.0"),
         ("PKG023", "error", "gradio-client 1.0.0, pydantic 2.11.0", "pydantic 2.10.6"),
     ):  # fmt: skip
