@@ -41,7 +41,7 @@ def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
     """The Xids of the kernel's ring buffer, or of a file with its messages; unreadable without permission."""
     if path:
         data = _read_file(Path(path))
-        found = _parse(data.decode("utf-8", "replace"))
+        found = _parse(data.decode("utf-8", "replace"))  # of any machine, so that this one's uptime is no reference
         if not found and (not data.strip() or NOT_TEXT.search(data)):  # a damaged log can still contain messages
             state = "is not UTF-8 text" if data.strip() else "is empty"
             raise BadInput(f"Xid messages were not read: {path} {state}", expected=EXPECTED, hint=HINT)
@@ -50,7 +50,7 @@ def read_xids(path: str = "") -> Fact[tuple[Xid, ...]]:
         text = _read_ring_buffer()
     except OSError as error:
         return unreadable(str(KERNEL_LOG), f"{error.strerror}: reading the kernel log needs root")
-    return known(_parse(text), str(KERNEL_LOG))
+    return known(_parse(text, time.clock_gettime(time.CLOCK_BOOTTIME)), str(KERNEL_LOG))
 
 
 def _read_file(path: Path) -> bytes:
@@ -88,10 +88,17 @@ def _start_of_message(line: str) -> str:
     return line[match.start() if match else 0 :][:MESSAGE_CHARACTERS].strip()
 
 
-def _parse(text: str) -> tuple[Xid, ...]:
-    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+def _stamp(line: str) -> float | None:
+    """The seconds since the start of the system at which a line was written."""
+    return next((float(match[1]) * unit for pattern, unit in STAMPS if (match := pattern.match(line))), None)
+
+
+def _parse(text: str, now: float | None = None) -> tuple[Xid, ...]:
+    """The messages of a log. Their age is that at `now`, in seconds since the start, or at the newest message."""
     found = []
-    for line in without_invisible(text).splitlines():
+    lines = without_invisible(text).splitlines()
+    end = max((stamp for line in lines if (stamp := _stamp(line)) is not None), default=0.0) if now is None else now
+    for line in lines:
         xids = [(match["bus"] or "unknown", int(match["code"])) for match in XID.finditer(line)]
         xids = [(bus, code) for bus, code in xids if code] or [("unknown", 0)]
         codes = {code for _, code in xids}
@@ -99,8 +106,8 @@ def _parse(text: str) -> tuple[Xid, ...]:
         if message == UNKNOWN_MESSAGE and RECOVERY_XID in codes:
             message = ""
         if codes != {0} or message:
-            stamp = next((float(m[1]) * unit for pattern, unit in STAMPS if (m := pattern.match(line))), None)
-            age = None if stamp is None else max(0.0, uptime - stamp)
+            stamp = _stamp(line)
+            age = None if stamp is None else max(0.0, end - stamp)
             text = _start_of_message(line) if message == UNKNOWN_MESSAGE else ""
             found += [Xid(bus, code, age, message, text) for bus, code in xids]
     return tuple(found)
