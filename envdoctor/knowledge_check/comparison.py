@@ -30,7 +30,9 @@ Specifiers = dict[str, set[frozenset[str]]]  # package -> its alternative specif
 
 def select_wheel(files: Iterable[File], platform: str = "x86_64") -> File | None:
     """Return the wheel whose METADATA represents a release: for this platform and Python 3.12 where it exists."""
-    wheels = [file for file in files if file.wheel]
+    wheels = [
+        file for file in files if file.wheel and pythons_of(file.wheel)
+    ]  # typing-extensions 3 has one of Python 2
 
     def rank(file: File) -> tuple[bool, bool, bool, str]:
         assert file.wheel

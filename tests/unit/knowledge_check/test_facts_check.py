@@ -24,7 +24,10 @@ from envdoctor.download.sources import Sources
 from envdoctor.knowledge.bounds import bounded_releases
 from envdoctor.knowledge.releases import releases_of
 from envdoctor.knowledge_check import FactsCheckResult, check_facts
+from envdoctor.knowledge_check.comparison import select_wheel
 from envdoctor.package_index.address import index_address
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.wheel_names import parse_wheel_name
 
 TODAY = date(2026, 11, 21)
 PACKAGE = "llamafactory"  # the shortest table; each of its rows becomes a wheel
@@ -384,3 +387,10 @@ def test_proxy_is_used(wheels: Path) -> None:
         with pytest.raises(EnvdoctorError, match="404"):  # the proxy of this test has no such host
             check_facts([TABLE], sources, lambda _: None, today=TODAY)
     assert proxy.requests[0][0] == f"http://index.invalid/simple/{PACKAGE}/"
+
+
+def test_a_wheel_of_python_2_represents_no_release() -> None:
+    names = ("demo-1.0-py2-none-any.whl", "demo-1.0-py3-none-any.whl")
+    files = [File(name, "", "1.0", parse_wheel_name(name)) for name in names]
+    assert select_wheel(files) == files[1]
+    assert select_wheel(files[:1]) is None
