@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Fact, Gpu
-from envdoctor.reports import Report
+from envdoctor.reports import Report, parse_report
 
 PYTORCH = """\
 root@container:/srv# python3 collect_env.py
@@ -211,3 +212,8 @@ def gpus(report: Report) -> tuple[Gpu, ...]:
 def versions(report: Report) -> dict[str, str]:
     """The versions of a report's packages by name."""
     return {name: distribution.version for name, distribution in (report.stack.distributions.value or {}).items()}
+
+
+def blamed_causes(text: str) -> set[str]:
+    """The causes of the errors and warnings in a report."""
+    return {each.cause for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")}

@@ -7,19 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from support.report_samples import blamed_causes
 
 from envdoctor.commands.report_evidence import cpu_lines
-from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.reports import parse_report
 from envdoctor.reports.requirement_statements import stated_ranges
 
 DATA = Path(__file__).parents[2] / "data"
 MIB = 1 << 20
-
-
-def causes_of(text: str) -> set[str]:
-    """The causes of the errors and warnings."""
-    return {each.cause for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")}
 
 
 CASES = json.loads((DATA / "report_evidence.json").read_text())
@@ -29,13 +24,13 @@ CASES = json.loads((DATA / "report_evidence.json").read_text())
 def test_lines_and_facts_give_the_cause(name: str) -> None:
     """The cause is one of the errors and warnings."""
     case = CASES["faulty"][name]
-    assert case["cause"] in causes_of(case["text"])
+    assert case["cause"] in blamed_causes(case["text"])
 
 
 @pytest.mark.parametrize("name", CASES["sound"])
 def test_the_same_lines_blame_no_sound_report(name: str) -> None:
     """A selected CPU, a machine without GPU, and memory of a running server are no faults."""
-    assert causes_of(CASES["sound"][name]) == set()
+    assert blamed_causes(CASES["sound"][name]) == set()
 
 
 @pytest.mark.parametrize("row", cpu_lines(), ids=lambda row: row.sample[:30])

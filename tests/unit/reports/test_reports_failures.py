@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from support.cases import each_case
 from support.collect_env_reports import torch_report
-
-from envdoctor.commands.report_findings import diagnose_report
-from envdoctor.reports import parse_report
+from support.report_samples import blamed_causes
 
 GPUS = "GPU models and configuration"
 JETSON = "Jetson Orin NX, JetPack 6.1 (L4T R36.4), aarch64, Python 3.10\ntorch 2.5.0a0+872d972e41.nv24.08\n"
 PIP_32_BIT = "ERROR: No matching distribution found for torch\n"
-
-
-def reported_causes(text: str) -> set[str]:
-    """The causes of the findings with status error or warning."""
-    return {each.cause for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")}
 
 
 def gpu_report(sentence: str, *names: str) -> str:
@@ -40,7 +33,7 @@ def gpu_report(sentence: str, *names: str) -> str:
     ],
 )
 def test_a_library_that_a_sentence_reports_as_failing(sentence: str, gpu: str, cause: str) -> None:
-    found = reported_causes(gpu_report(sentence, gpu, gpu))
+    found = blamed_causes(gpu_report(sentence, gpu, gpu))
     assert ("gpu-unsupported-by-library" in found) == bool(cause), found
 
 
@@ -81,4 +74,4 @@ def test_a_library_that_a_sentence_reports_as_failing(sentence: str, gpu: str, c
     ],
 )
 def test_a_message_in_a_handwritten_report(text: str, cause: str, expected: bool) -> None:
-    assert (cause in reported_causes(text)) == expected
+    assert (cause in blamed_causes(text)) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.cases import each_case
-from support.report_samples import versions
+from support.report_samples import blamed_causes, versions
 
 from envdoctor.commands.report_findings import diagnose_report
 from envdoctor.core.records import Fact
@@ -26,10 +26,6 @@ def fact(report: Report, path: str) -> Any:
 
 def gpu_names(text: str) -> list[str | None]:
     return [gpu.name.value for gpu in parse_report(text).machine.gpus.value or ()]
-
-
-def causes(text: str) -> set[str]:
-    return {each.cause for each in diagnose_report(parse_report(text)) if each.status in ("error", "warning")}
 
 
 @each_case(
@@ -225,75 +221,6 @@ def test_the_index_of_an_install_command_names_the_build_of_torch() -> None:
 
 
 @each_case(
-    ("text", "cause"),
-    [
-        (
-            (
-                "ii  libnvidia-compute-535:amd64  535.183.01-0ubuntu0.22.04.1  amd64  NVIDIA libcompute\n"
-                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024"
-            ),
-            "nvml-driver-library-mismatch",
-        ),
-        ("$ lsmod | grep nvidia\n$ uname -r\n6.8.0-79-generic", "driver-not-loaded"),
-        ("nvidia/550.144.03, 6.8.0-78-generic, x86_64: installed\n6.8.0-79-generic", "driver-not-loaded"),
-        ("\tKernel driver in use: nouveau\n\tKernel modules: nvidiafb, nouveau", "driver-not-loaded"),
-    ],
-)
-def test_state_of_the_driver(text: str, cause: str) -> None:
-    assert cause in causes(text)
-
-
-@each_case(
-    "text",
-    [
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\nlibcuda.so.535.183.01",
-        "$ lsmod | grep nvidia\nnvidia_uvm           2076672  0\nnvidia              61767680  2 nvidia_uvm",
-        "nvidia/550.144.03, 6.8.0-79-generic, x86_64: installed\n6.8.0-79-generic",
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n/usr/local/cuda/compat/libcuda.so.575.57.08",
-    ],
-)
-def test_a_loaded_driver_is_not_reported(text: str) -> None:
-    assert causes(text) == set()
-
-
-START = "services:\n  llm:\n    image: registry.local/llm:1\n"
-PRINTED = '$ python3 -c "import torch; print(torch.cuda.is_available())"\nFalse\n'
-
-
-@each_case(
-    ("text", "is_reported"),
-    [
-        (START + PRINTED, True),
-        ("docker run --rm -it registry.local/llm:1 bash\n" + PRINTED, True),
-        (START + "    runtime: nvidia\n" + PRINTED, False),
-        (START + PRINTED.replace("False", "True"), False),
-        ("docker run --rm --gpus all -it registry.local/llm:1 bash\n" + PRINTED, False),
-    ],
-)
-def test_a_container_without_a_request_for_gpus(text: str, is_reported: bool) -> None:
-    assert ("DRV015" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
-
-
-FINDS_NONE = "torch 2.6.0+cu124, torch.cuda.is_available() is False"
-
-
-@each_case(
-    ("text", "rules"),
-    [
-        (f"inside the pod {FINDS_NONE}. the node has 4 L40S", {"DRV008": "error"}),
-        (f"in my docker container: {FINDS_NONE}, a 4070 in the host", {"DRV008": "error"}),
-        (f"in the container it works. On the host {FINDS_NONE}, a 4070", {"DRV009": "warning"}),
-        (f"a desktop with a 4070, {FINDS_NONE}", {"DRV009": "warning"}),
-        (f"a desktop with a 4070, driver 550.120, {FINDS_NONE}", {"DRV009": "error"}),
-        ("windows 11, torch 2.6.0+cu124\nNo module named 'triton'", {"TEXT-platform-no-wheel": "error"}),
-    ],
-)
-def test_a_cuda_build_that_finds_no_gpu_is_no_cpu_build(text: str, rules: dict[str, str]) -> None:
-    found = {each.id: each.status for each in diagnose_report(parse_report(text))}
-    assert {name: status for name, status in found.items() if status in ("error", "warning")} == rules
-
-
-@each_case(
     ("text", "cuda"),
     [
         ("$ uname -m\naarch64\n$ pip freeze\nnumpy==2.1.3\ntorch==2.5.1\n", "absent"),
@@ -310,7 +237,10 @@ def test_pypi_has_no_cuda_build_for_the_platform(text: str, cuda: str) -> None:
 def test_a_number_of_visible_devices_is_compared_only_with_a_complete_list() -> None:
     printed = ">>> torch.cuda.get_device_name(0)\n'NVIDIA A40'\nCUDA_VISIBLE_DEVICES=1"
     listed = "GPU 0: NVIDIA A40 (UUID: GPU-11111111-aaaa-bbbb-cccc-222222222222)\nCUDA_VISIBLE_DEVICES=1"
-    assert ("cuda-device-selection" in causes(printed), "cuda-device-selection" in causes(listed)) == (False, True)
+    assert ("cuda-device-selection" in blamed_causes(printed), "cuda-device-selection" in blamed_causes(listed)) == (
+        False,
+        True,
+    )
 
 
 def test_a_remark_after_a_variable_is_no_part_of_it() -> None:
@@ -371,13 +301,16 @@ def test_fact_of_a_short_text(text: str, path: str, value: Any) -> None:
 
 def test_a_wheel_that_the_text_names_is_installed() -> None:
     wheel = "flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl"
-    assert "torch-abi-mismatch" in causes(f"torch 2.6.0+cu124\n{wheel}   (from the release page)")
-    assert causes(f"torch 2.4.0+cu124\n{wheel}   (from the release page)") == set()
+    assert "torch-abi-mismatch" in blamed_causes(f"torch 2.6.0+cu124\n{wheel}   (from the release page)")
+    assert blamed_causes(f"torch 2.4.0+cu124\n{wheel}   (from the release page)") == set()
 
 
 def test_bfloat16_is_an_error_only_if_vllm_is_started_with_it() -> None:
     text = "vllm 0.7.3 on a T4\nvllm serve x --dtype "
-    assert ("dtype-unsupported-gpu" in causes(text + "bfloat16"), causes(text + "half")) == (True, set())
+    assert ("dtype-unsupported-gpu" in blamed_causes(text + "bfloat16"), blamed_causes(text + "half")) == (
+        True,
+        set(),
+    )
 
 
 @each_case(
@@ -425,7 +358,7 @@ def test_a_report_of_wsl_without_torch_is_evaluated() -> None:
     [("driver 470", True), ("driver 535", False), ("driver 470.161.03", True), ("driver 545.23.08", False)],
 )
 def test_a_driver_is_too_old_by_its_version_or_its_branch(driver: str, is_old: bool) -> None:
-    assert ("driver-too-old" in causes(f"RTX A5000, {driver}, torch 2.4.0+cu121")) == is_old
+    assert ("driver-too-old" in blamed_causes(f"RTX A5000, {driver}, torch 2.4.0+cu121")) == is_old
 
 
 @each_case(
@@ -444,4 +377,4 @@ def test_versions_of_nodes(text: str, differing: dict[str, dict[str, str]]) -> N
 
 def test_a_line_with_one_word_is_similar_to_no_error() -> None:
     """Its three names of GCC are one word, which a phrase for a missing compiler has too."""
-    assert causes("{'CUDA_HOME': '/opt/cuda-11.8',\n 'GCC': 'gcc (GCC) 7.5.0',\n 'OpenCV': '4.8.0'}") == set()
+    assert blamed_causes("{'CUDA_HOME': '/opt/cuda-11.8',\n 'GCC': 'gcc (GCC) 7.5.0',\n 'OpenCV': '4.8.0'}") == set()
