@@ -312,11 +312,12 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
 
 
 def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ...]:
-    """The proposed pins, if there are problems; of a list of all packages those that differ from it."""
-    if not problems_of(audit.findings):
+    """The proposed pins, if there are problems and one changes; of a list of all packages those that differ."""
+    words = set(text.split())
+    changed = tuple(requirement for requirement in audit.requirements if requirement not in words)
+    if not problems_of(audit.findings) or not changed:
         return ()
-    listed = set(text.split()) if is_list(document, text) else set()
-    return tuple(requirement for requirement in audit.requirements if requirement not in listed)
+    return changed if is_list(document, text) else audit.requirements
 
 
 def _audit_document(

@@ -316,7 +316,7 @@ def _incompatible_release(
         fix,
         remedies,
         line=line,
-        cause=worst.rule.cause,
+        cause=worst.problem.cause or worst.rule.cause,
         url=worst.rule.url,
     )
 
@@ -385,6 +385,6 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
                 problem.fix + (f" With the other pins of this guide: {pin}." if pin else ""),
                 install_step(pin) if pin else problem.remedies,
                 line=line_of(context, last.line, last.reason),
-                cause=violation.rule.cause,
+                cause=violation.problem.cause or violation.rule.cause,
                 url=violation.rule.url,
             )

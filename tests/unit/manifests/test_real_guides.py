@@ -269,6 +269,15 @@ def test_peft_is_too_new_for_a_pinned_transformers(text: str, tmp_path: Path) ->
     assert [each for each in found if "EncoderDecoderCache" in each.message], messages(found)
 
 
+def test_a_pin_that_nothing_corrects_is_not_proposed(tmp_path: Path) -> None:
+    """The direction of a broken import decides its cause, and the pins of the file are no correction of it."""
+    result = audit_text(tmp_path, "requirements.txt", "flask==2.2.2\nwerkzeug==3.0.1\n")
+    assert ([each.cause for each in result.findings], result.requirements) == (["library-too-new"], ())
+    result = audit_text(tmp_path, "requirements.txt", "accelerate==0.32.1\nhuggingface-hub==0.17.3\n")
+    assert [each.cause for each in result.findings] == ["dependency-pin-violated"]
+    assert result.requirements[:2] == ("accelerate==0.31.0", "huggingface-hub==0.17.3")
+
+
 def test_the_hub_of_an_old_tokenizers_lacks_names_that_peft_imports(tmp_path: Path) -> None:
     """tokenizers 0.14 demands huggingface-hub 0.17, which METADATA of peft 0.13.2 and accelerate 0.32.1 accepts."""
     found = audit_text(tmp_path, "requirements.txt", "transformers==4.34.0\npeft>=0.5\nnumpy<2\n").findings
