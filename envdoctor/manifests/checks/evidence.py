@@ -5,6 +5,7 @@ from __future__ import annotations
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.shell_records import Command
 
 
 def line_of(context: GuideContext, start: int, text: str) -> int:
@@ -27,6 +28,11 @@ def line_of(context: GuideContext, start: int, text: str) -> int:
 def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:
     """A text of the guide as evidence; the Python without a line is the one of the user."""
     return Evidence(fact, value, f"{context.guide.name}, line {line}" if line or fact != "Python" else "--python")
+
+
+def command_evidence(context: GuideContext, command: Command) -> tuple[Evidence, ...]:
+    """A command of the guide as the only evidence."""
+    return (guide_evidence(context, "command", str(command), command.line),)
 
 
 def table_evidence(fact: str, value: str, source: str, date: str = "") -> Evidence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile, script_of
 from envdoctor.manifests.context import GuideContext
@@ -80,7 +80,7 @@ def _without_effect(context: GuideContext, command: Command, instead: str) -> Pr
     return Problem(
         "error",
         f"`{command}` ends with this RUN: the next one starts a new shell",
-        (guide_evidence(context, "command", str(command), command.line),),
+        command_evidence(context, command),
         f"Use {instead} in the Dockerfile, or put the following commands into the same RUN.",
         line=command.line,
     )
@@ -143,7 +143,7 @@ def image_lacks_a_program(context: GuideContext) -> Iterator[Problem]:
                     yield Problem(
                         "error",
                         f"`{command}` fails: {stage.image} has no {program}, and no step above installs it",
-                        (guide_evidence(context, "command", str(command), command.line),),
+                        command_evidence(context, command),
                         f"Install {_PACKAGE_OF.get(program, program)} with apt-get before this step.",
                         line=command.line,
                     )
@@ -187,7 +187,7 @@ def image_lacks_the_package_of_venv(context: GuideContext) -> Iterator[Problem]:
                     yield Problem(
                         "error",
                         f"`{command}` stops: ensurepip is not available without {package}, which no step installs",
-                        (guide_evidence(context, "command", str(command), command.line),),
+                        command_evidence(context, command),
                         f"Install {package} with apt-get.",
                         line=command.line,
                     )
@@ -251,7 +251,7 @@ def _waiting(context: GuideContext, command: Command) -> Problem:
     return Problem(
         "error",
         f"`{command}` has no -y: it requests a confirmation, and the build of the image stops",
-        (guide_evidence(context, "command", str(command), command.line),),
+        command_evidence(context, command),
         f"Add -y: {command.words[0]} {command.words[1]} -y.",
         line=command.line,
     )

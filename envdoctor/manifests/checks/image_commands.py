@@ -9,7 +9,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.images import public_repository
 from envdoctor.knowledge.services import service_tables
 from envdoctor.manifests.actions import UseImage
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
+from envdoctor.manifests.checks.evidence import command_evidence, guide_command, guide_evidence, table_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -66,7 +66,7 @@ def docker_option_is_in_the_wrong_place(context: GuideContext) -> Iterator[Probl
             yield Problem(
                 "error",
                 f"`{found}` stands after the image {image}: Docker passes it to the program in the container",
-                (guide_evidence(context, "command", str(command), command.line),),
+                command_evidence(context, command),
                 f"Write it before the image: docker run {found} {image}.",
                 line=command.line,
             )
@@ -98,7 +98,7 @@ def _without_image(context: GuideContext, command: Command) -> Problem:
     return Problem(
         "error",
         f"`{command}` has no image: {option} takes the last word as its value",
-        (guide_evidence(context, "command", str(command), command.line),),
+        command_evidence(context, command),
         f"Give {option} a value or remove it, and name the image last.",
         line=command.line,
     )

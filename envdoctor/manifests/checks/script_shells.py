@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.inputs.batch_jobs import is_batch_job
@@ -83,7 +83,7 @@ def script_activates_without_hook(context: GuideContext) -> Iterator[Problem]:
                 yield Problem(
                     "warning" if is_batch_job(context.guide) else "info",
                     f"`{command}` stops: a script has no conda function unless it reads conda.sh",
-                    (guide_evidence(context, "command", str(command), command.line),),
+                    command_evidence(context, command),
                     'Add `eval "$(conda shell.bash hook)"` above.',
                     line=command.line,
                 )
@@ -102,7 +102,7 @@ def assignment_contains_blanks(context: GuideContext) -> Iterator[Problem]:
             yield Problem(
                 "error",
                 f"`{command}` assigns nothing: an assignment must not contain blanks",
-                (guide_evidence(context, "command", str(command), command.line),),
+                command_evidence(context, command),
                 "Remove the blanks around `=` and after commas.",
                 line=command.line,
             )
@@ -136,7 +136,7 @@ def _launch(context: GuideContext, command: Command, status: str, problem: str, 
     return Problem(
         "error" if status == "error" else "warning",
         f"{command.name} {problem}",
-        (guide_evidence(context, "command", str(command), command.line),),
+        command_evidence(context, command),
         fix,
         line=command.line,
     )
@@ -201,7 +201,7 @@ def curl_names_two_files_for_one_address(context: GuideContext) -> Iterator[Prob
             yield Problem(
                 "warning",
                 f"`{second}` has no effect: curl has one address here, and uses -O, which stands first",
-                (guide_evidence(context, "command", str(command), command.line),),
+                command_evidence(context, command),
                 "Keep -o with the path, and remove -O.",
                 line=command.line,
             )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.block_actions import is_shell_block
-from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.shell import without_prompt
@@ -92,7 +92,7 @@ def continued_line_begins_another_command(context: GuideContext) -> Iterator[Pro
             yield Problem(
                 "error",
                 f"`{command}` has a command as its arguments: conda installs the packages pip and install",
-                (guide_evidence(context, "command", str(command), command.line),),
+                command_evidence(context, command),
                 "Run pip install as a command of its own.",
                 line=command.line,
             )
