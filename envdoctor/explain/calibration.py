@@ -13,8 +13,8 @@ from envdoctor.core.record import Record
 from envdoctor.knowledge.tables import load_table
 
 # `first`: the cause with the highest score. `undecided`: the first cause, if its lines occur with other causes too.
-# `similar`: the first cause of a short text in which no pattern matches. `further`: every other cause, and a first
-# cause with a score below the lowest bin of the first causes.
+# `similar`: the first cause of a short text in which no pattern matches. `further`: every other cause, a first
+# cause with a score below the lowest bin of the first causes, and one that only a finding on the environment shows.
 Rank = Literal["first", "undecided", "similar", "further"]
 UNDECIDED = 0.5  # below it the text does not decide the cause
 

@@ -226,8 +226,11 @@ def _cause(
 
 
 def rank_of(cause: Cause, number: int) -> Rank:
-    """The rank of a cause with this place in the result, from 0."""
-    if number:
+    """The rank of a cause with this place in the result, from 0.
+
+    A cause without a line is that of a finding on the environment alone, which mostly does not explain the text.
+    """
+    if number or not cause.lines:
         return "further"
     return "similar" if cause.similar else "undecided" if cause.undecided else "first"
 

@@ -99,6 +99,18 @@ def test_facts_decide_a_text_that_does_not() -> None:
     assert first.confidence > UNDECIDED
 
 
+def test_a_finding_on_a_pasted_report_does_not_explain_another_error() -> None:
+    """An old xgrammar, and an error of the program that no message of the tables is similar to."""
+    text = (
+        "AssertionError: H must be 128, but got 16\n\nPython: 3.10.12\nCUDA available: True\nGPU 0: NVIDIA H100\n"
+        "PyTorch: 2.6.0+cu124\nsglang: 0.4.6.post1\nxgrammar: 0.1.11\ntransformers: 4.51.1\n"
+    )
+    explanation = explain(io.BytesIO(text.encode()))
+    assert [cause.cause for cause in explanation.causes] == ["dependency-pin-violated"]
+    assert explanation.causes[0].findings
+    assert explanation.causes[0].confidence < 0.4
+
+
 def test_commands_of_questions_are_valid() -> None:
     commands = [question.command for question in questions()]
     script = "\n".join(commands)

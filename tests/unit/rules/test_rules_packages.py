@@ -418,6 +418,12 @@ def test_flash_attn_wheel_name() -> None:
     assert "FA001" not in findings_by_id(make_machine([H100]), right)
 
 
+@each_case(("torch", "differs"), [("2.4.0+cu121", False), ("2.5.1+cu124", False), ("2.6.0+cu124", True)])
+def test_a_wheel_of_flashinfer_for_torch_2_4_runs_with_2_5(torch: str, differs: bool) -> None:
+    findings = findings_by_id(make_machine([H100]), stack_of(f"torch {torch}, flashinfer 0.1.6+cu121torch2.4"))
+    assert ("FA001" in findings) is differs
+
+
 def test_missing_requirement_needs_a_complete_list() -> None:
     needy = Distribution(name="trl", version="0.23.1", requires=("accelerate>=1.4.0", "nvidia-cublas-cu12==12.8.4.1"))
     whole = findings_by_id(
