@@ -21,7 +21,7 @@ _PROMPT = re.compile(
     r"|In \[\d*\]:(?= [!%]pip)|(?:PS\s+)?[A-Za-z]:\\[^>\n]{0,200}>|[$%\u276f\u279c])\s*(?<=\s)[!%]?(.*)",
     re.DOTALL,
 )
-_LINE_NUMBER = re.compile(r"\s*(\d{1,4})[.:|)]?\s+(?=\S)")
+_LINE_NUMBER = re.compile(r"\A\s*(\d{1,4})[.:|)]?\s+(?=\S)")
 _INSTALL_COMMAND = re.compile(
     r"(?:sudo\s+)?(?:(?:uv\s+)?pip3?|python3?\s+-m\s+pip|conda|mamba)\s+(?:install|uninstall|create|activate)\s"
 )

@@ -24,6 +24,7 @@ EXTRA = '[project]\nname = "hf"\n[project.optional-dependencies]\nmodels = ["tra
 FEATURES: dict[str, dict[str, str]] = {
     "numbered lines of a page": {"page.txt": f"Set up the trainer\n\n1  $ {VLLM}\n2  $ {PIP}\n"},
     "numbers without prompts": {"page.txt": f"Set up\nCopy\n01 {VLLM}\n02 {PIP}\n"},
+    "a pin before another package": {"page.txt": f"Install\n{VLLM} transformers==TRANSFORMERS\n"},
     "prompts of hosts": {
         "page.txt": f"Install\n(train) user@host:~$ {VLLM}\nCollecting vllm==0.10.2\n[user@login01 ~]$ {PIP}\n"
     },
