@@ -1,0 +1,44 @@
+"""Lines of public issues that resemble a known message: what a command, a log or source code contains is no error."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from support.paths import DATA
+
+from envdoctor.explain import explain
+from envdoctor.explain.calibration import UNDECIDED
+
+LINES = json.loads((DATA / "issue_lines.json").read_text())
+ENGINE_FAILED = (
+    "ERROR 04-12 01:03:21 [core.py:386] ValueError: too many values to unpack (expected 12)\n"
+    "CRITICAL 04-12 01:03:21 [core_client.py:359] Got fatal signal from worker processes, shutting down. "
+    "See stack trace above for root cause issue.\n"
+)
+
+
+def causes_of(text: str) -> dict[str, float]:
+    explanation = explain(io.BytesIO(text.encode()))
+    return {each.cause: each.confidence for each in (*explanation.causes, *explanation.program_errors)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Killed", "serve.sh: line 46:  7164 Killed   vllm serve MODEL", "[1]    20958 killed     vllm serve"],
+)
+def test_an_engine_that_ends_itself_lacks_no_memory(line: str) -> None:
+    assert "host-oom-runtime" in causes_of(line)
+    assert not causes_of(ENGINE_FAILED + line)
+    assert not causes_of("CUDA used to build PyTorch: 12.4\ncmake --build .\n" + ENGINE_FAILED + line)
+
+
+@pytest.mark.parametrize("row", LINES["not an error of this cause"], ids=lambda row: row["text"][:40])
+def test_a_line_that_is_no_error_of_this_cause(row: dict[str, str]) -> None:
+    assert causes_of(row["text"]).get(row["cause"], 0.0) < UNDECIDED
+
+
+@pytest.mark.parametrize("row", LINES["first cause"], ids=lambda row: row["text"][:40])
+def test_a_message_in_another_form_is_found(row: dict[str, str]) -> None:
+    assert next(iter(causes_of(row["text"]))) == row["cause"]
