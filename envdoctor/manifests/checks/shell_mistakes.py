@@ -88,7 +88,8 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
 def continued_line_begins_another_command(context: GuideContext) -> Iterator[Problem]:
     """A line that continues with a backslash lacks `&&`: the next command becomes arguments of the first one."""
     for command in context.guide.commands:
-        if command.name in ("conda", "mamba") and _are_arguments(["pip", "install"], command.words[1:]):
+        installs = command.name in ("conda", "mamba") and command.words[1:2] != ("run",)
+        if installs and _are_arguments(["pip", "install"], command.words[1:]):
             yield Problem(
                 "error",
                 f"`{command}` has a command as its arguments: conda installs the packages pip and install",

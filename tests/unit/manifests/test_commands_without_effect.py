@@ -98,6 +98,7 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "pip without &&": ("a.sh", "pip install torch==2.6.0 \\\npip install numpy\n", "RUN156", [2]),
     "variables before pip": ("Dockerfile", SLIM + "RUN A=1 \\\n    pip install torch==2.6.0\n", "RUN156", []),
     "commands with &&": ("a.sh", "pip install torch==2.6.0 && \\\n pip install numpy\n", "RUN156", []),
+    "pip of a conda environment": ("a.sh", "conda run -n a pip install torch==2.6.0\n", "RUN156", []),
     "pip within conda": ("a.sh", "conda install pip install torch==2.6.0\n", "RUN156", [1]),
     # tags of images: RUN176
     "a torch without a release": ("Dockerfile", "FROM pytorch/pytorch:2.6.1-cuda12.4-cudnn9-devel", "RUN176", [1]),
