@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from envdoctor.commands.audit_fix import Corrections, FixedSet, Outcome, fix_commands, problems_of
+from envdoctor.commands.audit_draft import problems_of
+from envdoctor.commands.audit_fix import Corrections, FixedSet, Outcome, fix_commands
 from envdoctor.commands.audit_fix_lock import LockedInput, fix_locked
 from envdoctor.commands.audit_set import check_sets
 from envdoctor.commands.pasted_text import read_pasted_text
@@ -173,8 +174,10 @@ def _fixed(  # noqa: PLR0917
         return fix_locked(LockedInput(path, text, document, audited.result.findings), machine, fix)
 
     def audit_again(corrected: str) -> GuideAudit:
-        files = Files(project_folder(path), *_platforms(machine))
-        return _audit_document(read_input(corrected, path.name, files), machine, solver, python)
+        audit = audit_text(corrected, str(path), machine, solver, python=python).audit
+        if audit is None:
+            raise BadInput(f"the corrected {path.name} is another file", expected=EXPECTED, hint=HINT)
+        return audit
 
     stated = document.paths[0].stated_machine
     return fix_commands(

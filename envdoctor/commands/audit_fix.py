@@ -11,13 +11,20 @@ from typing import Literal
 
 import msgspec
 
+from envdoctor.commands.audit_draft import (
+    Draft,
+    new_problems,
+    problems_of,
+    remaining_notes,
+    with_corrected_lines,
+    with_sets,
+)
 from envdoctor.commands.audit_set import requirement_lines
 from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
-from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import read_sources
 from envdoctor.knowledge.source_needs import needs_of_build
@@ -26,7 +33,7 @@ from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
-from envdoctor.manifests.write_back import MANIFESTS, IsolatedBuild, write_back
+from envdoctor.manifests.write_back import MANIFESTS
 
 Traces = Sequence[tuple[Guide, GuideTrace]]
 SetTrial = Callable[[Check, Traces], Check]
@@ -202,41 +209,48 @@ def fix_commands(
     check: Check,
     fix: Corrections,
 ) -> Outcome:
-    """Solve the sets of a guide or a manifest, and write what uv solved.
+    """Correct the lines of a guide or a manifest, solve its sets, and write what uv solved.
 
-    `check` audits a set, and `audit_again` the corrected text. A text with an error after its correction is not
-    written, and neither is the set of a manifest; a text without problems stays as it is.
+    `check` audits a set, and `audit_again` the corrected text. A correction after which the text has a problem that
+    it did not have is not written; a text without problems stays as it is.
     """
-    name, problems = source.name, problems_of(audit.findings)
-    solved = solve_audit(audit, check)
+    name, original = source.name, Draft(text, audit)
+    draft = with_corrected_lines(original, kind, audit_again)
+    solved = solve_audit(draft.audit, check)
     usable = [each for each in solved if each.state == "solved"]
-    if not problems:
+    if not original.problems:
         outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
         return outcome.with_notes(f"nothing to correct in {name}: it has no errors or warnings")
-    sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    builds = isolated_builds(audit.findings)
-    limited = pinned_in_extras(audit) if kind in ("pyproject", "setup.py") else set()
-    corrected = write_back(text, sets, kind, builds, limited)
-    if not usable and not builds:
-        return Outcome(sets=tuple(map(fixed_set, solved)))
+    unfit = ""
+    limited = pinned_in_extras(draft.audit) if kind in ("pyproject", "setup.py") else set()
     try:
-        remaining = audit_again(corrected.text).findings if corrected.text != text else audit.findings
+        written = with_sets(draft, usable, kind, audit_again, limited)
+        if kind in MANIFESTS:  # the file is the environment
+            unfit = _error_left(written.audit.findings, usable, name)
+            unfit = unfit and f"not a solution: {unfit}"
     except BadInput as error:
-        unfit = f"the set has no place in {name} ({error.message})"
-        return Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
-    unfit = _error_left(remaining, usable, name)
-    if unfit and kind in MANIFESTS:  # the file is the environment
-        return Outcome(sets=tuple(fixed_set(each, f"not a solution: {unfit}") for each in solved))
-    outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
-    count = problems_of(remaining)
-    if unfit or count >= problems:
-        reason = (
-            f"the set alone is no solution, {unfit}" if unfit else "other versions alone do not solve its problems"
-        )
-        return outcome.with_notes(f"{name} was not corrected: {reason}")
-    outcome = outcome.with_written(fix.write(source, corrected.text))
-    outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in corrected.missing))
-    return outcome.with_notes(f"{count} of {problems} problems remain in it") if count else outcome
+        written, unfit = draft, f"the set has no place in {name} ({error.message})"
+    outcome = Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
+    if not unfit:
+        outcome = _with_sets(outcome, usable, source, kind, fix)
+    reason = unfit or _reason_against(written, original, usable, name)
+    if reason and usable:
+        outcome = outcome.with_notes(f"the solved versions were not written into {name}: {reason}")
+    written = draft if reason else written
+    if written.text == text:
+        return outcome.with_notes(f"{name} was not corrected", *remaining_notes(original, name))
+    outcome = outcome.with_written(fix.write(source, written.text))
+    outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in written.missing))
+    return outcome.with_notes(*remaining_notes(written, f"the corrected {name}"))
+
+
+def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet], name: str) -> str:
+    """The reason for which a corrected text is not written; empty for a text that is better than the original."""
+    if error := _error_left(written.audit.findings, usable, name):
+        return f"the set alone is no solution, {error}"
+    if new := new_problems(original.audit.findings, written.audit.findings):
+        return f"in the corrected {name}, line {new[0].line}: {new[0].message}"
+    return "" if written.problems < original.problems else "other versions alone do not solve its problems"
 
 
 def _error_left(findings: Sequence[Finding], usable: Sequence[SolvedSet], name: str) -> str:
@@ -269,22 +283,6 @@ def pinned_in_extras(audit: GuideAudit) -> set[str]:
     """The packages that an extra of a project pins, but not each of its environments."""
     pins = [{place.name for place in each.places if "==" in place.text} for each in audit.sets]
     return set().union(*pins) - set(pins[0]).intersection(*pins) if len(pins) > 1 else set()
-
-
-def isolated_builds(findings: Sequence[Finding]) -> list[IsolatedBuild]:
-    """The builds that need packages of the environment, each with the first step of its remedy."""
-    return [
-        IsolatedBuild(finding.line or 0, finding.evidence[0].fact, step.packages)
-        for finding in findings
-        if finding.id == "RUN040" and finding.evidence
-        for step in (each for remedy in finding.remedies for each in remedy.steps[:1])
-        if isinstance(step, Install)
-    ]
-
-
-def problems_of(findings: Sequence[Finding]) -> int:
-    """The number of errors and warnings."""
-    return sum(1 for finding in findings if finding.status in ("error", "warning"))
 
 
 def requirements_text(solved: SolvedSet) -> str:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.corrected_pins import CorrectedSet
+from envdoctor.manifests.install_corrections import RENAMED
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
 
 # Names on PyPI that no environment should have; their requirements are removed.
 MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
-_RENAMED = {"pynvml": "nvidia-ml-py"}
 
 # The version of a package in a variable of the shell or of a workflow: `torch==$V`, `torch==${{ env.V }}`.
 _OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
-# One command on a line: its program with `install`, and its arguments.
-_INSTALL_COMMAND = re.compile(
-    r"(\s*(?:RUN\s+|[$!%]\s?)?(?:uv\s+|python3?\s+-m\s+)?pip3?\s+install)((?!.*--no-build-isolation)\s[^&|;\\]*)"
-)
 _ITEMS = re.compile(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several items of an array in TOML
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
@@ -34,33 +29,21 @@ class WrittenText(NamedTuple):
     missing: tuple[str, ...]
 
 
-class IsolatedBuild(NamedTuple):
-    """A command that builds a package in isolation, which the build does not work in, and what it needs before."""
-
-    line: int
-    package: str
-    requirements: tuple[str, ...]
-
-
 def write_back(
     text: str,
     sets: Sequence[tuple[CorrectedSet, str]],
     kind: str = "guide",
-    builds: Sequence[IsolatedBuild] = (),
     limited: Collection[str] = (),
 ) -> WrittenText:
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
-    Of several alternatives, each has lines of its own. A line that they share takes the first set. The commands of
-    `builds` get the option --no-build-isolation, after a command that installs what the build needs. An open version
-    of a `limited` package gets an upper bound, because an extra of the project needs an older release.
+    Of several alternatives, each has lines of its own. A line that they share takes the first set. An open version of
+    a `limited` package gets an upper bound, because an extra of the project needs an older release.
     """
     writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS, limited=limited)
     missing: list[str] = []
     for corrected, backend in sets:
         missing += writer.write(corrected, backend)
-    for build in builds:
-        writer.allow_installed(build)
     written = writer.text
     backends = {backend: corrected for corrected, backend in reversed(sets) if backend and kind in MANIFESTS}
     for backend, corrected in backends.items():
@@ -93,7 +76,7 @@ class _Writer:
         for place in corrected.places:
             if place.tool == "conda" and (self.has_commands or place.name in of_pip):
                 continue
-            name = _RENAMED.get(place.name, place.name)
+            name = RENAMED.get(place.name, place.name)
             if place.name in _REMOVED:
                 self._remove(place)
             elif name in pins and self._replace(place, pins[name]):
@@ -163,7 +146,7 @@ class _Writer:
             return False
         key = (place.line, pin.partition("==")[0])
         line = self.lines[place.line - 1]
-        name = re.escape(_RENAMED.get(place.name, _base_name(place.text)))
+        name = re.escape(RENAMED.get(place.name, _base_name(place.text)))
         pattern = re.compile(rf"(?<![\w.-])[\"']?{name}(?:\[[^\]]*\])?[^\s\"',]*[\"']?")
         found = pattern.search(line, _start_of_arguments(line))
         if key in self.edited or not found:
@@ -187,17 +170,6 @@ class _Writer:
         else:
             self.lines[place.line - 1] = f"{line[: found.end()]} {pin}{line[found.end() :]}"
         return True
-
-    def allow_installed(self, build: IsolatedBuild) -> None:
-        """Let a build use the installed packages, if its command is a line of its own and does not install torch."""
-        line = self.lines[build.line - 1] if 0 < build.line <= len(self.lines) else ""
-        found = _INSTALL_COMMAND.fullmatch(line)
-        name = re.sub(r"[-_]+", "[-_]", build.package)
-        if not found or not re.search(rf"(?<![\w.-]){name}(?![\w-])", found[2]) or re.search(r"\btorch\b", found[2]):
-            return
-        self.lines[build.line - 1] = (
-            f"{found[1]} {shlex.join(build.requirements)}\n{found[1]} --no-build-isolation{found[2]}"
-        )
 
     def _remove(self, place: Place) -> None:
         line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""

@@ -15,7 +15,7 @@ from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.set_repairs import broken_rules, limits_without
-from envdoctor.manifests.write_back import IsolatedBuild, write_back
+from envdoctor.manifests.write_back import write_back
 
 
 def corrected(*requirements: str, python: str = "", places: tuple[Place, ...] = ()) -> CorrectedSet:
@@ -110,31 +110,6 @@ def test_each_environment_with_a_fault_has_a_set() -> None:
     assert [each.branch for each in found] == ["", "environment b"]
     assert "transformers==4.57.6" in found[0].requirements
     assert "transformers==5.17.0" in found[1].requirements
-
-
-@each_case(
-    "case",
-    [
-        (
-            "pip install flash-attn==2.8.3",
-            "pip install psutil ninja\npip install --no-build-isolation flash-attn==2.8.3",
-        ),
-        (
-            "RUN pip install flash_attn",
-            "RUN pip install psutil ninja\nRUN pip install --no-build-isolation flash_attn",
-        ),
-        (
-            "  !uv pip install -q flash-attn",
-            "  !uv pip install psutil ninja\n  !uv pip install --no-build-isolation -q flash-attn",
-        ),
-        ("pip install torch flash-attn", "pip install torch flash-attn"),
-        ("pip install ninja && pip install flash-attn", "pip install ninja && pip install flash-attn"),
-        ("pip install flash-attn --no-build-isolation", "pip install flash-attn --no-build-isolation"),
-    ],
-)
-def test_a_build_may_use_the_installed_torch(case: tuple[str, str]) -> None:
-    text, expected = case
-    assert write_back(text, [], "script", [IsolatedBuild(1, "flash-attn", ("psutil", "ninja"))]).text == expected
 
 
 def test_a_pin_is_added_to_a_row_of_items() -> None:
