@@ -26,7 +26,8 @@ HYPOTHETICAL = re.compile(
     r"|works (?:now|again|fine)|used to|for example|e\.g\.|no longer an issue)\b"
 )
 PROGRAM_LINE = re.compile(
-    r'^\s*(?:File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d)'
+    r'^\s*(?:File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
+    r"|(?:INFO|DEBUG|WARNING|ERROR)\b)"
 )
 
 

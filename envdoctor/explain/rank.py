@@ -41,6 +41,10 @@ FINDING_WEIGHTS = {"error": 0.6, "warning": 0.3}  # added score of a finding for
 MAX_SCORE = 0.99
 # They have the same messages; the facts of the GPU and of torch distinguish them.
 ARCHITECTURE_CAUSES = frozenset({"gpu-arch-not-in-build", "gpu-arch-dropped"})
+# Their message next to a torch with code for the GPU: the kernel is one of another library.
+IN_AN_EXTENSION = Symptom(
+    id="no-code-next-to-a-torch-with-it", cause="ext-arch-not-in-build", pattern="", weight=60, sample=""
+)
 
 
 class Cause(Record, frozen=True, kw_only=True):
@@ -97,6 +101,7 @@ def explain(
     examined = [(machine or each.machine, stack or each.stack) for each in (pasted, *pasted.later)]
     every = [finding for each in examined for finding in _error_findings(*each)] if has_facts else []
     findings = list({(finding.id, finding.message): finding for finding in reversed(every)}.values())[::-1]
+    is_of_text = machine is None and stack is None and has_facts
     machine, stack = examined[0]
     derived = _derived_symptoms(scanned, placeholder_values(machine, stack))
     symptoms = matching_symptoms(scanned, table.symptoms)
@@ -107,6 +112,10 @@ def explain(
         derived = similar_symptoms(scanned.excerpt)
     if is_unknown and not derived:
         derived = described_symptom(scanned.excerpt)
+    no_code = next((hit for symptom in symptoms for hit in _hits_without_code(symptom, scanned)), None)
+    if no_code and is_of_text and (code := _code_for_every_gpu(examined)):
+        against |= dict.fromkeys(ARCHITECTURE_CAUSES, code)
+        derived |= {IN_AN_EXTENSION: no_code}
     scanned = msgspec.structs.replace(
         scanned, symptoms=scanned.symptoms | {symptom.id: (hit,) for symptom, hit in derived.items()}
     )
@@ -147,6 +156,22 @@ def _error_findings(machine: Machine, stack: Stack) -> list[Finding]:
     from envdoctor.rules import evaluate
 
     return [finding for finding in evaluate(machine, stack) if finding.status in FINDING_WEIGHTS]
+
+
+def _hits_without_code(symptom: Symptom, scanned: Scan) -> Iterator[Hit]:
+    """The lines about a kernel without code for the GPU, which torch and its extensions print alike."""
+    if symptom.cause in ARCHITECTURE_CAUSES:
+        yield from (hit for hit in scanned.symptoms[symptom.id] if "no kernel image" in hit.text)
+
+
+def _code_for_every_gpu(examined: Sequence[tuple[Machine, Stack]]) -> str:
+    """The fact that torch has code for every GPU; empty if it has not, or if one of the two is unknown."""
+    from envdoctor.rules.torch_build import has_code_for_every_gpu  # takes time to import
+
+    if not all(has_code_for_every_gpu(*each) for each in examined):
+        return ""
+    torch = examined[0][1].torch.value
+    return f"torch {torch.version.value if torch else ''} has code for every GPU of the report".replace("  ", " ")
 
 
 def _derived_symptoms(scanned: Scan, versions: dict[str, str]) -> dict[Symptom, Hit]:

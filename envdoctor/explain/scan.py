@@ -69,6 +69,8 @@ QUOTE_IN_PATTERN = re.compile(  # a quotation mark, or a class of them only, tha
 )
 # The names of an import are no messages: `from huggingface_hub.errors import LocalEntryNotFoundError`.
 IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.{0,80}annot import name '")
+# A line of source code that is a string literal: a part of a message that a program may print.
+LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
 # vLLM requests 65,535 open files; 4,096 and more are enough for one node.
@@ -122,9 +124,9 @@ class _Search:
         """The characters to apply the pattern to; fewer for a text in which the pattern backtracks."""
         return WINDOW_LENGTH if self.seconds < SLOW_SECONDS else SLOW_WINDOW_LENGTH
 
-    def ignores(self, line: str) -> bool:
-        """Whether the line is an import, and the pattern is not about imports."""
-        return not self.reads_imports and IMPORT.match(line) is not None
+    def ignores(self, line: str, previous: str) -> bool:
+        """Whether the line is source code: a string literal, or an import and the pattern is not about imports."""
+        return _is_literal(line, previous) or (not self.reads_imports and IMPORT.match(line) is not None)
 
     def literals_in(self, words: str) -> list[str]:
         """The literals whose words are all in the vocabulary of a text."""
@@ -253,7 +255,7 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             if groups is not None:
                 number = first_line + text.count("\n", 0, position)
                 shown = _without_secrets(text, start, end)
-                if search.ignores(shown):
+                if search.ignores(shown, text[text.rfind("\n", 0, max(start - 1, 0)) + 1 : start]):
                     position = text.find(literal, end)
                     continue
                 at = max(shown.find(literal), 0)
@@ -308,7 +310,7 @@ class _Joined:
             number = bisect_right(self.starts, position)
             context = "\n".join(self.lines[max(0, number - 4) : number])
             line = _without_secrets(context, len(context) - len(self.lines[number - 1]), len(context))
-            if search.ignores(line):
+            if search.ignores(line, self.lines[number - 2] if number > 1 else ""):
                 return
             search.hits.append(Hit(search.name, number, _shorten(line, 0), groups))
 
@@ -331,6 +333,15 @@ def lenient_patterns(pattern: str) -> tuple[tuple[str, str], ...]:
 def _is_message(literal: str) -> bool:
     """Whether it is no phrase of prose such as "killed"."""
     return len(literal) >= (LENIENT_LITERAL if " " in literal.strip() else LENIENT_IDENTIFIER)
+
+
+def _is_literal(line: str, previous: str) -> bool:
+    """Whether a line is a string literal of source code: an f-string, an argument or a part of a longer string."""
+    literal = LITERAL_LINE.fullmatch(line)
+    if literal is None:
+        return False
+    is_continued = previous.rstrip().endswith("(") or LITERAL_LINE.fullmatch(previous.rstrip()) is not None
+    return "f" in literal["prefix"].lower() or is_continued
 
 
 def _line_bounds(text: str, position: int) -> tuple[int, int]:

@@ -42,3 +42,27 @@ def test_a_line_that_is_no_error_of_this_cause(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", LINES["first cause"], ids=lambda row: row["text"][:40])
 def test_a_message_in_another_form_is_found(row: dict[str, str]) -> None:
     assert next(iter(causes_of(row["text"]))) == row["cause"]
+
+
+ENVIRONMENT = "PyTorch version: {}\nCUDA used to build PyTorch: 12.1\nGPU models and configuration: GPU 0: {}\n"
+NO_CODE = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpu", "cause"),
+    [
+        ("2.3.0+cu121", "Tesla T4", "ext-arch-not-in-build"),
+        ("2.3.0+cu121", "NVIDIA GeForce RTX 5090", "gpu-arch-not-in-build"),
+        ("2.3.0+cu121", "", "gpu-arch-not-in-build"),
+    ],
+)
+def test_a_torch_of_the_text_with_code_for_its_gpu_refutes_that_it_lacks_it(torch: str, gpu: str, cause: str) -> None:
+    report = ENVIRONMENT.format(torch, gpu) if gpu else ""
+    assert next(iter(causes_of(report + NO_CODE))) == cause
+
+
+def test_a_message_in_source_code_is_no_error() -> None:
+    part, cause = "be divisible by the number of generations per prompt", "batch-not-divisible"
+    assert causes_of(f'raise ValueError(\n    "The batch size must {part}"\n)').get(cause, 0.0) < UNDECIDED
+    assert causes_of(f'x\n    f"must {part} ({{number}}). "').get(cause, 0.0) < UNDECIDED
+    assert causes_of(f'It prints:\n"must {part}"')[cause] > UNDECIDED
