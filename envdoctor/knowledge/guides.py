@@ -69,13 +69,6 @@ class PackageUse(TableRow, frozen=True, kw_only=True):
     spelling: str = ""
 
 
-class GitBuild(TableRow, frozen=True, kw_only=True):
-    """A repository whose setup.py imports torch, which its build requirements do not name."""
-
-    package: str
-    has_pyproject: bool  # without one, pip before 25.3 builds it without isolation
-
-
 class CompanionBuild(TableRow, frozen=True, kw_only=True):
     """The CUDA version of a package on PyPI that its import compares with that of torch."""
 
@@ -94,7 +87,6 @@ class GuideTables(Record, frozen=True, kw_only=True):
     switch: tuple[UnreadVariable, ...]
     module: tuple[ModulePresence, ...]
     use: tuple[PackageUse, ...]
-    git_build: tuple[GitBuild, ...]
     companion_build: tuple[CompanionBuild, ...]
 
 

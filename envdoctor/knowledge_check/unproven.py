@@ -74,7 +74,7 @@ UNPROVEN = {
     "guides companion_build": Unproven(
         _PROJECTS, "The sources in the wheel name another CUDA version, or the import accepts one."
     ),
-    "guides git_build": Unproven(
+    "git_builds build": Unproven(
         _PROJECTS, "`uv pip install git+URL` of the repository builds in isolation, without torch in the environment."
     ),
     "guides inherited": Unproven(

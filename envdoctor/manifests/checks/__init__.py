@@ -31,6 +31,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     refused_arguments,
     replaced_extensions,
     replacements,
+    repository_builds,
     script_shells,
     services,
     shell_mistakes,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.guides import guide_tables
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
 from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
@@ -21,7 +21,6 @@ from envdoctor.rules.registry import Problem, rule
 
 _HEADING = re.compile(r"#{1,6}\s")
 _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
-_GIT_REPOSITORY = re.compile(r"git\+\w+://[^/]+/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[/@#]|$)")
 
 
 @rule(
@@ -44,6 +43,12 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
         if requirement.name not in BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
             continue
         if requirement.name in install.action.built_with_torch or _has_wheel_on_index(context, install, requirement):
+            continue
+        package = install.resolution.packages.get(requirement.name)
+        release = requirement.pin or (package.version if package and not requirement.url else "")
+        if requires_torch_itself(requirement.name, release) or (
+            requirement.url and build_of_package(requirement.name)
+        ):
             continue
         if requirement.name == "apex" and not requirement.url:
             continue  # PyPI has another project of this name, which does not import torch
@@ -74,6 +79,8 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
         for name in sorted(built - action.built_with_torch - install.before.packages.keys()):
             package = install.resolution.packages.get(name)
             if not package or not package.is_dependency or action.no_build_isolation or action.only_binary:
+                continue
+            if requires_torch_itself(name, package.version):
                 continue
             line, pin = package.line or action.line, f"{name}=={package.version}"
             if installs_a_main_branch(install) and _is_in_a_container(context, line):
@@ -115,33 +122,40 @@ def _has_wheel_on_index(context: GuideContext, install: InstallStep, requirement
 
 
 def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
-    """Repositories of the tables that are built in isolation."""
-    rows = {row.package: row for row in guide_tables().git_build}
-    for install in context.trace.installs:
-        named = (*install.action.requirements, *install.action.unknown)
-        for requirement in () if install.action.no_build_isolation else named:
-            repository = _GIT_REPOSITORY.match(requirement.url)  # its tag may be a variable
-            name = normalize_name(repository[1]) if repository else requirement.name
-            is_part = "subdirectory=" in requirement.url  # another project of the repository
-            row = rows.get(requirement.name if is_part else name)
-            row = row if requirement.url and not requirement.wheel else None
-            if row is None or install.action.tool == "conda" or name in install.action.built_with_torch:
-                continue
-            if not row.has_pyproject and builds_in_isolation(install) is False:
-                continue
-            line = line_of(context, requirement.line, requirement.text)
-            yield Problem(
-                "error",
-                f"`{requirement.text}` is built in an isolated environment without torch, which its setup.py imports",
-                (
-                    guide_evidence(context, name, install.action.command, line),
-                    table_evidence("setup.py", "import torch", row.source, row.date),
-                ),
-                "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
-                steps(
-                    shell_command("uv pip install '{}' wheel ninja", BUILD_PINS["setuptools"]),
-                    shell_command("uv pip install {} --no-build-isolation", requirement.text),
-                ),
-                line=line,
-                proven=("isolation",) if row.has_pyproject else (),
-            )
+    """Repositories of the tables that are built in isolation without torch."""
+    for built in built_repositories(context):
+        if "torch" not in built.row.modules or not built.row.lacks_modules(built.release) or not is_isolated(built):
+            continue
+        row, requirement = built.row, built.requirement
+        line = line_of(context, requirement.line, requirement.text)
+        verb = "imports" if row.build_file == "setup.py" else "needs"
+        yield Problem(
+            "error",
+            f"{built.title} is built in an isolated environment without torch, which its {row.build_file} {verb}",
+            (
+                guide_evidence(context, row.package, built.install.action.command, line),
+                table_evidence(row.build_file, "import torch", row.source, row.date),
+            ),
+            "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
+            steps(
+                shell_command("uv pip install '{}' wheel ninja", BUILD_PINS["setuptools"]),
+                shell_command("uv pip install {} --no-build-isolation", requirement.text),
+            ),
+            line=line,
+            proven=("isolation",) if row.has_pyproject else (),
+        )
+
+
+def is_isolated(built: BuiltRepository) -> bool:
+    """Whether the build of a repository has an environment of its own; also if the release of pip is not known."""
+    action = built.install.action
+    names = {built.row.package, built.row.repository_name, built.requirement.name}
+    if action.no_build_isolation or names & action.built_with_torch:
+        return False
+    return built.row.has_pyproject or builds_in_isolation(built.install) is not False
+
+
+def requires_torch_itself(name: str, version: str) -> bool:
+    """Whether an isolated build of a release has torch, because its build requirements name it."""
+    row = build_of_package(name)
+    return row is not None and row.compiles_for_newest_torch(version or MAIN) is not False

@@ -135,7 +135,7 @@ ISOLATED: dict[str, tuple[str, list[str]]] = {
     ),
     "flash-attn from a page of wheels": (sh("pip install flash-attn -f https://example.org/wheels"), ["unknown"]),
     "a package with wheels": (sh("pip install deepspeed-kernels"), []),
-    "a package without wheels": (sh("pip install causal-conv1d"), ["error"]),
+    "a package without wheels": (sh("pip install causal-conv1d==1.4.0"), ["error"]),
 }  # fmt: skip
 
 

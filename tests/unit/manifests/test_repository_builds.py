@@ -1,0 +1,84 @@
+"""Builds of repositories: torch and other modules in isolation, the torch of the build, and images without a GPU."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.knowledge.git_builds import git_builds
+
+TORCH = "uv pip install torch==2.5.1"
+VENV = "uv venv --python 3.11"
+NVDIFFRAST = "git+https://github.com/NVlabs/nvdiffrast"
+MAMBA = "git+https://github.com/state-spaces/mamba"
+RULES = ("RUN040", "RUN113", "RUN114", "RUN115")
+
+
+def found(text: str, name: str = "SETUP.md") -> list[tuple[str, int | None]]:
+    return [(each.id, each.line) for each in audit_text(text, name, None, None).result.findings if each.id in RULES]
+
+
+@each_case(
+    ("steps", "expected"),
+    [
+        ((f"uv pip install {NVDIFFRAST}.git",), ["RUN040"]),
+        ((f"uv pip install {NVDIFFRAST}@v0.3.3",), []),  # its setup.py does not import torch
+        ((f"uv pip install --no-build-isolation {NVDIFFRAST}",), []),
+        (("uv pip install git+ssh://git@github.com/facebookresearch/pytorch3d.git@stable",), ["RUN040"]),
+        (("uv pip install 'git+https://github.com/NVlabs/tiny-cuda-nn/#subdirectory=bindings/torch'",), ["RUN040"]),
+        (("uv pip install git+https://github.com/NVlabs/tiny-cuda-nn",), []),  # has no project there
+        (
+            ("git clone https://github.com/NVIDIA/MinkowskiEngine", "cd MinkowskiEngine", "uv pip install ."),
+            ["RUN040"],
+        ),
+        (("git clone https://github.com/huggingface/peft", "cd peft", "uv pip install ."), []),
+        (("uv pip install submodules/simple-knn ./models/curope",), ["RUN040", "RUN040"]),
+        (("uv pip install git+https://github.com/mattloper/chumpy",), ["RUN113"]),
+        (("uv pip install git+https://github.com/mattloper/chumpy@580566eafc9a",), []),  # may be another setup.py
+        ((f"uv pip install {MAMBA}",), ["RUN114"]),
+        ((f"uv pip install {MAMBA}@v2.2.2",), ["RUN040"]),
+        ((f"uv pip install {MAMBA}@v2.2.4",), ["RUN114"]),
+        ((f"uv pip install --build-constraint torch.txt {MAMBA}",), []),
+        ((f"uv pip install --extra-index-url https://download.pytorch.org/whl/cu121 {MAMBA}",), []),
+        (("uv pip install torch==2.15.0", f"uv pip install {MAMBA}"), []),
+        (("uv pip install causal-conv1d==1.5.4",), []),  # its build requirements name torch
+        (("uv pip install causal-conv1d==1.4.0",), ["RUN040"]),
+    ],
+)
+def test_the_build_of_a_repository(steps: tuple[str, ...], expected: list[str]) -> None:
+    assert [rule for rule, _ in found(sh(VENV, TORCH, *steps))] == expected
+
+
+CUDA = "FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel\n"
+SIMPLE = "RUN pip install --no-build-isolation git+https://github.com/camenduru/simple-knn\n"
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (CUDA + SIMPLE, [2]),
+        (CUDA + 'ENV TORCH_CUDA_ARCH_LIST="8.0;9.0"\n' + SIMPLE, []),
+        (
+            CUDA
+            + "RUN FORCE_CUDA=1 pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2\n",
+            [],
+        ),
+        (CUDA + "RUN pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2\n", [2]),
+        (CUDA.replace("devel", "runtime") + SIMPLE, []),  # it lacks nvcc before
+        ("FROM nvcr.io/nvidia/pytorch:24.10-py3\n" + SIMPLE, []),  # sets TORCH_CUDA_ARCH_LIST
+        (CUDA + "RUN pip install --no-build-isolation git+https://github.com/Dao-AILab/causal-conv1d\n", []),
+    ],
+)
+def test_a_build_in_an_image_without_a_gpu(text: str, expected: list[int]) -> None:
+    assert [line for rule, line in found(text, "Dockerfile") if rule == "RUN115"] == expected
+
+
+def test_the_directory_of_a_clone_ends_with_its_run_step() -> None:
+    clone = "RUN git clone https://github.com/camenduru/simple-knn && cd simple-knn && make\n"
+    assert found(CUDA + clone + "COPY . .\nRUN uv pip install --system .\n", "Dockerfile") == []
+
+
+def test_each_row_of_a_repository_has_one_package() -> None:
+    keys = [(row.repository, row.folder) for row in git_builds()]
+    assert len(keys) == len(set(keys))
