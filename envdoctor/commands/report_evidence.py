@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envdoctor.reports import Report
 
 GIB = 1 << 30
-CONTAINER, CPU_BUILD, FULL_GPU = "container-no-gpu", "torch-cpu-build", "gpu-oom"
+CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build", "ext-cpu-build", "gpu-oom"
 PIN, NO_TOOLKIT = "dependency-pin-violated", "cuda-home-missing"
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
@@ -31,6 +31,8 @@ SELECTS_CPU = lazy_pattern(
     r"|(?i:\b(?:without|no) (?:a |an |any )?(?:discrete |dedicated |nvidia )?GPU\b"
     r"(?! ?(?:was|is|were|load|usage|use)))"
 )
+# llama.cpp has a part for the GPU: without -ngl it loads no layer there.
+HAS_GPU_PART = lazy_pattern(r"\bggml_(?:init_cublas|cuda_init|vulkan|metal_init|opencl): ")
 # What the text shows of a GPU that is no fact of its own: nvidia-smi was found, or another program uses the GPU.
 SIGN_OF_GPU = lazy_pattern(
     r"(?i:\bnvidia (?:cuda )?toolkit detected)|\bhost\b[^.\n]{0,60}\bnvidia-smi (?:works|lists|shows|is fine)"
@@ -91,6 +93,8 @@ def _on_cpu(report: Report) -> Iterator[Finding]:
         return
     row, line = _line_on_cpu(report) or (None, "")
     if not row and report.stack.cuda_available.value is not False:
+        return
+    if row and row.cause == EXTENSION and HAS_GPU_PART.search(text):
         return
     cause = row.cause if row else CPU_BUILD
     without_gpus = machine.system.container.note == WITHOUT_GPUS

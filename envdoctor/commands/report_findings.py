@@ -33,8 +33,8 @@ OFTEN_OF_ANOTHER_CAUSE = frozenset({
 # Minimum score of a cause found in the lines of a report, by the status of the finding.
 ERROR_SCORE, WARNING_SCORE = 0.6, 0.3
 NEAR_CERTAIN = 0.8  # from this score on, lines that are mere warnings are not downgraded to info
-# These compare nvcc with torch, the GPU and gcc. Nothing runs nvcc unless CUDA code is compiled.
-COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003"})
+# These compare nvcc with torch, the GPU, gcc and CUDA_HOME. Nothing runs nvcc unless CUDA code is compiled.
+COMPILER_RULES = frozenset({"CUDA001", "CUDA002", "CUDA003", "HOST006"})
 SIGN_OF_BUILD = lazy_pattern(
     r"(?i:\bbuild\w{0,4}\b|\bbuilt (?!with:|for|in)|\b(?:to|while|when|not|cannot) compil"
     r"|compil\w{1,5} (?:fail|error|it\b)|from source|\bninja\b|setup\.py|extension|编译|コンパイル)"
@@ -47,6 +47,7 @@ FEWEST, MAX_CLAUSE, MAX_CLAUSES, MAX_CLAUSES_LENGTH = 12, 200, 40, 2000
 WORDS = re.compile(
     r"(?:[^\W\d_]{2,}[\W\d_]+){2}[^\W\d_]{2}|[\u3040-\u9fff]"
 )  # more than `AssertionError`, `glibc=2.39`
+SHELL_LINE = re.compile(r"\\$|&&|^\s*(?:[$#] |\[ |export )")  # a command of the text, not its error
 EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b.*")
 LEAST_WEIGHT, LEAST_WEIGHT_ALONE = 30, 38  # of a clause with and without a sign of a failure; 50 for an equal text
 ARCHITECTURE_CAUSES = {"gpu-arch-not-in-build", "gpu-arch-dropped"}
@@ -199,7 +200,10 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     clauses = [
         exception[0] if (exception := EXCEPTION.search(clause)) else clause.strip()
         for line in report.errors.split("\n")[:MAX_CONTEXT]
-        if not WARNING_LINE.search(line) and "%|" not in line and not line.startswith("NOTE:")  # no progress bar
+        if not WARNING_LINE.search(line)
+        and not SHELL_LINE.search(line)
+        and "%|" not in line
+        and not line.startswith("NOTE:")  # no progress bar
         for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]

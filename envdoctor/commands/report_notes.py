@@ -32,6 +32,19 @@ SIGN_OF_FAILURE = lazy_pattern(
     r" (?:start|load|run|connect|import|install|build|compile|initiali[sz]e|launch)\b)"
     r"|报错|失败|无法(?:启动|加载|导入|安装)|エラー|失敗|動かない"
 )
+# A text that shows the error itself; its frames and messages name the packages that take part in it.
+SHOWN_ERROR = lazy_pattern(
+    r"Traceback \(most recent call last\)|(?m:^\W{0,8}(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b: )"
+)
+LINE_OF_ERROR = lazy_pattern(
+    r"(?:Error|Exception)\b|\bFile \"|undefined symbol|\bimport \w|[/\\](?:site|dist)-packages[/\\]"
+)
+# How a package fails that was compiled for another torch: when its library is loaded, or before a message.
+LOAD_FAILURE = lazy_pattern(
+    r"undefined symbol|\b(?:Import|ModuleNotFound|OS)Error\b|DLL load failed|cannot open shared object|operator \w+::"
+    r"|[Cc]ould(?:n't| not) load|[Ss]egmentation fault|core dumped|SIGSEGV|\bABI\b"
+)
+COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
 # A remark that the environment is in use.
 WORKS = re.compile(
     r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
@@ -76,6 +89,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
         return finding
     number = max(len(each.stack.distributions.value or {}) for each in reports)
     for note in (
+        _on_loaded_packages(finding, errors),
         _on_tested_releases(finding, reports, errors, number),
         _on_versions(finding, reports, errors, number),
         _on_unused_code(finding, reports, errors),
@@ -83,6 +97,23 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
         if note:
             return note
     return finding
+
+
+def _on_loaded_packages(finding: Finding, errors: str) -> Finding | None:
+    """A note on a package for another torch, if the text shows an error that is none of loading it."""
+    if finding.id not in COMPILED_FOR_ONE_TORCH or not SHOWN_ERROR.search(errors) or LOAD_FAILURE.search(errors):
+        return None
+    packages = {each.fact for each in finding.evidence} - {"torch"}
+    return None if _takes_part(packages, errors) else as_note(finding, "one of these packages fails")
+
+
+def _takes_part(packages: Iterable[str], errors: str) -> bool:
+    """Whether the text names one of the packages; if it shows the error itself, in the lines of that error."""
+    lines = errors.split("\n")
+    if SHOWN_ERROR.search(errors):
+        lines = [line for line in lines if LINE_OF_ERROR.search(line)]
+    named = re.compile(_any_name(packages))
+    return any(named.search(line) for line in lines)
 
 
 def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
@@ -111,8 +142,10 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
         is_harmless = all(each.is_newer_than_tested for each in violations)
     if not violations or not is_harmless:
         return None
-    names = {each.requirer for each in violations} | ({package} - {"torch"})  # torch is in nearly every traceback
-    if failed and re.search(_any_name(names), errors):
+    names = {package} - {"torch"}  # which is in nearly every traceback, as is the program that requires the package
+    if not SHOWN_ERROR.search(errors):
+        names |= {each.requirer for each in violations}
+    if failed and names and _takes_part(names, errors):
         return None
     return as_note(finding, "it fails")
 
@@ -134,8 +167,8 @@ def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, numbe
         return as_note(finding, "one of these packages fails")
     if not (accepted and number > _longest_list(finding, reports)) and not (unused and number >= COMPLETE_LIST):
         return None
-    named = packages and re.search(_any_name(packages), errors)
-    if failed and (named or finding.id not in NEED_OWN_FAILURE):
+    named = bool(packages) and _takes_part(packages, errors)
+    if failed and (named or not (finding.id in NEED_OWN_FAILURE or SHOWN_ERROR.search(errors))):
         return None
     return as_note(finding, "one of these packages fails")
 

@@ -73,12 +73,14 @@ IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.
 LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
 # Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
-# vLLM requests 65,535 open files; 4,096 and more are enough for one node.
+# vLLM requests 65,535 open files; 4,096 and more are enough for one node. SGLang's check_env calls nvcc.
 NOTE = re.compile(
     r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
-    r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*",
+    r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
+    r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))",
     re.MULTILINE,
 )
+SIGNS_OF_NOTES = ("note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found")
 
 
 class Hit(Record, frozen=True):
@@ -166,7 +168,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_invisible(block.decode("utf-8", "replace"))
         if "\x1b" in text:
             text = ANSI.sub("", text)
-        if "note: " in text or "ignore this warning" in text or "Found ulimit of " in text:
+        if any(sign in text for sign in SIGNS_OF_NOTES):
             text = NOTE.sub("", text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
@@ -324,8 +326,11 @@ def plain_text(text: str) -> str:
 
 @cache
 def lenient_patterns(pattern: str) -> tuple[tuple[str, str], ...]:
-    """Each alternative of a pattern for any case and missing quotation marks, after its literal in lower case."""
-    optional_quotes = alternatives(QUOTE_IN_PATTERN.sub(r"\g<0>?", pattern))
+    """Each alternative of a pattern for any case and missing quotation marks, after its literal in lower case.
+
+    Where a mark is missing a word ends: `'type' object` does not match `'NoneType' object`.
+    """
+    optional_quotes = alternatives(QUOTE_IN_PATTERN.sub(r"(?:\g<0>|(?<!\\w)|(?!\\w))", pattern))
     literals = ("".join(required_literals(alternative)).translate(ASCII_LOWER) for alternative in optional_quotes)
     return tuple(zip(literals, (f"(?i){alternative}" for alternative in optional_quotes), strict=True))
 

@@ -72,6 +72,7 @@ WEAK_KINDS = frozenset({
 })  # fmt: skip
 # Parsers that take a line for the first fact in it: `Environment: Ubuntu 20.04, nvcc 11.3, torch 2.0.1+cu117`.
 CLAIM_WHOLE_LINES = frozenset({"handwritten list", "nvcc --version"})
+CHECKBOX = re.compile(r"\s{0,4}[-*] \[[ xX]\] ")
 LIST_SEPARATOR = re.compile(r"[,;] ")
 SEVERAL = 2
 REPORT_COMMANDS = (
@@ -246,7 +247,12 @@ def _unconsumed_text(raw: list[str], lines: list[Line], sections: list[Section],
 
 
 def _is_decoration(text: str) -> bool:
-    """Whether a line is a code fence, a horizontal rule, or a command such as `$ nvidia-smi`."""
+    """Whether a line is a code fence, a horizontal rule, a checkbox, or a command such as `$ nvidia-smi`.
+
+    The checkboxes of issue forms report no failure: `I have searched related issues but cannot get help`.
+    """
+    if CHECKBOX.match(text):
+        return True
     if text.startswith(("```", "Copy-and-paste the text below", "Copy-paste the following")) and len(text) < 120:
         return True
     if len(text) < 160 and any(command in text for command in REPORT_COMMANDS):

@@ -71,14 +71,18 @@ def build_machine(sections: list[Section], origin: str) -> Machine:
     """The machine of a report. Facts that the report does not contain are unreadable."""
     facts = MergedFacts(sections)
     gpus = build_gpus(facts)
+    driver = Driver(**facts.record("driver", Driver.__struct_fields__))
+    system = System(**facts.record("system", System.__struct_fields__))
+    if driver.version.value and system.os.value == "macOS" and system.os.note == "from a path":
+        system = replace(system, os=NOT_IN_REPORT)  # of the client: no driver for CUDA 11 or newer runs on macOS
     return Machine(
         origin=origin,
-        system=_with_arm_of_module(System(**facts.record("system", System.__struct_fields__)), gpus.value or ()),
+        system=_with_arm_of_module(system, gpus.value or ()),
         memory=Memory(**facts.record("memory", Memory.__struct_fields__)),
         storage=Storage(**facts.record("storage", Storage.__struct_fields__)),
         limits=Limits(**facts.record("limits", Limits.__struct_fields__)),
         pythons=NOT_IN_REPORT,
-        driver=Driver(**facts.record("driver", Driver.__struct_fields__)),
+        driver=driver,
         gpus=gpus,
         cuda=CudaToolkit(**facts.record("cuda", CudaToolkit.__struct_fields__)),
         environment=_merge_environment(sections),

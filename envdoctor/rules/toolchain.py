@@ -233,8 +233,13 @@ def host_memory_is_exhausted_during_a_build(machine: Machine, stack: Stack) -> I
 
 
 def compiles_cuda_code(stack: Stack) -> bool:
-    """Whether the environment has a library that compiles CUDA code: at run time, or when it was installed."""
-    return bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE, "sglang"))  # SGLang uses FlashInfer
+    """Whether the environment has a library that compiles CUDA code: at run time, or when it was installed.
+
+    SGLang uses FlashInfer, whose package had the name flashinfer until 0.2.0 and contained compiled kernels.
+    """
+    return bool(first_in_use(stack, *AT_RUN_TIME, *FROM_SOURCE)) or (
+        bool(first_in_use(stack, "sglang")) and not first_in_use(stack, "flashinfer")
+    )
 
 
 def _flashinfer(stack: Stack) -> str:

@@ -102,3 +102,9 @@ def test_alternatives_of_a_pattern_are_split_outside_of_groups() -> None:
 
 def test_each_phrase_belongs_to_a_known_cause() -> None:
     assert {symptom.cause for _, symptom in known_messages()[0]} <= set(causes())
+
+
+def test_a_missing_quotation_mark_is_no_part_of_a_word() -> None:
+    """`'type' object is not subscriptable` is the message of an old Python."""
+    assert first_cause("TypeError: type object is not subscriptable") is not None
+    assert first_cause("TypeError: 'NoneType' object is not subscriptable") is None

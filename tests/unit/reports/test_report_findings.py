@@ -419,3 +419,29 @@ OLD_NVCC = (
 )
 def test_nvcc_is_blamed_only_if_cuda_code_is_compiled(text: str, causes: set[str]) -> None:
     assert reported_causes(f"{OLD_NVCC}CUDA available: True\nPython: 3.10.12\n{text}") == causes
+
+
+SERVER = "CUDA available: True\nGPU 0: NVIDIA H200\nCUDA Driver Version: 560.35.03\nPython: 3.10.12\n"
+OTHER_ERROR = "Traceback (most recent call last):\nAssertionError: H must be 128, but got 16\n"
+FLASH_ATTN = "torch==2.8.0+cu128\nflash_attn==2.8.3+cu12torch2.7cxx11abiTRUE\n"
+LOADED = "INFO ggml_cuda_init: found 1 CUDA devices:\nllm_load_tensors: offloaded 0/29 layers to GPU\n"
+
+
+@each_case(
+    ("text", "causes"),
+    [
+        (OTHER_ERROR + SERVER + "PyTorch: 2.6.0+cu124\nsglang: 0.4.6.post1\nxgrammar: 0.1.18\n", set()),
+        ("- [x] I have searched but cannot get help.\n" + SERVER + "sglang: 0.4.6.post1\nxgrammar: 0.1.18\n", set()),
+        (OTHER_ERROR + FLASH_ATTN, set()),
+        ("ImportError: flash_attn_2_cuda.so: undefined symbol: _ZN3c10\n" + FLASH_ATTN, {"torch-abi-mismatch"}),
+        ("It does not start.\n" + FLASH_ATTN, {"torch-abi-mismatch"}),
+        (SERVER + 'File "/Users/me/lib/python3.12/site-packages/openai/c.py", line 1\nvllm: 0.10.2\n', set()),
+        ("NVIDIA GeForce RTX 3060, 12288 MiB\n" + LOADED, set()),
+        (
+            SERVER + 'CUDA_VISIBLE_DEVICES="5" \\\n  llama-server -m model.gguf\nThe answers of slot 1 are wrong.\n',
+            set(),
+        ),
+    ],
+)
+def test_a_fact_is_not_blamed_for_another_error(text: str, causes: set[str]) -> None:
+    assert reported_causes(text) == causes
