@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from envdoctor.core.records import Finding, Machine
@@ -14,6 +15,8 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.step import StepSolver
+
+_BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
 def check_sets(
@@ -30,9 +33,9 @@ def check_sets(
         audit = audit_paths(paths[0], paths, machine, solver=solver)
         errors = [finding for finding in audit.findings if finding.status == "error"]
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
-        warnings = [finding for finding in audit.findings if finding.status == "warning" and _pins([finding])]
+        warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
         messages = (tuple(each.message for each in found) for found in (errors, warnings))
-        return SetProblems(next(messages), tuple(_pins([*errors, *warnings])), next(messages))
+        return SetProblems(next(messages), tuple(_limits([*errors, *warnings])), next(messages))
 
     return check
 
@@ -55,8 +58,12 @@ def requirement_lines(solved: SolvedSet) -> list[str]:
     return [*own, *solved.implied]
 
 
-def _pins(errors: list[Finding]) -> list[str]:
-    """The exact versions in the first remedy of each error."""
-    steps = (step for each in errors for remedy in each.remedies[:1] for step in remedy.steps)
-    packages = (text for step in steps if isinstance(step, Install) for text in step.packages)
-    return list(dict.fromkeys(text for text in packages if "==" in text))
+def _limits(findings: list[Finding]) -> list[str]:
+    """The releases that cure findings: in the first remedy of each, or in the words of its fix."""
+    found: list[str] = []
+    for each in findings:
+        steps = (step for remedy in each.remedies[:1] for step in remedy.steps)
+        packages = [text for step in steps if isinstance(step, Install) for text in step.packages]
+        stated = [text for text in packages if re.search(r"[=<>]", text)]
+        found += stated or [f"{name}<{version}" for name, version in _BELOW.findall(each.fix) if name != "Python"]
+    return list(dict.fromkeys(found))

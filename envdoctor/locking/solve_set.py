@@ -55,7 +55,7 @@ class SetProblems(NamedTuple):
     """What an audit of a set reports: its errors, warnings that other releases cure, and the pins of the remedies."""
 
     errors: tuple[str, ...] = ()
-    pins: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()  # or ranges
     warnings: tuple[str, ...] = ()
 
 
@@ -175,8 +175,7 @@ class SetSearch:
                 return with_warning or (attempt.output if is_reason else "")
             violations = broken_rules(attempt.versions, self.corrected)
             more = limits_without(violations, attempt.versions, self.corrected, fixed)
-            limited = {Requirement(limit).name for limit in limits}
-            more += outdated_limits(attempt.versions, self.corrected, fixed | limited)
+            more += outdated_limits(attempt.versions, self.corrected, fixed, (*limits, *more))
             if self.corrected.cuda and attempt.versions.get("torch", "").endswith("+cpu"):
                 more.append(f"torch!={attempt.versions['torch']}")  # of a folder of wheels
             if not violations and not more:
@@ -191,7 +190,7 @@ class SetSearch:
                     with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
                 more = [
                     limit for pin in problems.pins
-                    if pin.partition("==")[0] not in fixed and (limit := _limit(pin, attempt.versions))
+                    if Requirement(pin).name not in fixed and (limit := _limit(pin, attempt.versions))
                 ]  # fmt: skip
                 solver.broken = "; ".join(problems.errors) or solver.broken
             elif violations:
@@ -266,8 +265,15 @@ class SetSearch:
 
 
 def _limit(pin: str, versions: Mapping[str, str]) -> str:
-    """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved."""
+    """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved.
+
+    The range of a remedy is a bound itself, of a package that the set has.
+    """
     name, _, version = pin.partition("==")
+    if not version:
+        wanted = Requirement(pin)
+        solved = versions.get(normalize_name(wanted.name), "").partition("+")[0]
+        return f"{wanted.name}{wanted.specifier}" if solved and solved not in wanted.specifier else ""
     solved = versions.get(name, "").partition("+")[0]
     if not solved:
         return pin

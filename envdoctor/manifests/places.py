@@ -26,7 +26,7 @@ def places_of(environment: CorrectedEnvironment, context: GuideContext) -> Itera
             continue
         for requirement in install.action.requirements:
             if not requirement.url:
-                line = line_of(context, requirement.line, requirement.text)
+                line = _line_in_command(context, requirement.line, requirement.text)
                 yield Place(line, requirement.name, requirement.text, install.action.tool)
 
 
@@ -42,5 +42,16 @@ def first_place_of_torch(environment: CorrectedEnvironment, context: GuideContex
         first = next((each for each in named if each.name in ("torch", requiring)), next(iter(named), None))
         if not first:
             return None
-        return Place(line_of(context, first.line, first.text), first.name, first.text, install.action.tool)
+        line = _line_in_command(context, first.line, first.text)
+        return Place(line, first.name, first.text, install.action.tool)
     return None
+
+
+def _line_in_command(context: GuideContext, start: int, text: str) -> int:
+    """The line of a requirement within its command; `start` if a file that the command names has it."""
+    line = line_of(context, start, text)
+    if not context.guide.commands:  # a manifest has no commands
+        return line
+    between = context.guide.lines[start - 1 : line - 1]
+    is_within = all(each.rstrip().endswith("\\") or each.lstrip().startswith("#") for each in between)
+    return line if is_within else start

@@ -78,23 +78,29 @@ def limits_without(
     return list(limits.values())
 
 
-def outdated_limits(versions: Mapping[str, str], corrected: CorrectedSet, fixed: Collection[str]) -> list[str]:
+def outdated_limits(
+    versions: Mapping[str, str], corrected: CorrectedSet, fixed: Collection[str], limits: Collection[str] = ()
+) -> list[str]:
     """A lower bound for each open package of which a solution has a release from long before the guide.
 
-    A solver goes back to such releases, which declare fewer limits, where newer ones contradict the pins.
+    A solver goes back to such releases, which declare fewer limits, where newer ones contradict the pins. A lower
+    bound must not contradict the `limits` of the search.
     """
+    bounds = {each.name: each.specifier for each in map(Requirement, limits)}
     last = date.fromisoformat(corrected.oldest_day) if corrected.oldest_day else date.today()
     day = last - timedelta(days=_DAYS_BEFORE_PINS if corrected.oldest_day else _DAYS_BEFORE_TODAY)
     named = {Requirement(text).name for text in corrected.requirements} - set(fixed)
-    limits = []
+    found = []
     for name in sorted(named & versions.keys()):
         version, releases = public_part(versions[name]), published_releases(name)
         release = find_release(name, version)
         is_older = bool(releases) and satisfies(version, f"<{releases[-1].version}") is True  # than the tables
         if is_older or (release and release.date < day.isoformat()):
             later = [row for row in releases_in_range(name, "") if row.date >= day.isoformat()]
-            limits += [f"{name}>={later[-1].version}"] if later else []
-    return limits
+            first = later[-1].version if later else ""
+            is_possible = first and (name not in bounds or bounds[name].contains(first, prereleases=True))
+            found += [f"{name}>={first}"] if is_possible else []
+    return found
 
 
 def _limit_of_break(rule: str, name: str) -> str:

@@ -125,7 +125,7 @@ class _Writer:
 
     def _replace_definition(self, place: Place, pin: str) -> bool:
         """Replace a requirement that a variable or an array contains, where the text defines it once."""
-        rows = [row for row, text in enumerate(self.lines) if _find(text, place.text)]
+        rows = [row for row, text in enumerate(self.lines) if _defines(text, place.text)]
         old, new = place.text, pin
         if len(rows) != 1:
             variable = re.search(_OF_VARIABLE.format(re.escape(_base_name(place.text))), self.lines[place.line - 1])
@@ -202,6 +202,13 @@ def _place_for(name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> 
 def _find(line: str, text: str) -> re.Match[str] | None:
     pattern = re.compile(rf"(?<![\w.\-/%!]){re.escape(text)}(?![\w.\-\[=<>~!])")
     return pattern.search(line, _start_of_arguments(line))
+
+
+def _defines(line: str, text: str) -> bool:
+    """Whether a line gives a requirement to a variable, or is an item of a list; not a sentence or another command."""
+    item = rf"\s*[-(]?\s*[\"']?{re.escape(text)}[\"']?\s*[,)\\]*\s*(?:#.*)?"
+    assigned = re.match(r"\s*(?:(?:export|ARG|ENV|local|declare(?:\s+-\w+)?)\s+)?[A-Za-z_]\w*(?:\+?=|:)", line)
+    return bool(re.fullmatch(item, line) or (assigned and _find(line, text)))
 
 
 def _start_of_arguments(line: str) -> int:
