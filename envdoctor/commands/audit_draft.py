@@ -1,19 +1,37 @@
-"""The corrected text of `audit --fix` while it is made: each correction is audited before it is accepted."""
+"""The corrected text of `audit --fix` while it is made: each correction is audited before it is accepted.
+
+A requirements file that a command of the text installs is part of it, and its versions are corrected there.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding
+from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.solve_set import SolvedSet
 from envdoctor.manifests import GuideAudit
+from envdoctor.manifests.files import TextsOfFiles
+from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.line_corrections import correct_lines
+from envdoctor.manifests.places import Place
+from envdoctor.manifests.requirement_files import logical_lines, requirement_text
 from envdoctor.manifests.write_back import write_back
+from envdoctor.resolution.requirement import parse_install_requirement
 
-AuditAgain = Callable[[str], GuideAudit]
+
+class AuditAgain(Protocol):
+    """Audits a corrected text, with the corrected texts of files next to it."""
+
+    def __call__(self, corrected: str, on_disk: TextsOfFiles | None = None) -> GuideAudit:
+        """Audit a text."""
+        ...
 
 
 class Draft(NamedTuple):
@@ -22,6 +40,7 @@ class Draft(NamedTuple):
     text: str
     audit: GuideAudit
     missing: tuple[str, ...] = ()  # what has no place in the text
+    included: Mapping[Path, str] = {}  # the corrected texts of requirements files that it installs
 
     @property
     def problems(self) -> int:
@@ -49,11 +68,12 @@ def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Dr
     """The draft with the corrections of its lines; without those that lead to other problems."""
     causes: set[str] = set()
     for _ in range(2):
-        corrected = correct_lines(draft.text, kind, draft.audit.findings, causes)
+        corrected = correct_lines(draft.text, kind, draft.audit.findings, causes, _torch_of(draft.audit))
         if corrected.text == draft.text:
             return draft
         try:
-            again = Draft(corrected.text, audit_again(corrected.text), draft.missing)
+            audit = audit_again(corrected.text, TextsOfFiles(draft.included))
+            again = draft._replace(text=corrected.text, audit=audit)
         except BadInput:
             return draft
         new = new_problems(draft.audit.findings, again.audit.findings)
@@ -65,16 +85,54 @@ def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Dr
     return draft
 
 
+def _torch_of(audit: GuideAudit) -> str:
+    """The requirement of the torch that the text installs."""
+    torch = audit.environment.torch.value
+    version = torch.version.value if torch else ""
+    return f"torch=={public_part(version)}" if version else "torch"
+
+
 def with_sets(
-    draft: Draft, usable: Sequence[SolvedSet], kind: str, audit_again: AuditAgain, limited: Collection[str]
+    draft: Draft,
+    usable: Sequence[SolvedSet],
+    kind: str,
+    audit_again: AuditAgain,
+    *,
+    limited: Collection[str],
+    included: Mapping[Path, str],
 ) -> Draft:
-    """The draft with the solved sets, and with the lines that are correct after them. Raises BadInput."""
+    """The draft with the solved sets, and with the lines that are correct after them. Raises BadInput.
+
+    `included` are the requirements files that the text installs.
+    """
     sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
     written = write_back(draft.text, sets, kind, limited)
-    if written.text == draft.text:
-        return draft._replace(missing=written.missing)
-    again = Draft(written.text, audit_again(written.text), written.missing)
+    files = {path: _with_pins(text, usable) for path, text in included.items()}
+    named = {place.name for text in included.values() for place in _places_in(text)}
+    missing = tuple(each for each in written.missing if each.partition("==")[0] not in named)
+    files = {path: text for path, text in files.items() if text != included[path]}
+    if written.text == draft.text and not files:
+        return draft._replace(missing=missing)
+    again = Draft(written.text, audit_again(written.text, TextsOfFiles(files)), missing, files)
     return with_corrected_lines(again, kind, audit_again) if again.problems else again
+
+
+def _with_pins(text: str, usable: Sequence[SolvedSet]) -> str:
+    """A requirements file with the versions of sets for the packages that it names, and their index of torch."""
+    places = tuple(_places_in(text))
+    names = {place.name for place in places}
+    sets = []
+    for solved in usable:
+        pins = tuple(each for each in solved.corrected.requirements if each.partition("==")[0] in names)
+        own = replace(solved.corrected, requirements=pins, places=places, torch_place=None, required_by={})
+        sets += [(own, solved.options[0].partition("=")[2] if solved.options else "")]
+    return write_back(text, sets, "requirements").text
+
+
+def _places_in(text: str) -> list[Place]:
+    lines = ((number, requirement_text(line)) for number, line in logical_lines(numbered(text)))
+    found = (parse_install_requirement(line, number) for number, line in lines)
+    return [Place(each.line, each.name, each.text) for each in found if each and each.name and not each.url]
 
 
 def remaining_notes(draft: Draft, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from envdoctor.locking import lock_files as locks
 from envdoctor.locking.audit import audit_lock, stack_of_lock
 from envdoctor.machine.select import select_machine
 from envdoctor.manifests import GuideAudit, Step, audit_paths
-from envdoctor.manifests.files import Files, project_folder
+from envdoctor.manifests.files import Files, TextsOfFiles, project_folder
 from envdoctor.manifests.guide import PLATFORMS
 from envdoctor.manifests.inputs.coverage import Coverage, coverage_of, with_unread_indexes
 from envdoctor.manifests.inputs.lock_audit import audit_sets, audit_stack
@@ -115,14 +115,19 @@ def audit_file(
     """
     path = Path(target)
     text = read_text(path, expected=EXPECTED, hint=HINT, max_bytes=MAX_BYTES)
-    audited = audit_text(text, target, machine, solver, python=python, is_tried=judge is not None)
+    on_disk = TextsOfFiles()
+    audited = audit_text(text, target, machine, solver, python=python, is_tried=judge is not None, on_disk=on_disk)
     audited = judge(audited) if judge else audited
     result = audited.result
     if fix is None or (fix_only_problems and not problems_of(result.findings)):
         return audited
     if result.kind == "lock":
         raise reject_fix("a lock of a profile", "envdoctor lock NAME")
-    outcome = _fixed(path, text, audited, machine, solver, fix, python=python)
+    # Several files are corrected one by one.
+    own = {
+        each: read for each, read in on_disk.read.items() if each.suffix in (".txt", ".in") and not fix_only_problems
+    }
+    outcome = _fixed(path, text, audited, machine, solver, fix, python=python, included=own)
     fixed = msgspec.structs.replace(
         result, sets=outcome.sets, written=outcome.written, notes=outcome.notes, commands=outcome.commands
     )
@@ -147,12 +152,14 @@ def audit_text(
     *,
     python: str = "",
     is_tried: bool = False,
+    on_disk: TextsOfFiles | None = None,
 ) -> FileAudit:
-    """Audit the text of a file."""
+    """Audit the text of a file. `on_disk` has the texts of files next to it that differ, and those that were read."""
     if text.startswith("# profile:"):
         return _audit_profile_lock(text, target, machine)
     path, platforms = Path(target), _platforms(machine)
-    document = read_input(text, path.name, Files(project_folder(path), *platforms), platforms[0])
+    files = Files(project_folder(path), *platforms, on_disk=on_disk)
+    document = read_input(text, path.name, files, platforms[0])
     if document.paths:
         return _audit_commands(text, target, machine, solver, document, python, is_tried=is_tried)
     return _audit_sets(text, target, machine, document, python, is_tried=is_tried)
@@ -167,14 +174,15 @@ def _fixed(  # noqa: PLR0917
     fix: Corrections,
     *,
     python: str,
+    included: Mapping[Path, str],
 ) -> Outcome:
     """Correct a file in the directory of `--fix`."""
     document = audited.document
     if audited.audit is None or is_list(document, text):
         return fix_locked(LockedInput(path, text, document, audited.result.findings), machine, fix)
 
-    def audit_again(corrected: str) -> GuideAudit:
-        audit = audit_text(corrected, str(path), machine, solver, python=python).audit
+    def audit_again(corrected: str, on_disk: TextsOfFiles | None = None) -> GuideAudit:
+        audit = audit_text(corrected, str(path), machine, solver, python=python, on_disk=on_disk).audit
         if audit is None:
             raise BadInput(f"the corrected {path.name} is another file", expected=EXPECTED, hint=HINT)
         return audit
@@ -188,6 +196,7 @@ def _fixed(  # noqa: PLR0917
         audit_again=audit_again,
         check=fix.check(check_sets(machine, solver, stated), audited.audit.traces),
         fix=fix,
+        included=included,
     )
 
 

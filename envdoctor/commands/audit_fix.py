@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from envdoctor.commands.audit_draft import (
+    AuditAgain,
     Draft,
     new_problems,
     problems_of,
@@ -118,7 +119,8 @@ class Corrections:
         """The directory for the corrections of a file."""
         if self.root is None:
             return self.folder
-        return self.folder / source.parent.relative_to(self.root)
+        folder, root = source.parent.resolve(), self.root.resolve()
+        return self.folder / folder.relative_to(root) if folder.is_relative_to(root) else self.folder
 
     def write(self, source: Path, text: str) -> Path:
         """Write the corrected text of a file: a guide as a patch, and any other file under its own name."""
@@ -134,6 +136,8 @@ class Corrections:
             self.write_file(path, "".join(line if line.endswith("\n") else f"{line}\n" for line in lines))
             return path
         path = _next_to(folder / source.name, source, "fixed")
+        if path in self.paths.values() and self.paths.get(source.resolve()) != path:  # of another folder
+            path = path.with_name(f"{source.resolve().parent.name}.{path.name}")
         self.paths[source.resolve()] = path
         self.write_file(path, text)
         return path
@@ -205,14 +209,15 @@ def fix_commands(
     *,
     text: str,
     kind: str,
-    audit_again: Callable[[str], GuideAudit],
+    audit_again: AuditAgain,
     check: Check,
     fix: Corrections,
+    included: Mapping[Path, str],
 ) -> Outcome:
     """Correct the lines of a guide or a manifest, solve its sets, and write what uv solved.
 
-    `check` audits a set, and `audit_again` the corrected text. A correction after which the text has a problem that
-    it did not have is not written; a text without problems stays as it is.
+    `check` audits a set, and `audit_again` the corrected text with the requirements files that it includes. After a
+    correction that is written, the text has no problem that it did not have; a text without problems stays as it is.
     """
     name, original = source.name, Draft(text, audit)
     draft = with_corrected_lines(original, kind, audit_again)
@@ -224,7 +229,7 @@ def fix_commands(
     unfit = ""
     limited = pinned_in_extras(draft.audit) if kind in ("pyproject", "setup.py") else set()
     try:
-        written = with_sets(draft, usable, kind, audit_again, limited)
+        written = with_sets(draft, usable, kind, audit_again, limited=limited, included=included)
         if kind in MANIFESTS:  # the file is the environment
             unfit = _error_left(written.audit.findings, usable, name)
             unfit = unfit and f"not a solution: {unfit}"
@@ -237,9 +242,14 @@ def fix_commands(
     if reason and usable:
         outcome = outcome.with_notes(f"the solved versions were not written into {name}: {reason}")
     written = draft if reason else written
-    if written.text == text:
+    if written.text == text and not written.included:
         return outcome.with_notes(f"{name} was not corrected", *remaining_notes(original, name))
-    outcome = outcome.with_written(fix.write(source, written.text))
+    if written.text != text:
+        outcome = outcome.with_written(fix.write(source, written.text))
+    for path, corrected in written.included.items():
+        target = fix.write(path, corrected)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        outcome = outcome.with_written(target).with_commands(shell_command("cp {} {}", target, shown))
     outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in written.missing))
     return outcome.with_notes(*remaining_notes(written, f"the corrected {name}"))
 

@@ -14,7 +14,8 @@ _PROMPT = re.compile(r"\s*(?:(?:[$>!%]|\(\w+\)\s*\$)\s*)?")
 class EditedLines:
     """The lines of a text. What is added stands above a line, so that the numbers of the lines remain."""
 
-    def __init__(self, text: str, kind: str) -> None:
+    def __init__(self, text: str, kind: str, torch: str = "torch") -> None:
+        self.torch = torch  # the requirement of the torch that the text installs
         self._kind = kind
         self._original = text.split("\n")
         self._lines: list[str | None] = list(self._original)

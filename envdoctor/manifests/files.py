@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -25,6 +26,22 @@ class MissingFile(NamedTuple):
         return self.reason == NOT_FOUND and bool(self.path) and not self.path.startswith(("/", "~"))
 
 
+class TextsOfFiles:
+    """The files on disk that the audit of a text read, and texts that stand for some of them: corrected ones."""
+
+    def __init__(self, instead: Mapping[Path, str] | None = None) -> None:
+        self.instead = dict(instead or {})
+        self.read: dict[Path, str] = {}
+
+    def of(self, path: Path, root: Path | None) -> str:
+        """The text of a file. Raises OSError and UnicodeError."""
+        text = self.instead.get(path.absolute())
+        if text is None:
+            text = decode_text(read_file(path, inside=root))
+        self.read[path.absolute()] = text
+        return text
+
+
 def project_folder(path: Path) -> Path:
     """The directory in which the commands of a manifest run: of a GitHub workflow that of the repository."""
     parts = path.absolute().parts
@@ -39,8 +56,9 @@ class Files:
     architectures on which the commands may run, and `platform` is the one that is read.
     """
 
-    def __init__(self, folder: Path | None = None, *platforms: str) -> None:
+    def __init__(self, folder: Path | None = None, *platforms: str, on_disk: TextsOfFiles | None = None) -> None:
         self.folder = folder
+        self.on_disk = on_disk or TextsOfFiles()
         self.platforms = platforms
         self.platform = next(iter(platforms), "")
         self.root = folder and folder.absolute().parent  # no file outside of it is read
@@ -117,7 +135,7 @@ class Files:
 
     def of_repository(self, folder: Path) -> Files:
         """The files for the commands of a guide in a repository."""
-        found = Files(folder, *self.platforms)
+        found = Files(folder, *self.platforms, on_disk=self.on_disk)
         found.root, found.is_repository = folder.absolute(), True
         return found
 
@@ -126,7 +144,7 @@ class Files:
         return self._same_texts(Files(None, *self.platforms))
 
     def _same_texts(self, other: Files) -> Files:
-        other.copies = self.copies
+        other.copies, other.on_disk = self.copies, self.on_disk
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
         other.root, other.is_repository = self.root, self.is_repository
         return other
@@ -142,7 +160,7 @@ class Files:
             candidates = (self.folder / relative, self.folder.parent / relative, self.folder / _name(path))
         for candidate in candidates:
             try:
-                return decode_text(read_file(candidate, inside=self.root))
+                return self.on_disk.of(candidate, self.root)
             except FileNotFoundError:
                 continue
         return None

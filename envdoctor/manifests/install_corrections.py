@@ -39,7 +39,7 @@ def build_without_isolation(lines: EditedLines, finding: Finding) -> bool:
     needs = _first_install(finding)
     command = _command_with(lines, finding.line, finding.evidence[0].fact)
     if not needs or not command:
-        return False
+        return bool(needs) and _build_file_without_isolation(lines, finding.line, needs)
     number, found, words = command
     own = [word for word in words if _is_package(word, finding.evidence[0].fact)]
     others = [word for word in words if word not in own]
@@ -51,6 +51,16 @@ def build_without_isolation(lines: EditedLines, finding: Finding) -> bool:
     if packages:
         commands.insert(0, f"{found[1]} {_joined(others)}")
     return _replace_command(lines, number, found, commands)
+
+
+def _build_file_without_isolation(lines: EditedLines, line: int, needs: Sequence[str]) -> bool:
+    """Let the builds of a requirements file use the installed packages: torch and the tools come first."""
+    for number in lines.statement(line):
+        for found in _pip_commands(lines, number):
+            if re.search(r"\s(?:-r|--requirement)[ =]?\S", found[2]) and "--no-build-isolation" not in found[2]:
+                first = f"{found[1]} {lines.torch} {shlex.join(needs)}"
+                return _replace_command(lines, number, found, [first, f"{found[1]} --no-build-isolation{found[2]}"])
+    return False
 
 
 def install_build_requirements(lines: EditedLines, finding: Finding) -> bool:

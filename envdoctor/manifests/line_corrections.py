@@ -24,10 +24,10 @@ class LineCorrections(NamedTuple):
 
 
 def correct_lines(
-    text: str, kind: str, findings: Sequence[Finding], without: Collection[str] = ()
+    text: str, kind: str, findings: Sequence[Finding], without: Collection[str] = (), torch: str = "torch"
 ) -> LineCorrections:
-    """Correct the lines of findings. Those with a cause in `without` stay."""
-    lines = EditedLines(text, kind)
+    """Correct the lines of findings, without those of some causes. `torch` is the one that the text installs."""
+    lines = EditedLines(text, kind, torch)
     corrected = [
         finding
         for finding in findings

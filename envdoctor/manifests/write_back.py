@@ -205,7 +205,7 @@ def _find(line: str, text: str) -> re.Match[str] | None:
 
 
 def _defines(line: str, text: str) -> bool:
-    """Whether a line gives a requirement to a variable, or is an item of a list; not a sentence or another command."""
+    """Whether a line gives a requirement to a variable, or is an item of a list. Sentences and commands do not."""
     item = rf"\s*[-(]?\s*[\"']?{re.escape(text)}[\"']?\s*[,)\\]*\s*(?:#.*)?"
     assigned = re.match(r"\s*(?:(?:export|ARG|ENV|local|declare(?:\s+-\w+)?)\s+)?[A-Za-z_]\w*(?:\+?=|:)", line)
     return bool(re.fullmatch(item, line) or (assigned and _find(line, text)))

@@ -367,3 +367,14 @@ def test_without_problems_the_set_is_what_the_steps_install(tmp_path: Path, inde
     assert found["state"] == "solved"
     assert {"vllm==0.10.2", "transformers==4.57.6", "torch==2.8.0"} <= set(found["requirements"])
     assert any("nothing to correct" in note for note in data["notes"])
+
+
+def test_the_versions_of_an_included_file_are_corrected_in_that_file(tmp_path: Path, index: ReleaseIndex) -> None:
+    commands = "# vllm and transformers\npython3.12 -m venv v\n. v/bin/activate\npip install -r requirements.txt\n"
+    write(tmp_path, requirements_txt=FAULTY, out__x="")
+    (tmp_path / "setup.sh").write_text(f"{commands}vllm serve a\n")
+    data = audit(index, tmp_path, "setup.sh", "--fix", "out")
+    assert (tmp_path / "out" / "requirements.txt").read_text() == "vllm==0.10.2\ntransformers==4.57.6\n"
+    assert not (tmp_path / "out" / "setup.sh").exists()
+    run(index, tmp_path, data["commands"][-1])
+    assert problems(audit(index, tmp_path, "setup.sh")) == []

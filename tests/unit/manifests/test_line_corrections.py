@@ -197,3 +197,14 @@ def test_system_packages_are_installed_before_the_step_that_needs_them(kind: str
         "requirements": "\nav",  # it has no place for a command
     }  # fmt: skip
     assert correct_lines(text[kind], kind, [finding]).text == expected[kind]
+
+
+def test_the_builds_of_a_requirements_file_use_the_torch_of_the_text() -> None:
+    finding = Finding(
+        "RUN040", "build-isolation-no-torch", "error", "it is built",
+        (Evidence("flash-attn", "flash-attn", ""),), "Install torch first.",
+        steps("uv pip install wheel ninja"), line=2,
+    )  # fmt: skip
+    text = "ls\npip install -q -r a.txt && ls"
+    expected = "ls\npip install torch==2.6.0 wheel ninja && pip install --no-build-isolation -q -r a.txt && ls"
+    assert correct_lines(text, "script", [finding], torch="torch==2.6.0").text == expected
