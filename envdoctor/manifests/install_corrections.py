@@ -59,7 +59,9 @@ def _build_file_without_isolation(lines: EditedLines, line: int, needs: Sequence
         for found in _pip_commands(lines, number):
             if re.search(r"\s(?:-r|--requirement)[ =]?\S", found[2]) and "--no-build-isolation" not in found[2]:
                 first = f"{found[1]} {lines.torch} {shlex.join(needs)}"
-                return _replace_command(lines, number, found, [first, f"{found[1]} --no-build-isolation{found[2]}"])
+                return _replace_command(
+                    lines, number, found, [first, f"{found[1]} --no-build-isolation{found[2].rstrip()}"]
+                )
     return False
 
 

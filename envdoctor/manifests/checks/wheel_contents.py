@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.records import Status
+from envdoctor.core.remedies import Remedy
 from envdoctor.knowledge.releases import numpy2_releases
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.certain_packages import certain_packages
@@ -159,6 +160,15 @@ def two_packages_install_the_same_module(context: GuideContext) -> Iterator[Prob
                 yield _shared(context, shared, each.state.packages)
 
 
+def _same_version(first: ResolvedPackage, second: ResolvedPackage) -> tuple[Remedy, ...]:
+    """Builds of one source: where a dependency brings the second one, those of one version have the same modules."""
+    if not (first.name.startswith("opencv-") and second.name.startswith("opencv-")):
+        return ()
+    older = first if satisfies(first.version, f"<{second.version}") else second
+    wanted = next((each for each in (first, second) if each.pinned), older)
+    return install_step(*(f"{each.name}=={public_part(wanted.version)}" for each in (first, second)))
+
+
 def _shared(context: GuideContext, shared: SharedFile, packages: dict[str, ResolvedPackage]) -> Problem:
     first, second = (packages[each.name] for each in (shared.first, shared.second))
     later = max(first, second, key=lambda each: (not each.is_dependency, each.line))
@@ -173,5 +183,6 @@ def _shared(context: GuideContext, shared: SharedFile, packages: dict[str, Resol
             guide_evidence(context, second.name, second.reason, second.line),
         ),
         f"Install only one of {first.name} and {second.name}.",
+        _same_version(first, second),
         line=line_of(context, later.line, later.reason),
     )

@@ -13,6 +13,7 @@ from envdoctor.commands.audit_file import audit_text
 from envdoctor.core.records import Evidence, Finding
 from envdoctor.core.remedies import steps
 from envdoctor.manifests import GuideAudit
+from envdoctor.manifests.files import TextsOfFiles
 from envdoctor.manifests.line_corrections import correct_lines
 from envdoctor.resolution.step import NoSolver
 
@@ -161,8 +162,8 @@ CASES: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-def audit(text: str, file: str) -> tuple[GuideAudit, str]:
-    audited = audit_text(text, file, None, NoSolver())
+def audit(text: str, file: str, on_disk: TextsOfFiles | None = None) -> tuple[GuideAudit, str]:
+    audited = audit_text(text, file, None, NoSolver(), on_disk=on_disk)
     assert audited.audit is not None
     return audited.audit, audited.document.kind
 
@@ -171,7 +172,11 @@ def corrected(text: str, file: str) -> tuple[Draft, Draft]:
     """A text with its audit, before and after its correction."""
     audited, kind = audit(text, file)
     before = Draft(text, audited)
-    return before, with_corrected_lines(before, kind, lambda again: audit(again, file)[0])
+
+    def audit_again(corrected: str, on_disk: TextsOfFiles | None = None) -> GuideAudit:
+        return audit(corrected, file, on_disk)[0]
+
+    return before, with_corrected_lines(before, kind, audit_again)
 
 
 @each_case("name", [*CASES])

@@ -195,3 +195,16 @@ def test_an_environment_can_have_an_older_setuptools(name: str) -> None:
 )
 def test_wheels_of_flash_attn(version: str, torch: str, is_there: bool) -> None:
     assert has_release_wheel(version, torch, "3.10", "x86_64", "FALSE") is is_there
+
+
+def test_builds_of_opencv_get_one_version() -> None:
+    solved = solver(opencv_python="4.6.0.66", opencv_python_headless="5.0.0.93")
+    first, second = (
+        IndexedRelease("opencv-python", "4.6.0.66", ""),
+        IndexedRelease("opencv-python-headless", "5.0.0.93", ""),
+    )
+    solved.index.shared = [SharedFile(first, second, "cv2/__init__.py")]
+    (found,) = findings(
+        sh("pip install opencv-python==4.6.0.66", "pip install opencv-python-headless"), solved, "RUN122"
+    )
+    assert found.remedies[0].commands == ("uv pip install opencv-python==4.6.0.66 opencv-python-headless==4.6.0.66",)
