@@ -192,8 +192,9 @@ def _without_code(causes: Sequence[Cause], named: set[str], report: Report) -> l
 
 def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
     """The cause of the clause that is most similar to a known error: people shorten the message in a description."""
-    from envdoctor.explain.described import described_symptom
+    from envdoctor.explain.described import POSSIBLE_REASONS, described_symptom
     from envdoctor.explain.outcome import WARNING_LINE
+    from envdoctor.explain.scan import PREFIX
     from envdoctor.explain.similar import similar_symptoms, words_of
     from envdoctor.knowledge.causes import causes
 
@@ -204,7 +205,8 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         and not SHELL_LINE.search(line)
         and "%|" not in line
         and not line.startswith("NOTE:")  # no progress bar
-        for clause in CLAUSES.split(line[:MAX_CLAUSES_LENGTH])
+        and not POSSIBLE_REASONS.search(line)
+        for clause in CLAUSES.split(PREFIX.sub("", line[:MAX_CLAUSES_LENGTH], count=1))
         if FEWEST <= len(clause) <= MAX_CLAUSE
     ]
     clauses = [clause for clause in clauses if WORDS.search(clause) and len(words_of(clause)) != 1]

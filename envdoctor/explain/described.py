@@ -29,6 +29,8 @@ PROGRAM_LINE = re.compile(
     r'^\s*(?:File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'
     r"|(?:INFO|DEBUG|WARNING|ERROR)\b)"
 )
+# Messages that list what can be the reason: of Ray about a worker that died, of NCCL's watchdog.
+POSSIBLE_REASONS = re.compile(r"potential root causes|asynchronous nature of CUDA kernels")
 
 
 class Description(Record, frozen=True):
@@ -81,7 +83,7 @@ def described_symptom(text: str) -> dict[Symptom, Hit]:
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """The sentences of a text that state something, with the numbers of their lines."""
     for number, line in enumerate(text.split("\n"), 1):
-        if PROGRAM_LINE.search(line):
+        if PROGRAM_LINE.search(line) or POSSIBLE_REASONS.search(line):
             continue
         for sentence in SENTENCE.split(line):
             stated = sentence.strip()

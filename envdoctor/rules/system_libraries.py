@@ -16,12 +16,13 @@ from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 
 # glibc that vLLM's wheels need, from their tags (aarch64 wheels, 2026-11-21). The tags before 0.12 are too low:
-# vllm/_moe_C.abi3.so of 0.10.2 needs 2.29 (measured), and on CentOS 7 GLIBC_2.32 is missing.
+# vllm/_moe_C.abi3.so of 0.10.2 and 0.9.2 needs 2.29. torch 2.7, which 0.9 requires, needs 2.28. All files of the
+# x86_64 wheels of 0.5.5, 0.7.2 and 0.8.3 need 2.14 (read on 2026-11-26), and their torch 2.17.
 GCC_OF_GLIBCXX = {"3.4.29": 11, "3.4.30": 12, "3.4.31": 13, "3.4.32": 13, "3.4.33": 14, "3.4.34": 15}
 NEWEST_SYSTEM = "ubuntu24.04"  # of the images in images.toml; glibc 2.39
 VLLM_GLIBC = (
     ((0, 22), (2, 28)), ((0, 21), (2, 28)), ((0, 20), (2, 35)), ((0, 12), (2, 31)), ((0, 10), (2, 29)),
-    ((0, 0), (2, 28)),
+    ((0, 9), (2, 28)), ((0, 0), (2, 17)),
 )  # fmt: skip
 
 
@@ -35,8 +36,8 @@ VLLM_GLIBC = (
 def glibc_is_older_than_wheels_need(machine: Machine, stack: Stack) -> Iterator[Problem]:
     """The system's C library is older than compiled files of the environment require.
 
-    "version `GLIBC_2.32' not found". vLLM's wheels need 2.31 or newer, torch from 2.7 on needs 2.28; CentOS 7 has
-    2.17. The rule reads the compiled files if possible, else it uses a table of releases.
+    "version `GLIBC_2.32' not found". vLLM's wheels need 2.28 or newer from 0.9 on, torch from 2.7 on needs 2.28;
+    CentOS 7 has 2.17. The rule reads the compiled files if possible, else it uses a table of releases.
 
     Fix: use a newer distribution or a container. Do not replace glibc manually: this breaks the system.
 
@@ -137,8 +138,8 @@ def _message_of_wheels(stack: Stack, installed: tuple[int, int]) -> str:
 def _required_glibc(stack: Stack, installed: tuple[int, int]) -> str:
     """The glibc that vLLM or torch of a report needs, if it is newer than the system's."""
     if first_in_use(stack, "vllm"):
-        found = installed_version(stack, "vllm")
-        line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 0)
+        found = installed_version(stack, "vllm")  # an unknown one is probably recent
+        line = (found.release[0], found.release[1]) if found and len(found.release) > 1 else (0, 9)
         needs = next(needs for first, needs in VLLM_GLIBC if line >= first)
         if installed < needs:
             return f"vLLM {found or ''} needs {needs[0]}.{needs[1]} or newer".replace("  ", " ")

@@ -97,7 +97,7 @@ def torch_is_built_without_cuda(machine: Machine, stack: Stack) -> Iterator[Prob
     if not build or not is_without_cuda(stack) or "mac" in (machine.system.os.value or "").lower():
         return
     gpus, driver = nvidia_gpus(machine), machine.driver.version.value
-    if build.hip.value and not gpus:
+    if build.hip.value and not (gpus and driver):  # a text compares the machine with another one
         return
     hip = f"ROCm {build.hip.value}" if build.hip.value else "CPU"
     shown = (evidence("torch.version", build.version), evidence("torch.cuda", build.cuda))

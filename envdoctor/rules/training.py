@@ -227,7 +227,7 @@ def triton_is_installed_under_two_names(machine: Machine, stack: Stack) -> Itera
     """
     versions = versions_of(stack)
     names = [name for name in SAME_TRITON if name in versions]
-    if len(names) > 1:
+    if len(names) > 1 and "pytorch-triton-rocm" not in names:  # the ROCm images of vLLM build triton over it
         torch = versions.get("torch", "")
         pin = required_specifier("torch", torch, "triton") or f"=={versions['triton']}" if "triton" in names else ""
         from_pypi = bool(pin) and not is_prerelease(torch)

@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import (
     public_part,
     satisfies,
 )
-from envdoctor.rules.facts import first_in_use, torch_cuda
+from envdoctor.rules.facts import first_in_use, is_for_another_platform, torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import install_torch, is_windows, platform_of
@@ -46,6 +46,8 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
     torch = versions_of(stack).get("torch", "")
     version = versions_of(stack).get("vllm", "")
     if not torch or not is_prerelease(torch) or not first_in_use(stack, "vllm") or "nv" in local_part(version):
+        return
+    if is_for_another_platform(stack):
         return
     if _is_rocm(stack) or is_local_build(version):
         return  # vLLM's ROCm images build torch; a build from source fits the torch that it was built with
@@ -99,14 +101,17 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     https://docs.vllm.ai/en/latest/getting_started/installation/gpu.html
     https://github.com/vllm-project/vllm/issues/52300
     """
-    if not first_in_use(stack, "vllm") or stack.torch.value is None:
+    if not first_in_use(stack, "vllm") or stack.torch.value is None or is_for_another_platform(stack):
+        return
+    if "mac" in (machine.system.os.value or "").lower():  # PyPI has no wheel for it: vLLM was built there
         return
     vllm, known_by = _cuda_of_vllm(stack)
     cuda = torch_cuda(stack)
     version = versions_of(stack).get("vllm", "") or "of unknown version"
     torch = versions_of(stack).get("torch", "")
     found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
-    cpu_build = cuda_of_local(torch) == "cpu" or (stack.torch.value.cuda.state == "absent" and not _is_rocm(stack))
+    without_cuda = stack.torch.value.cuda.state == "absent" and not cuda_of_local(torch)
+    cpu_build = cuda_of_local(torch) == "cpu" or (without_cuda and not _is_rocm(stack))
     if cpu_build and vllm != "cpu" and (vllm or not local_part(versions_of(stack).get("vllm", ""))):
         yield Problem(
             "error" if vllm else "warning",

@@ -1,0 +1,75 @@
+"""Reports of public issues about an environment that works: another device, an older system, advice of Ray."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.collect_env_reports import torch_report
+from support.report_samples import blamed_causes
+
+CPU_TORCH = {"PyTorch version": "2.5.1", "CUDA used to build PyTorch": "None"}
+FAILED = "TypeError: unexpected argument 'ge'\nvLLM Version: {}\n"
+ON_HPU = f"INFO Automatically detected platform hpu.\n{FAILED}"
+ON_CPU = f"INFO Automatically detected platform cpu.\n{FAILED}"
+
+
+def cpu_report(before: str, system: str = "Ubuntu 22.04.5 LTS (x86_64)", **packages: str) -> str:
+    return torch_report(CPU_TORCH | {"OS": system}, {"torch": "2.5.1", **packages}, before=before)
+
+
+@each_case(
+    ("text", "cause", "expected"),
+    [
+        (cpu_report(FAILED.format("0.7.2")), "vllm-cuda-variant", True),
+        (
+            cpu_report(ON_HPU.format("0.7.2")),
+            "vllm-cuda-variant",
+            False,
+        ),
+        (
+            cpu_report(ON_CPU.format("0.7.2")),
+            "vllm-cuda-variant",
+            False,
+        ),
+        (cpu_report(FAILED.format("0.6.0"), torch_xla="2.5.0"), "vllm-torch-mismatch", False),
+        (cpu_report(FAILED.format("0.6.0")), "vllm-torch-mismatch", True),
+        (cpu_report(FAILED.format("0.7.2"), "macOS 14.7.3 (arm64)"), "platform-no-wheel", False),
+        (cpu_report(FAILED.format("0.7.2"), "macOS 14.7.3 (arm64)"), "vllm-cuda-variant", False),
+    ],
+)
+def test_vllm_that_was_built_for_another_device(text: str, cause: str, expected: bool) -> None:
+    assert (cause in blamed_causes(text)) == expected
+
+
+@each_case(
+    ("glibc", "vllm", "expected"), [("2.26", "0.5.5", False), ("2.12", "0.8.3", True), ("2.17", "0.10.2", True)]
+)
+def test_glibc_of_the_wheels_of_vllm(glibc: str, vllm: str, expected: bool) -> None:
+    text = torch_report({"Libc version": f"glibc-{glibc}"}, {"vllm": vllm}, before="RuntimeError: it fails\n")
+    assert ("glibc-too-old" in blamed_causes(text)) == expected
+
+
+RAY = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the "
+    "problem, check the logs for the dead worker. There are some potential root causes. (1) The process is killed by "
+    "SIGKILL by OOM killer due to high memory usage. (2) `ray stop --force` is called. (3) The worker is crashed."
+)
+SELECTED = "INFO selector.py:131] Cannot use FlashAttention-2 backend for Volta and Turing GPUs."
+MARKERS = (
+    "ERROR 02-21 02:30:26 async_llm_engine.py:68]     ^^^^^^^^^^^^^^^^\n"
+    "AttributeError: 'SpecDecodeWorker' object has no attribute '_execute_model_spmd'\nray: 2.40.0"
+)
+TWO_TRITONS = "torch 2.6.0+rocm6.2, triton 3.2.0, pytorch-triton-rocm 3.2.0\nIt fails"
+
+
+@each_case(
+    ("text", "cause"),
+    [
+        (RAY, "host-oom-runtime"),
+        (f"{SELECTED}\nTesla T4\nIndexError: list index out of range", "gpu-unsupported-by-library"),
+        (MARKERS, "dependency-pin-violated"),
+        ("torch 2.7.0+rocm6.3 on MI300X\nNvidia(H100): the text is right. AMD: it is wrong", "torch-cpu-build"),
+        (TWO_TRITONS, "dependency-pin-violated"),
+    ],
+)
+def test_a_line_that_reports_no_such_cause(text: str, cause: str) -> None:
+    assert cause not in blamed_causes(f"{text}\n")
