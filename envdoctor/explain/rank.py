@@ -140,7 +140,7 @@ def explain(
         )
         for slug in dict.fromkeys([*(s.cause for s in symptoms), *(f.cause for f in findings)])
     ]
-    ranked = _with_confidence(sorted(found, key=lambda cause: -cause.score))
+    ranked = _with_confidence(sorted(found, key=place_of))
     return Explanation(
         causes=tuple(cause for cause in ranked if not causes()[cause.cause].program_error),
         program_errors=tuple(cause for cause in ranked if causes()[cause.cause].program_error),
@@ -248,6 +248,11 @@ def _cause(
         url=next((symptom.url for symptom in matching if symptom.url), "") or text.url,
         find_out=tuple(dict.fromkeys(each for symptom in matching for each in symptom.find_out)) or text.find_out,
     )
+
+
+def place_of(cause: Cause) -> tuple[bool, float]:
+    """The sort key of the causes: those with a line of the text before those of a finding alone, then the score."""
+    return not cause.lines, -cause.score
 
 
 def rank_of(cause: Cause, number: int) -> Rank:

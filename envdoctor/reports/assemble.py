@@ -34,6 +34,7 @@ from envdoctor.reports.other_tools import NO_PCI_GPU
 from envdoctor.reports.section import Section, dotted_version, first_group
 
 GRACE = re.compile(r"\bG(?:H200|B10|B200|B300)\b")  # superchips: GPUs next to a Grace processor, which is Arm
+MENTIONED_PACKAGES = 2  # so many packages in a sentence or a line are no list
 NOT_IN_REPORT: Fact[Any] = unreadable("report", "not in the report")
 
 
@@ -110,8 +111,8 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], machine: Machine
     facts = MergedFacts(sections)
     distributions: dict[str, Distribution] = {}
     for section in sections:
-        for name, distribution in section.distributions.items():
-            distributions.setdefault(name, distribution)
+        if not _is_another_environment(section, distributions):
+            distributions = section.distributions | distributions
     torch = build_torch(facts, distributions.get("torch"))
     torch = _with_build_of_pypi(torch, facts, sections, machine)
     if torch.value and torch.value.version.value and "torch" not in distributions:
@@ -132,6 +133,13 @@ def build_stack(sections: list[Section], uses: tuple[str, ...], machine: Machine
         requested=facts.fact("stack.requested"),
         dtype=facts.fact("stack.dtype"),
     )
+
+
+def _is_another_environment(section: Section, distributions: dict[str, Distribution]) -> bool:
+    """Whether a list of packages has another release of torch than the lists before it."""
+    here, there = section.distributions.get("torch"), distributions.get("torch")
+    is_list = len(section.distributions) > MENTIONED_PACKAGES
+    return bool(is_list and here and there and public_part(here.version) != public_part(there.version))
 
 
 def _merge_environment(sections: list[Section]) -> Fact[dict[str, str]]:

@@ -32,7 +32,7 @@ import msgspec
 from envdoctor.core.record import Record
 from envdoctor.explain import Cause, explain
 from envdoctor.explain.calibration import Bin, Calibration, Rank
-from envdoctor.explain.rank import rank_of
+from envdoctor.explain.rank import place_of, rank_of
 from envdoctor.knowledge.causes import causes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ def results_of(name: str, cases: Iterable[dict[str, Any]]) -> Iterator[Result]:
         if not label:
             right |= {slug for slug, cause in causes().items() if cause.program_error}
         explained = explain(io.BytesIO(case["text"].encode()))
-        ranked = sorted((*explained.causes, *explained.program_errors), key=lambda cause: -cause.score)
+        ranked = sorted((*explained.causes, *explained.program_errors), key=place_of)
         yield Result(
             set=name,
             id=case["id"],

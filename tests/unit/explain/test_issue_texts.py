@@ -66,3 +66,15 @@ def test_a_message_in_source_code_is_no_error() -> None:
     assert causes_of(f'raise ValueError(\n    "The batch size must {part}"\n)').get(cause, 0.0) < UNDECIDED
     assert causes_of(f'x\n    f"must {part} ({{number}}). "').get(cause, 0.0) < UNDECIDED
     assert causes_of(f'It prints:\n"must {part}"')[cause] > UNDECIDED
+
+
+def test_a_cause_with_a_line_is_before_one_of_a_finding_alone() -> None:
+    report = "PyTorch version: 2.3.0+cu121\n[pip3] torch==2.3.0\n[pip3] torchaudio==2.1.0\n"
+    error = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n"
+    assert list(causes_of(f"{report}{error}")) == ["nccl-interface", "torch-companion-mismatch"]
+
+
+def test_a_compiled_part_that_was_not_built_names_no_other_environment() -> None:
+    error = "ImportError: cannot import name 'flash_attn_varlen_func' from '{}' (unknown location)"
+    assert "wrong-python-env" not in causes_of(error.format("vllm.vllm_flash_attn"))
+    assert next(iter(causes_of(error.format("vllm")))) == "wrong-python-env"

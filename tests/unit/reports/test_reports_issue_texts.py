@@ -73,3 +73,11 @@ TWO_TRITONS = "torch 2.6.0+rocm6.2, triton 3.2.0, pytorch-triton-rocm 3.2.0\nIt 
 )
 def test_a_line_that_reports_no_such_cause(text: str, cause: str) -> None:
     assert cause not in blamed_causes(f"{text}\n")
+
+
+def test_a_list_with_another_torch_is_one_of_another_environment() -> None:
+    older = "vllm==0.6.1.post2\ntorch==2.4.0+cu121\ntorchvision==0.19.0\nxformers==0.0.27.post2\n"
+    same = older.replace("2.4.0+cu121", "2.8.0+cu128")
+    report = torch_report({}, {"vllm": "0.10.2"}) + "It fails since the update. Before:\n```\n{}```\n"
+    assert "torch-abi-mismatch" not in blamed_causes(report.format(older))
+    assert "torch-abi-mismatch" in blamed_causes(report.format(same))
