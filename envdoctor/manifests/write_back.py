@@ -85,7 +85,9 @@ class _Writer:
                 self._replace(place, built[name])
         missing = []
         for name, pin in pins.items():
-            if name not in placed and not self._insert(_place_for(name, corrected, placed), pin):
+            # What the steps install today needs no place, as a dependency of a project that the text names.
+            is_needed = name not in placed and pin not in corrected.installed
+            if is_needed and not self._insert(self._place_for(name, corrected, placed), pin):
                 missing.append(pin)
         first = corrected.torch_place if self.has_commands and "torch" in pins else None
         if first and first.name != "torch" and (backend or "torch" in missing):
@@ -140,6 +142,17 @@ class _Writer:
         self.edited.add((place.line, place.name))
         return True
 
+    def _place_for(self, name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> Place | None:
+        """The requirement next to which a package is added: the one that requires it, else the last one.
+
+        In an array of TOML, it is the last one of the array with the first: others are extras.
+        """
+        if requiring := placed.get(corrected.required_by.get(name, "")):
+            return requiring
+        places = sorted(placed.values(), key=lambda place: place.line)
+        end = _end_of_array(self.lines, places[0].line) if places and not self.has_commands else len(self.lines)
+        return next((place for place in reversed(places) if place.line <= end), None)
+
     def _insert(self, place: Place | None, pin: str) -> bool:
         """Add a pin next to a requirement, in the notation of its line."""
         if place is None:
@@ -193,12 +206,6 @@ class _Writer:
         self.lines[place.line - 1] = line
 
 
-def _place_for(name: str, corrected: CorrectedSet, placed: dict[str, Place]) -> Place | None:
-    """The requirement next to which a package is added: the one that requires it, else the last one."""
-    requiring = placed.get(corrected.required_by.get(name, ""))
-    return requiring or max(placed.values(), key=lambda place: place.line, default=None)
-
-
 def _find(line: str, text: str) -> re.Match[str] | None:
     pattern = re.compile(rf"(?<![\w.\-/%!]){re.escape(text)}(?![\w.\-\[=<>~!])")
     return pattern.search(line, _start_of_arguments(line))
@@ -211,9 +218,15 @@ def _defines(line: str, text: str) -> bool:
     return bool(re.fullmatch(item, line) or (assigned and _find(line, text)))
 
 
+def _end_of_array(lines: Sequence[str], first: int) -> int:
+    """The line on which the array of TOML with a line ends; the last line without one."""
+    is_last = re.compile(r"\s*\]|.*=\s*\[.*\]\s*(?:#.*)?$")
+    return next((n for n in range(first, len(lines) + 1) if is_last.match(lines[n - 1])), len(lines))
+
+
 def _start_of_arguments(line: str) -> int:
-    """Where the packages of an install command start: `pip` in `%pip install --upgrade pip` is a program first."""
-    found = re.search(r"\binstall\s", line)
+    """Where the packages of a command or an array start: after `pip install` and `build = [`."""
+    found = re.match(r"\s*[\w\"'.-]+\s*=\s*\[", line) or re.search(r"\binstall\s", line)
     return found.end() if found else 0
 
 

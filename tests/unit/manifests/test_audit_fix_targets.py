@@ -112,6 +112,25 @@ def test_each_environment_with_a_fault_has_a_set() -> None:
     assert "transformers==5.17.0" in found[1].requirements
 
 
+def test_a_pin_is_added_to_the_dependencies_and_not_to_an_extra() -> None:
+    text = 'dependencies = [\n  "torch",\n  "trl",\n]\n[project.optional-dependencies]\nbuild = ["build"]\n'
+    places = (Place(2, "torch", "torch"), Place(3, "trl", "trl"), Place(6, "build", "build"))
+    pins = corrected("torch==2.8.0", "trl==0.23.1", "build==1.3.0", "numpy==1.26.4", "click==8.3.0", places=places)
+    written = write_back(text, [(replace(pins, installed=("click==8.3.0",)), "")], "pyproject")
+    assert written.text == (
+        'dependencies = [\n  "torch==2.8.0",\n  "trl==0.23.1",\n  "numpy==1.26.4",\n]\n'
+        '[project.optional-dependencies]\nbuild = ["build==1.3.0"]\n'
+    )
+    assert written.missing == ()
+
+
+def test_versions_are_written_into_commands_and_not_into_sentences() -> None:
+    text = "Uses diffusers here.\n```bash\n# torch 2.8 and diffusers\npip install -r a.txt\ndiffusers-cli env\n```\n"
+    places = (Place(4, "torch", "torch"), Place(4, "diffusers", "diffusers"))
+    pins = corrected("torch==2.8.0", "diffusers==0.35.0", places=places)
+    assert write_back(text, [(pins, "")]).text == text
+
+
 def test_a_pin_is_added_to_a_row_of_items() -> None:
     text = '[project]\ndependencies = [\n    "lm_eval==0.3.0", "texttable",\n    "toml",\n]\n'
     both = corrected("texttable==1.7.0", "setuptools==81.0.0", places=(Place(3, "texttable", "texttable", "uv"),))
