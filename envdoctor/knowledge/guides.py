@@ -67,6 +67,7 @@ class PackageUse(TableRow, frozen=True, kw_only=True):
     package: str
     pattern: str
     spelling: str = ""
+    is_common_dependency: bool = False  # many packages require it: only a solution shows that none does
 
 
 class CompanionBuild(TableRow, frozen=True, kw_only=True):

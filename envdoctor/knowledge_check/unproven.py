@@ -32,6 +32,9 @@ UNPROVEN = {
     "cpu_use line": Unproven(
         _PROJECTS, "The program prints the line also while it uses a GPU, or on purpose without one."
     ),
+    "image_programs program": Unproven(
+        _IMAGES, "An image of a kind of the row contains the program, before any step installs a package."
+    ),
     "ngc_images constraints": Unproven(
         _IMAGES, "/etc/pip/constraint.txt is missing or empty in an image of `first` or a later one."
     ),
@@ -148,6 +151,12 @@ UNPROVEN = {
     "python_limits limit": Unproven(
         "resolutions of an index by uv: no single wheel shows them",
         "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",
+    ),
+    "runtime_needs module": Unproven(
+        _PROJECTS, "A release from `first` on can be imported without one of the modules, or requires one."
+    ),
+    "runtime_needs system": Unproven(
+        _IMAGES, "In an image of a kind of the row, the package works after `pip install` alone."
     ),
     "standard_library python": Unproven(
         "the standard library of CPython: not in a wheel",

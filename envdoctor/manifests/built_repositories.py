@@ -29,6 +29,12 @@ class BuiltRepository(NamedTuple):
     requirement: InstallRequirement
     row: GitBuild
     release: str
+    is_fork: bool = False  # of another owner than that of the row
+
+    @property
+    def has_pyproject(self) -> bool:
+        """Whether the release certainly has a pyproject.toml; older ones than the main branch may have none."""
+        return self.row.has_pyproject and self.release == MAIN
 
     @property
     def title(self) -> str:
@@ -43,9 +49,10 @@ def built_repositories(context: GuideContext) -> Iterator[BuiltRepository]:
         action = install.action
         for requirement in (*action.requirements, *action.unknown):
             if requirement.url and not requirement.wheel and action.tool != "conda":
-                row, release = _row_at(context, install, requirement)
-                if row:
-                    yield BuiltRepository(install, requirement, row, release)
+                row, release, repository = _row_at(context, install, requirement)
+                is_fork = row is not None and repository.lower() not in ("", row.repository.lower())
+                if row and not (is_fork and not release):  # the branch of a fork can be built in another way
+                    yield BuiltRepository(install, requirement, row, release, is_fork)
 
 
 def release_of(reference: str) -> str:
@@ -61,7 +68,8 @@ def release_of(reference: str) -> str:
 
 def _row_at(
     context: GuideContext, install: InstallStep, requirement: InstallRequirement
-) -> tuple[GitBuild | None, str]:
+) -> tuple[GitBuild | None, str, str]:
+    """The row of a requirement, its release, and the repository, `owner/name`, if it is known."""
     address = _ADDRESS.fullmatch(requirement.url)
     if address:
         folder = _SUBDIRECTORY.search(address[3] or "")
@@ -69,14 +77,15 @@ def _row_at(
         if row is None and folder is None and not requirement.name.startswith(("git", "https")):
             row = build_of_package(requirement.name)
             row = row if row and not row.folder else None
-        return row, release_of(address[2] or "")
+        return row, release_of(address[2] or ""), address[1]
     path = _FOLDER.fullmatch(requirement.url)
     if not path or requirement.url in install.action.read:
-        return None, ""
+        return None, "", ""
     place = posixpath.normpath(posixpath.join(_directory(context, install), path[1]))
     row = build_of_folder(place)
     clone = _clone_of(context, install, place)
-    return row, release_of(clone.reference) if clone else ""
+    owner = _CLONED.fullmatch(clone.url) if clone else None
+    return row, release_of(clone.reference) if clone else "", owner[1] if owner and row and not row.folder else ""
 
 
 def _directory(context: GuideContext, install: InstallStep) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.images import public_repository
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.container_files import Instruction, is_dockerfile, parse_dockerfile, script_of
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.shell import parse_commands
@@ -21,6 +22,8 @@ _DEBIAN = frozenset({
     "ubuntu", "debian", "python", "nvidia/cuda", "pytorch/pytorch", "continuumio/miniconda3", "condaforge/miniforge3",
     "condaforge/mambaforge", "buildpack-deps",
 })  # fmt: skip
+# Before, its images installed git, curl and wget: docker/pytorch/Dockerfile, 2026-11-26.
+_FIRST_PYTORCH, _RELEASE = ">=1.7", re.compile(r":(\d+\.\d+\.\d+)-")
 _WITHOUT_PROGRAMS = frozenset({"ubuntu", "debian", "nvidia/cuda"})
 
 
@@ -35,6 +38,21 @@ class Stage(NamedTuple):
     def is_debian(self) -> bool:
         """Whether the image is a known one of Debian or Ubuntu, whose sh is dash."""
         return _repository(self.image) in _DEBIAN and not _ALPINE.search(self.image)
+
+    @property
+    def kind(self) -> str:
+        """What the image contains, as the tables of programs and libraries name it; empty if that is not known."""
+        name = _repository(self.image)
+        if self.is_bare:
+            return "bare"
+        release = _RELEASE.search(self.image)
+        is_pytorch = name == "pytorch/pytorch" and release and satisfies(release[1], _FIRST_PYTORCH)
+        return "pytorch" if is_pytorch else "python" if name == "python" and self.is_debian else ""
+
+    @property
+    def has_toolkit(self) -> bool:
+        """Whether the image is one of CUDA with nvcc, which needs a C compiler."""
+        return "-devel" in self.image
 
     @property
     def is_bare(self) -> bool:

@@ -19,21 +19,15 @@ SHELL = "https://docs.docker.com/reference/dockerfile/#shell"
 VARIABLES = "https://docs.docker.com/reference/dockerfile/#environment-replacement"
 ARGUMENTS = "https://docs.docker.com/reference/dockerfile/#scope"
 APT = "https://docs.docker.com/build/building/best-practices/#apt-get"
-VENV = "https://packages.debian.org/stable/python3-venv"
 _ACTIVATES = re.compile(r"(?:source|\.)\s+\S*activate\b|conda activate\b")
 _HOOK = re.compile(r"conda\.sh|shell\.\w+ hook|bashrc|\.profile|bash_profile|/bin/activate")
 _OTHER_SHELL = re.compile(r"<<|^\s*\[")
-_HAS_VENV = re.compile(
-    r"-venv\b|python3(?:\.\d+)?-full|get-pip|conda|mamba|pyenv|uv python|make (?:alt)?install|--from="
-)
 _DECLARED = re.compile(r"(?:^|\s)([A-Za-z_]\w*)(?==|\s|$)")
 _USED = re.compile(r"(?<![\\$])\$\{?([A-Za-z_]\w*)(?:\}|(?![\w:]))")
 # Variables of the images of Python, CUDA and PyTorch, and of each process.
 _OF_IMAGES = re.compile(
     r"(?:PYTHON|CUDA|PYTORCH|NCCL|CUDNN|NV|NVIDIA)_\w+|PATH|HOME|USER|LANG|LD_LIBRARY_PATH|PWD|HOSTNAME"
 )
-_PROGRAMS = ("git", "curl", "wget", "sudo", "add-apt-repository")
-_PACKAGE_OF = {"add-apt-repository": "software-properties-common"}
 _LISTS = re.compile(r"/var/lib/apt")
 _REMOVES_LISTS = re.compile(r"rm\s+-\w*r\w*\s[^;&|]*/var/lib/apt/lists")
 _YES = re.compile(r"(?<!\S)(?:-\w*y\w*|--yes|--assume-yes|-q{2,}\w*|-q=2)(?!\S)")
@@ -120,77 +114,6 @@ def _needs_bash(context: GuideContext, stage: Stage, line: int, reason: str) -> 
         'Set SHELL ["/bin/bash", "-c"] above, or call the programs of the environment by their path.',
         line=line,
     )
-
-
-@rule("RUN152", kind="guide", severity="error", cause="system-library-missing", url=APT)
-def image_lacks_a_program(context: GuideContext) -> Iterator[Problem]:
-    """A step runs git, curl, wget, sudo or add-apt-repository in an image that has none, and no step installs it.
-
-    The images of Debian, Ubuntu and CUDA, and the slim ones of Python. pip runs git for `git+https://`.
-    """
-    for stage in image_stages(context.guide.blocks):
-        if not stage.is_bare:
-            continue
-        seen = "\n".join(text for each in stage.earlier for _, text in each.lines)
-        missing = set(_PROGRAMS)
-        for instruction in stage.instructions:
-            seen += "\n" + "\n".join(text for _, text in instruction.lines)
-            missing -= {name for name in missing if _is_provided(name, seen)}
-            for command in commands_of(instruction):
-                program = _program(command)
-                if program in missing and not re.search(rf"(?:which|command -v|type)\s+{program}", seen):
-                    missing.discard(program)
-                    yield Problem(
-                        "error",
-                        f"`{command}` fails: {stage.image} has no {program}, and no step above installs it",
-                        command_evidence(context, command),
-                        f"Install {_PACKAGE_OF.get(program, program)} with apt-get before this step.",
-                        line=command.line,
-                    )
-
-
-def _program(command: Command) -> str:
-    """The program of the list that a command runs, itself or through pip; empty for another command."""
-    if command.name in _PROGRAMS:
-        return command.name
-    inner = unwrap(command)
-    is_pip = inner.name.startswith("pip") or inner.words[1:3] == ("-m", "pip") or inner.words[:2] == ("uv", "pip")
-    has_repository = any(re.search(r"(?:^|@ ?)git\+", word) for word in inner.words)
-    return "git" if is_pip and has_repository else inner.name if inner.name in _PROGRAMS else ""
-
-
-def _is_provided(name: str, text: str) -> bool:
-    """Whether a text names the package of a program as a word of its own, not as a command or in an address."""
-    package = re.escape(_PACKAGE_OF.get(name, name))
-    listed = rf"(?<![\w./+:@-]){package}(?=\s*(?:\\|$|&&|;)|\s+[a-z0-9][\w.+-]*(?:\s|$)(?!\S*://))"
-    installs = re.search(rf"(?:apt-get|apt|aptitude|conda|mamba|apk|yum|dnf)\b[^;&|]*?\s{package}(?![\w.-])", text)
-    copied = re.search(rf"^(?:COPY|ADD)?[^\n]*/bin/{package}\b", text, re.MULTILINE) and "--from" in text
-    lines = [
-        line for line in text.split("\n") if not re.match(rf"\s*(?:RUN\s+|&&\s*)?(?:sudo\s+)?{package}\s+\S", line)
-    ]
-    return bool(installs or copied or any(re.match(listed, line.strip()) for line in lines))
-
-
-@rule("RUN171", kind="guide", severity="error", cause="system-library-missing", url=VENV)
-def image_lacks_the_package_of_venv(context: GuideContext) -> Iterator[Problem]:
-    """The Python of Debian and Ubuntu creates no virtual environment without python3-venv: ensurepip is missing."""
-    for stage in image_stages(context.guide.blocks):
-        if not stage.is_bare or "python" in stage.image:
-            continue
-        seen = "\n".join(shell_text(each) for each in stage.earlier if each.name == "RUN")
-        for instruction in stage.instructions:
-            seen += "\n" + (shell_text(instruction) if instruction.name in ("RUN", "COPY") else "")
-            for command in map(unwrap, commands_of(instruction)):
-                is_venv = re.fullmatch(r"python3(?:\.\d+)?", command.name) and command.words[1:3] == ("-m", "venv")
-                if is_venv and "--without-pip" not in command.words and not _HAS_VENV.search(seen):
-                    package = f"{command.name}-venv"
-                    yield Problem(
-                        "error",
-                        f"`{command}` stops: ensurepip is not available without {package}, which no step installs",
-                        command_evidence(context, command),
-                        f"Install {package} with apt-get.",
-                        line=command.line,
-                    )
 
 
 @rule("RUN153", kind="guide", severity="error", cause="system-library-missing", url=APT)

@@ -142,7 +142,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
-            proven=("isolation",) if row.has_pyproject else (),
+            proven=("isolation",) if built.has_pyproject else (),
         )
 
 
@@ -152,7 +152,7 @@ def is_isolated(built: BuiltRepository) -> bool:
     names = {built.row.package, built.row.repository_name, built.requirement.name}
     if action.no_build_isolation or names & action.built_with_torch:
         return False
-    return built.row.has_pyproject or builds_in_isolation(built.install) is not False
+    return built.has_pyproject or builds_in_isolation(built.install) is not False
 
 
 def requires_torch_itself(name: str, version: str) -> bool:

@@ -10,7 +10,9 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.actions import Clone, UseImage
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.container_files import script_of
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.image_stages import image_stages
 from envdoctor.manifests.markdown import Line
 from envdoctor.rules.registry import Problem, rule
 
@@ -67,6 +69,8 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
         hub = context.version("huggingface-hub")
         if use.package in installed or (use.package == "hf-transfer" and satisfies(hub or "1", ">=1")):
             continue
+        if use.is_common_dependency and (context.index_facts is None or _is_in_prose(context, use.package)):
+            continue  # another package can require it, or the text names another way to install it
         line = next((line for line in _code_lines(context) if re.search(use.pattern, line[1])), None)
         if line and use.package not in reported:
             reported.add(use.package)
@@ -128,13 +132,22 @@ def _installed_names(context: GuideContext) -> set[str]:
 def _code_lines(context: GuideContext) -> Iterator[Line]:
     """Commands that are no installations, Python code, and configuration files."""
     for command in context.guide.commands:
-        if "install" not in command.words[:4]:
+        if "install" not in command.words[:4] and command.name not in ("echo", "printf"):
             yield command.line, command.text
+    for stage in image_stages(context.guide.blocks):
+        for each in stage.instructions:
+            yield from script_of(each) if each.name in ("CMD", "ENTRYPOINT") else ()
     for lines in context.guide.python_blocks:
         yield from ((number, text.partition("#")[0]) for number, text in lines)
     for block in context.guide.blocks:
         if block.language in ("yaml", "yml", "json", "ini"):
             yield from block.lines
+
+
+def _is_in_prose(context: GuideContext, package: str) -> bool:
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    prose = (text for number, text in enumerate(context.guide.lines, 1) if number not in code)
+    return any(package.replace("-", "") in re.sub(r"[-_ ]", "", text).lower() for text in prose)
 
 
 def _promises(context: GuideContext) -> Iterator[Line]:

@@ -17,6 +17,7 @@ from envdoctor.rules.registry import Problem, rule
 BACKEND = "https://pip.pypa.io/en/stable/reference/build-system/"
 CPP_EXTENSION = "https://docs.pytorch.org/docs/stable/cpp_extension.html"
 _PACKAGES = {"pkg_resources": "setuptools<82", "pip": "pip"}  # setuptools 82 removed pkg_resources
+_WITH_PKG_RESOURCES = "<3.9"  # setuptools 82 requires Python 3.9
 _BUILD_CONSTRAINTS = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT", "UV_BUILD_CONSTRAINT", "UV_OVERRIDE", "UV_CONSTRAINT")
 # Images of NVIDIA set TORCH_CUDA_ARCH_LIST.
 _WITHOUT_ARCHITECTURES = ("nvidia/cuda", "pytorch/pytorch", "ubuntu", "debian", "python")
@@ -30,7 +31,10 @@ def isolated_build_of_a_repository_lacks_a_module(context: GuideContext) -> Iter
     """
     for built in built_repositories(context):
         row, requirement = built.row, built.requirement
-        if "torch" in row.modules or not row.lacks_modules(built.release) or not is_isolated(built):
+        if "torch" in row.modules or built.is_fork or not row.lacks_modules(built.release) or not is_isolated(built):
+            continue
+        python = built.install.before.python or context.trace.python
+        if row.modules == ("pkg_resources",) and satisfies(python, _WITH_PKG_RESOURCES) is not False:
             continue
         line = line_of(context, requirement.line, requirement.text)
         modules = " and ".join(row.modules)
@@ -49,7 +53,7 @@ def isolated_build_of_a_repository_lacks_a_module(context: GuideContext) -> Iter
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
-            proven=("isolation",) if row.has_pyproject else (),
+            proven=("isolation",) if built.has_pyproject else (),
         )
 
 
@@ -121,7 +125,7 @@ def build_in_an_image_finds_no_gpu(context: GuideContext) -> Iterator[Problem]:
             continue
         line = line_of(context, requirement.line, requirement.text)
         effect = "stops" if row.without_gpu == "stops" else "compiles no CUDA code"
-        needed = [_assignment(name) for name in row.variables]
+        needed = [_assignment(name) for name in row.variables if name.isupper()]
         yield Problem(
             "warning",
             f"the build of {built.title} in an image {effect}: torch finds no GPU"

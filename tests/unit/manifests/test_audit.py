@@ -82,7 +82,7 @@ CONDA = """dependencies:
     - vllm==0.10.2
     - transformers>=4.57.1
 """
-DOCKERFILE = """FROM nvidia/cuda:12.8.1-devel-ubuntu22.04
+DOCKERFILE = """FROM python:3.12
 RUN pip install torch==2.8.0 vllm==0.10.2 \\
   'transformers>=4.57.1'
 """

@@ -49,7 +49,7 @@ def names(folder: Path, result: AuditsResult) -> list[str]:
 
 def test_each_manifest_is_audited_and_copies_of_other_projects_are_not(tmp_path: Path) -> None:
     write(
-        tmp_path, Dockerfile="FROM ubuntu:24.04\nRUN pip install torch==2.8.0\n", requirements_txt="torch==2.8.0\n",
+        tmp_path, Dockerfile="FROM python:3.12\nRUN pip install torch==2.8.0\n", requirements_txt="torch==2.8.0\n",
         docs__README_md="```bash\npip install torch==2.8.0\n```\n", vendor__requirements_txt="torch==1.0\n",
         node_modules__x__Dockerfile="FROM a\n", main_py="import torch\n", data_txt="torch==1.0\n",
     )  # fmt: skip

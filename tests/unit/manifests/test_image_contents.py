@@ -1,0 +1,123 @@
+"""Programs, Python and libraries that images lack, and packages that nothing installs."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+
+SLIM, FULL, UBUNTU = "FROM python:3.11-slim\n", "FROM python:3.11\n", "FROM ubuntu:22.04\n"
+RUNTIME = "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\n"
+DEVEL = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\n"
+PYTORCH = "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime\n"
+TORCH = "RUN pip3 install torch==2.6.0\n"
+APT = "RUN apt-get update && apt-get install -y --no-install-recommends "
+PIP = f"{APT}python3-pip\n"
+CV2 = "RUN pip3 install torch==2.6.0 opencv-python\n"
+
+
+def lines(text: str, rule: str) -> list[int | None]:
+    return [each.line for each in audit_text(text, "Dockerfile", None, None).result.findings if each.id == rule]
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (SLIM + "RUN unzip a.zip\n" + TORCH, [2]),
+        (FULL + "RUN unzip a.zip && gcc a.c && make\n" + TORCH, []),
+        (FULL + "RUN git lfs install\n" + TORCH, [2]),
+        (FULL + "RUN cmake -B build\n" + TORCH, [2]),
+        (FULL + "RUN pip install cmake && cmake -B build\n" + TORCH, []),
+        (SLIM + "RUN uv pip install --system torch==2.6.0\n", [2]),
+        (SLIM + "RUN pip install uv && uv pip install --system torch==2.6.0\n", []),
+        (SLIM + "COPY --from=ghcr.io/astral-sh/uv:latest /uv /bin/\nRUN uv pip install --system torch==2.6.0\n", []),
+        (SLIM + "RUN conda create -n a\n" + TORCH, [2]),
+        (PYTORCH + "RUN git clone https://a.org/a\n" + TORCH, [2]),
+        (PYTORCH + "RUN conda install -y git && git clone https://a.org/a\n" + TORCH, []),
+        ("FROM pytorch/pytorch:1.0.1-cuda10.0-cudnn7-devel\nRUN git clone https://a.org/a\n" + TORCH, []),
+        (RUNTIME + "RUN nvcc --version\n" + TORCH, [2]),
+        (DEVEL + "RUN nvcc --version && make && gcc a.c\n" + TORCH, []),
+        (UBUNTU + "COPY a.sh .\nRUN bash a.sh\nRUN git clone https://a.org/a\n" + TORCH, []),  # it may install git
+        (UBUNTU + "COPY . /app\nRUN git clone https://a.org/a\n" + TORCH, [3]),
+        (UBUNTU + "RUN apt-get update && apt-get install -y $PACKAGES\nRUN git clone https://a.org/a\n" + TORCH, []),
+    ],
+)
+def test_a_program_that_an_image_lacks(text: str, expected: list[int]) -> None:
+    assert lines(text, "RUN152") == expected
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (UBUNTU + TORCH, [2]),
+        (UBUNTU + f"{APT}git curl\n" + TORCH, [3]),
+        (UBUNTU + f"{APT}supervisor\n" + TORCH, []),  # depends on Python
+        (UBUNTU + f"{APT}python3\n" + TORCH, [3]),
+        (UBUNTU + f"{APT}python3 && pip3 install torch==2.6.0\n", [2]),
+        (UBUNTU + PIP + TORCH, []),
+        (UBUNTU + PIP + TORCH + "RUN python a.py\n", [4]),
+        (UBUNTU + PIP + TORCH + 'CMD ["python", "a.py"]\n', [4]),
+        (UBUNTU + PIP + TORCH + 'CMD ["python3", "a.py"]\n', []),
+        (UBUNTU + PIP + "RUN ln -s /usr/bin/python3 /usr/bin/python\n" + TORCH + "RUN python a.py\n", []),
+        (
+            UBUNTU
+            + f"{APT}python3-venv && python3 -m venv /v\nENV PATH=/v/bin:$PATH\nRUN pip install torch==2.6.0\n",
+            [],
+        ),
+        (SLIM + TORCH + "RUN python a.py\n", []),
+        ("FROM acme/base:1\n" + TORCH, []),
+    ],
+)
+def test_python_that_an_image_lacks(text: str, expected: list[int]) -> None:
+    assert lines(text, "RUN116") == expected
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (SLIM + CV2, [2]),
+        (FULL + CV2, [2]),
+        (PYTORCH + CV2, [2]),
+        (RUNTIME + PIP + CV2, [3]),
+        (SLIM + f"{APT}libgl1\n" + CV2, []),
+        (SLIM + f"{APT}ffmpeg\n" + CV2, []),  # depends on libgl1
+        (SLIM + f"{APT}libsm6 libxext6\n" + CV2, [3]),
+        (SLIM + CV2.replace("python\n", "python-headless\n"), []),
+        (SLIM + CV2.replace("opencv-python", "opencv-python opencv-python-headless"), []),
+        (SLIM.replace("\n", " AS a\n") + CV2 + SLIM + f"{APT}libgl1\nCOPY --from=a /usr /usr\n", []),
+        (SLIM.replace("\n", " AS a\n") + CV2 + "FROM acme/gui:1\nCOPY --from=a /usr /usr\n", []),
+        ("FROM acme/base:1\n" + CV2, []),
+        (SLIM + "RUN pip install torch==2.6.0 lightgbm\n", [2]),
+        (DEVEL + PIP + "RUN pip3 install torch==2.6.0 lightgbm\n", []),  # gcc brings libgomp
+        (SLIM + "RUN pip install torch==2.6.0 openai-whisper ffmpeg-python\n", [2]),
+        (SLIM + f"{APT}ffmpeg\nRUN pip install torch==2.6.0 openai-whisper ffmpeg-python\n", []),
+        (SLIM + "RUN pip install torch==2.8.0 vllm==0.11.0\n", [2]),
+        (SLIM + f"{APT}build-essential\nRUN pip install torch==2.8.0 vllm==0.11.0\n", []),
+    ],
+)
+def test_a_library_that_an_image_lacks(text: str, expected: list[int]) -> None:
+    assert lines(text, "RUN117") == expected
+
+
+@each_case(
+    ("steps", "versions", "expected"),
+    [
+        (("pip install rembg",), {"rembg": "2.0.67"}, [3]),
+        (("pip install 'rembg[cpu]'",), {"rembg": "2.0.67"}, []),
+        (("pip install rembg==2.0.59",), {"rembg": "2.0.59"}, []),  # requires onnxruntime
+        (("pip install rembg onnxruntime-gpu",), {"rembg": "2.0.67", "onnxruntime-gpu": "1.20.0"}, []),
+        (("pip install rembg", "pip install onnxruntime"), {"rembg": "2.0.67", "onnxruntime": "1.20.0"}, []),
+    ],
+)
+def test_a_package_without_its_backend(steps: tuple[str, ...], versions: dict[str, str], expected: list[int]) -> None:
+    found = findings(sh(*steps), FixedSolver(FixedIndex(), versions), "RUN118")
+    assert [each.line for each in found] == expected
+
+
+def test_a_program_of_a_package_that_nothing_installs() -> None:
+    solver = FixedSolver(FixedIndex(), {"numpy": "2.2.0"})
+    steps = ("uv venv --python 3.12", "uv pip install numpy", "torchrun a.py", "echo tensorboard --logdir a")
+    assert [each.line for each in findings(sh(*steps), solver, "RUN066")] == [5]
+    assert findings("Install PyTorch first.\n" + sh(*steps), solver, "RUN066") == []
