@@ -12,6 +12,7 @@ from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.built_repositories import built_repositories
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
@@ -274,6 +275,29 @@ def source_build_has_no_cuda_toolkit(context: GuideContext) -> Iterator[Problem]
                 steps(shell_command("export CUDA_HOME=/usr/local/cuda-{}", cuda)) if cuda else (),
                 line=line,
             )
+    yield from _repositories_without_toolkit(context)
+
+
+def _repositories_without_toolkit(context: GuideContext) -> Iterator[Problem]:
+    """Repositories of CUDA extensions that are compiled in an image without nvcc."""
+    for built in built_repositories(context):
+        state, variables = built.install.before, built.install.variables
+        is_compiled = built.row.without_gpu == "stops" and not _fails_isolated(built.install)
+        if not is_compiled or not state.image or state.toolkit or "CUDA_HOME" in variables:
+            continue
+        if not re.search(r"-(?:runtime|base)\b|^python:|^ubuntu:|^debian:", state.image):
+            continue
+        line = line_of(context, built.requirement.line, built.requirement.text)
+        yield Problem(
+            "error",
+            f"{built.title} is compiled from source, but {state.image} has no nvcc",
+            (
+                guide_evidence(context, built.row.package, built.install.action.command, line),
+                table_evidence("setup.py", "CUDAExtension", built.row.source, built.row.date),
+            ),
+            "Use a -devel image.",
+            line=line,
+        )
 
 
 def _text_names_cuda(context: GuideContext) -> bool:

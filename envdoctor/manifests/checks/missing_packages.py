@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envdoctor.knowledge.guides import PackageUse, guide_tables
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.actions import Clone, UseImage
+from envdoctor.manifests.actions import Clone, LoadModules, SelectEnvironment, UseImage
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.container_files import script_of
 from envdoctor.manifests.context import GuideContext
@@ -69,7 +69,7 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
         hub = context.version("huggingface-hub")
         if use.package in installed or (use.package == "hf-transfer" and satisfies(hub or "1", ">=1")):
             continue
-        if use.is_common_dependency and (context.index_facts is None or _is_in_prose(context, use.package)):
+        if use.is_common_dependency and (not _is_closed(context) or _is_in_prose(context, use.package)):
             continue  # another package can require it, or the text names another way to install it
         line = next((line for line in _code_lines(context) if re.search(use.pattern, line[1])), None)
         if line and use.package not in reported:
@@ -142,6 +142,17 @@ def _code_lines(context: GuideContext) -> Iterator[Line]:
     for block in context.guide.blocks:
         if block.language in ("yaml", "yml", "json", "ini"):
             yield from block.lines
+
+
+def _is_closed(context: GuideContext) -> bool:
+    """Whether all packages of the environment are known: it is new, and each step is solved with an index."""
+    is_new = any(each.new for each in context.actions(SelectEnvironment)) or bool(context.actions(UseImage))
+    steps = [install.action for install in context.trace.installs]
+    is_unknown = any(
+        each.unknown or "$" in each.command or any(part.url and not part.wheel for part in each.requirements)
+        for each in steps
+    )
+    return is_new and not is_unknown and context.index_facts is not None and not context.actions(LoadModules)
 
 
 def _is_in_prose(context: GuideContext, package: str) -> bool:

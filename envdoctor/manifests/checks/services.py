@@ -20,7 +20,7 @@ from envdoctor.knowledge.services import (
 )
 from envdoctor.knowledge.torch_builds import torch_libraries
 from envdoctor.knowledge.versions import dotted_numbers, satisfies
-from envdoctor.manifests.actions import UseImage, UseRunner, UseWorkflowAction
+from envdoctor.manifests.actions import Clone, UseImage, UseRunner, UseWorkflowAction
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
@@ -30,6 +30,7 @@ ARTIFACTS = "https://github.blog/changelog/2024-04-16-deprecation-notice-v3-of-t
 CUDA_TAGS = "https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md"
 ARCHIVES = "https://www.debian.org/distrib/archive"
 PYTORCH_TAGS = "https://hub.docker.com/r/pytorch/pytorch/tags"
+GIT_PROTOCOL = "https://github.blog/2021-09-01-improving-git-protocol-security-github/"
 IMAGE_TAGS = "https://docs.docker.com/docker-hub/repos/manage/hub-images/tags/"
 _OF_RELEASES = {"pytorch/pytorch": "torch", "vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}
 _NGC_MONTH = re.compile(r"\d\d\.(\d\d)-py3")
@@ -236,3 +237,27 @@ def _no_such_image(context: GuideContext, action: UseImage, line: int, reason: s
         fix,
         line=line,
     )
+
+
+@rule("RUN119", kind="guide", severity="error", cause="service-withdrawn", url=GIT_PROTOCOL)
+def github_no_longer_serves_the_git_protocol(context: GuideContext) -> Iterator[Problem]:
+    """GitHub ended the unencrypted git protocol on 2022-03-15: `git clone git://github.com/...` fails."""
+    if re.search("insteadof", "\n".join(context.guide.lines), re.IGNORECASE):
+        return  # a setting of git replaces the address
+    urls = [(each.url, each.url, each.line) for each in context.actions(Clone)]
+    for install in context.trace.installs:
+        requirements = (*install.action.requirements, *install.action.unknown)
+        urls += [(each.url.removeprefix("git+"), each.text, each.line) for each in requirements]
+    for url, text, start in urls:
+        if url.startswith("git://github.com/"):
+            line = line_of(context, start, text)
+            yield Problem(
+                "error",
+                f"`{text}`: GitHub no longer serves git://, and the installation stops",
+                (
+                    guide_evidence(context, "URL", text, line),
+                    table_evidence("git:// of GitHub", "ended on 2022-03-15", GIT_PROTOCOL, "2026-11-26"),
+                ),
+                f"Use {text.replace('git://', 'https://')}.",
+                line=line,
+            )

@@ -121,3 +121,6 @@ def test_a_program_of_a_package_that_nothing_installs() -> None:
     steps = ("uv venv --python 3.12", "uv pip install numpy", "torchrun a.py", "echo tensorboard --logdir a")
     assert [each.line for each in findings(sh(*steps), solver, "RUN066")] == [5]
     assert findings("Install PyTorch first.\n" + sh(*steps), solver, "RUN066") == []
+    assert findings(sh(*steps[1:]), solver, "RUN066") == []  # an environment that exists can have it
+    for unknown in ("module load pytorch/2.5", "uv pip install $PACKAGES", "uv pip install git+https://a.org/a"):
+        assert findings(sh(steps[0], unknown, *steps[1:]), solver, "RUN066") == [], unknown

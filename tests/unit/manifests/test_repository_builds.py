@@ -82,3 +82,31 @@ def test_the_directory_of_a_clone_ends_with_its_run_step() -> None:
 def test_each_row_of_a_repository_has_one_package() -> None:
     keys = [(row.repository, row.folder) for row in git_builds()]
     assert len(keys) == len(set(keys))
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        (CUDA.replace("devel", "runtime") + SIMPLE, [2]),
+        ("FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\nRUN pip install torch==2.5.1\n" + SIMPLE, [3]),
+        (CUDA + SIMPLE, []),
+        ("FROM acme/base:1\nRUN pip install torch==2.5.1\n" + SIMPLE, []),
+    ],
+)
+def test_a_cuda_extension_in_an_image_without_nvcc(text: str, expected: list[int]) -> None:
+    result = audit_text(text, "Dockerfile", None, None).result
+    assert [each.line for each in result.findings if each.id == "RUN043"] == expected
+
+
+@each_case(
+    ("step", "expected"),
+    [
+        ("pip install 'git+git://github.com/NVIDIA/apex.git#egg=apex'", [4]),
+        ("git clone git://github.com/NVIDIA/apex.git", [4]),
+        ("git clone git@github.com:NVIDIA/apex.git", []),
+        ("git config --global url.https://.insteadOf git:// && git clone git://github.com/NVIDIA/apex.git", []),
+    ],
+)
+def test_an_address_with_the_old_protocol_of_git(step: str, expected: list[int]) -> None:
+    result = audit_text(sh("pip install torch==2.5.1", step), "SETUP.md", None, None).result
+    assert [each.line for each in result.findings if each.id == "RUN119"] == expected
