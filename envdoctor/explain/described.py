@@ -19,11 +19,11 @@ WEIGHT = 50  # of a similar message that has all words of the text
 LONGEST_TEXT, LONGEST_SENTENCE, FEWEST_WORDS = 16_384, 400, 5
 SENTENCE = re.compile(r"(?<=[.!?])\s+|[\u3002\uff1b]|\n")
 WORD = re.compile(r"[A-Za-z\u3040-\u9fff][\w'-]*")
-# What is only considered, is a rule, or is no longer so.
+# What is only considered, is denied, is a rule, or is no longer so.
 HYPOTHETICAL = re.compile(
     r"(?i)^\W*(?:is|are|does|do|did|can|could|should|would|will|how|what|which|why|when|if|note|todo|add|fix|use|see"
     r"|ensure|make sure|check|warn|raise|support|allow)\b|\b(?:if|unless|in case|would|might|may|fixed|solved"
-    r"|works (?:now|again|fine)|used to|for example|e\.g\.|no longer an issue)\b"
+    r"|works (?:now|again|fine)|used to|for example|e\.g\.|no longer an issue|not (?:seem|appear|look) to be an?)\b"
 )
 PROGRAM_LINE = re.compile(
     r'^\s*(?:File "|Traceback|[$#>]\s|\w+ ?=|import |from \w+ import |def |class |\[?\d{4}-\d\d'

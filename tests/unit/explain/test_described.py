@@ -131,6 +131,7 @@ def test_a_description_names_its_cause(cause: str, text: str) -> None:
         "You exceeded your current quota, please check your plan.",
         "Dependabot will resolve any conflicts with this PR as long as you don't alter it.",
         "The CPU build of torch worked again after the upgrade, fixed by the new index.",
+        "Half of the 16 GB of VRAM of the GPU is used, so this does not seem to be an OOM issue.",
     ],
 )
 def test_other_sentences_name_none(text: str) -> None:
