@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 from envdoctor.core.records import Filesystem
@@ -228,9 +229,13 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
         in_report = in_report or key in ("cuda available", "python", "cuda driver version", "pytorch")
         if _record_sglang(section, key, value, in_report) or _record_module(line, in_report, section):
             section.consumed.add(line.number)
+    section.consumed |= {
+        line.number for line, following in pairwise(lines) if following.key == "python" and NO_NVCC.search(line.text)
+    }
     return section if section.consumed else None
 
 
+NO_NVCC = re.compile(r"^(?:/bin/)?sh: .{0,200}nvcc: not found$")  # printed by the shell that check_env starts
 OTHER_SGLANG_KEYS = frozenset({
     "nvidia topology", "amd topology", "hypervisor vendor", "rocm_home", "rocm driver version", "gcc", "sys.platform",
     "musa available", "numpy_random_seed",

@@ -424,6 +424,7 @@ def test_nvcc_is_blamed_only_if_cuda_code_is_compiled(text: str, causes: set[str
 SERVER = "CUDA available: True\nGPU 0: NVIDIA H200\nCUDA Driver Version: 560.35.03\nPython: 3.10.12\n"
 OTHER_ERROR = "Traceback (most recent call last):\nAssertionError: H must be 128, but got 16\n"
 FLASH_ATTN = "torch==2.8.0+cu128\nflash_attn==2.8.3+cu12torch2.7cxx11abiTRUE\n"
+NO_NVCC = "/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found\n"
 LOADED = "INFO ggml_cuda_init: found 1 CUDA devices:\nllm_load_tensors: offloaded 0/29 layers to GPU\n"
 
 
@@ -437,6 +438,10 @@ LOADED = "INFO ggml_cuda_init: found 1 CUDA devices:\nllm_load_tensors: offloade
         ("It does not start.\n" + FLASH_ATTN, {"torch-abi-mismatch"}),
         (SERVER + 'File "/Users/me/lib/python3.12/site-packages/openai/c.py", line 1\nvllm: 0.10.2\n', set()),
         ("NVIDIA GeForce RTX 3060, 12288 MiB\n" + LOADED, set()),
+        (
+            OTHER_ERROR + NO_NVCC + "Python: 3.11.10\nCUDA available: True\nsglang: 0.3.6\n",
+            set(),
+        ),
         (
             SERVER + 'CUDA_VISIBLE_DEVICES="5" \\\n  llama-server -m model.gguf\nThe answers of slot 1 are wrong.\n',
             set(),
