@@ -31,6 +31,7 @@ _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
 _MAX_RELAXED = 8
 _NAMES = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
+_DEPENDS_ON = re.compile(r"depends on ([A-Za-z0-9][\w.-]*?)(?=[\s,;=<>!~\[]|$)")
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
 _CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
 _OTHER = 2  # the kind of packages that give way also without another requirement
@@ -293,12 +294,21 @@ def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
 
 
 def _least_important(conflict: str, requirements: Sequence[str]) -> str:
-    """The requirement with a version to give way, of those that a conflict names; empty without one."""
+    """The requirement with a version to give way, of those that a conflict names; empty without one.
+
+    Of two that are equal, it is the one that the other depends on: its own version is rarely the reason for the file.
+    """
     named = list(dict.fromkeys(normalize_name(name) for name in _NAMES.findall(conflict)))
     versioned = [text for text in requirements if Requirement(text).specifier]
     found = [text for text in versioned if normalize_name(Requirement(text).name) in named]
     first_named = sorted(found, key=lambda text: named.index(normalize_name(Requirement(text).name)))
-    least = max(first_named, key=_expendability, default="")
+    limited = {normalize_name(name) for name in _DEPENDS_ON.findall(conflict)}
+
+    def order(text: str) -> tuple[int, bool, bool, int]:
+        kind, is_open, priority = _expendability(text)
+        return kind, is_open, normalize_name(Requirement(text).name) in limited, priority
+
+    least = max(first_named, key=order, default="")
     is_needed = _expendability(least)[0] < _OTHER if least else True
     return "" if is_needed and len(found) < _OF_TWO else least
 

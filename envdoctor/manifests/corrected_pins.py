@@ -307,12 +307,14 @@ def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
 def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, str]:
     """The requirement for a package (empty to omit it), and the reason for which the package itself is omitted."""
     replacement, reason = _REPLACEMENTS.get(name, (name, ""))
-    if reason or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
-        return replacement if reason else "", reason or "its name is not valid"
+    if reason:
+        return replacement, reason
+    if package and (name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
+        return "", "a package of conda, which wheels do not need"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        return "", "its name is not valid"
     if package is None:
         return "", ""
-    if name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name)):
-        return "", "a package of conda, which wheels do not need"
     if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)

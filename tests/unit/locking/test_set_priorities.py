@@ -32,6 +32,7 @@ def test_the_pins_of_the_guide_come_before_what_the_tables_propose(sources: Sour
 PRIORITIES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a companion of torch": (("torchvision==0.22.0", "torch==2.8.0"), "torchvision==0.22.0", "torch==2.8.0"),
     "torch, for an inference engine": (("torch==2.7.1", "vllm==0.10.2"), "torch==2.7.1", "vllm==0.10.2"),
+    "the pin of a dependency": (("numba==0.61.2", "numpy==2.3.5"), "numpy==2.3.5", "numba==0.61.2"),
     "a range, for a pin": (("numpy>=2.4", "numba==0.61.2"), "numpy>=2.4", "numba==0.61.2"),
 }
 
@@ -165,6 +166,8 @@ def test_releases_from_long_before_the_pins_are_outdated() -> None:
     assert outdated_limits({"torch": "1.13.1", "transformers": "4.25.1"}, both, {"torch"}) == []
     assert outdated_limits({"transformers": "2.3.0"}, replace(both, oldest_day=""), set()) != []
     assert outdated_limits({"transformers": "2.3.0"}, both, {"transformers"}) == []
+    assert outdated_limits({"transformers": "2.3.0"}, both, (), ("transformers<=4.57.6",)) == [limit]
+    assert outdated_limits({"transformers": "2.3.0"}, both, (), ("transformers<3",)) == []
 
 
 def test_extras_stay_with_their_package() -> None:
