@@ -105,11 +105,18 @@ def with_sets(
 
     `included` are the requirements files that the text installs.
     """
-    sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
-    written = write_back(draft.text, sets, kind, limited)
     files = {path: _with_pins(text, usable) for path, text in included.items()}
     named = {place.name for text in included.values() for place in _places_in(text)}
-    missing = tuple(each for each in written.missing if each.partition("==")[0] not in named)
+    sets = [
+        (
+            # What an included file names has its place there.
+            replace(each.corrected, installed=(*each.corrected.installed, *_pins_of(each, named))),
+            each.options[0].partition("=")[2] if each.options else "",
+        )
+        for each in usable
+    ]
+    written = write_back(draft.text, sets, kind, limited)
+    missing = written.missing
     files = {path: text for path, text in files.items() if text != included[path]}
     if written.text == draft.text and not files:
         return draft._replace(missing=missing)
@@ -123,10 +130,16 @@ def _with_pins(text: str, usable: Sequence[SolvedSet]) -> str:
     names = {place.name for place in places}
     sets = []
     for solved in usable:
-        pins = tuple(each for each in solved.corrected.requirements if each.partition("==")[0] in names)
-        own = replace(solved.corrected, requirements=pins, places=places, torch_place=None, required_by={})
+        own = replace(
+            solved.corrected, requirements=_pins_of(solved, names), places=places, torch_place=None, required_by={}
+        )
         sets += [(own, solved.options[0].partition("=")[2] if solved.options else "")]
     return write_back(text, sets, "requirements").text
+
+
+def _pins_of(solved: SolvedSet, names: Collection[str]) -> tuple[str, ...]:
+    """The versions of a set for some packages."""
+    return tuple(each for each in solved.corrected.requirements if each.partition("==")[0] in names)
 
 
 def _places_in(text: str) -> list[Place]:

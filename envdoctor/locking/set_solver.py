@@ -212,9 +212,10 @@ def target_of(corrected: CorrectedSet) -> Target:
 
 
 def likely_pythons(corrected: CorrectedSet) -> list[str]:
-    """The Pythons to solve a set for: that of the guide; if it names none, the one assumed and others."""
-    first = corrected.python or _python_of(corrected)
-    return [first, *(each for each in _TRIED if each != first)] if corrected.is_python_assumed else [first]
+    """The Pythons to solve a set for: that of the guide; if it names none, one that all pins support, and others."""
+    if not corrected.is_python_assumed:
+        return [corrected.python or _python_of(corrected)]
+    return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *_TRIED]))
 
 
 def _python_of(corrected: CorrectedSet) -> str:

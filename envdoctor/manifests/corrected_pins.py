@@ -311,10 +311,9 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
         return replacement, reason
     if package and (name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
         return "", "a package of conda, which wheels do not need"
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
-        return "", "its name is not valid"
-    if package is None:
-        return "", ""
+    is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
+    if package is None or not is_valid:
+        return "", "" if is_valid else "its name is not valid"
     if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)

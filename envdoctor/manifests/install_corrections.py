@@ -208,7 +208,7 @@ def _is_package(word: str, package: str) -> bool:
         name = re.sub(r"(?:\.git)?(?:@[^/#]*)?(?:#.*)?$", "", word).rpartition("/")[2]
         names = {name, word.partition(" @ ")[0], *re.findall(r"egg=([\w.-]+)", word)}
         return any(_normalized(each) == _normalized(package) for each in names)
-    found = _NAME.match(word)
+    found = _NAME.match(word.rstrip("/").rpartition("/")[2] if word.startswith((".", "/")) else word)
     return bool(found) and _normalized(found[0] if found else "") == _normalized(package)
 
 

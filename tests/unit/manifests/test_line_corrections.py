@@ -53,6 +53,13 @@ CASES: dict[str, tuple[str, str, str]] = {
         PIP + "pip install 'setuptools>=70,<82' wheel packaging psutil ninja\n"
         "pip install --no-build-isolation -q flash-attn==2.7.4\n",
     ),
+    "a build of a folder": (
+        "a.sh", PIP + "git clone https://github.com/graphdeco-inria/diff-gaussian-rasterization\n"
+        "pip install ./diff-gaussian-rasterization\n",
+        PIP + "git clone https://github.com/graphdeco-inria/diff-gaussian-rasterization\n"
+        "pip install 'setuptools>=70,<82' wheel ninja\n"
+        "pip install --no-build-isolation ./diff-gaussian-rasterization\n",
+    ),
     "a build next to torch": (
         "Dockerfile", (CUDA + "RUN pip install torch==2.6.0 flash-attn==2.7.4 && \\\n    ls\n"),
         (CUDA + "RUN pip install torch==2.6.0 && pip install 'setuptools>=70,<82' wheel packaging psutil ninja && "
