@@ -64,6 +64,14 @@ def new_problems(before: Sequence[Finding], after: Sequence[Finding]) -> list[Fi
     return new
 
 
+def is_incomplete(before: GuideAudit, after: GuideAudit) -> bool:
+    """Whether the audit of a corrected text lacks what that of the original has: an index can answer too late."""
+    skipped = [
+        [each for each in audit.findings if each.message.startswith("not compared")] for audit in (before, after)
+    ]
+    return len(after.unresolved) > len(before.unresolved) or len(skipped[1]) > len(skipped[0])
+
+
 def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Draft:
     """The draft with the corrections of its lines; without those that lead to other problems."""
     causes: set[str] = set()
@@ -75,6 +83,8 @@ def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Dr
             audit = audit_again(corrected.text, TextsOfFiles(draft.included))
             again = draft._replace(text=corrected.text, audit=audit)
         except BadInput:
+            return draft
+        if is_incomplete(draft.audit, audit):
             return draft
         new = new_problems(draft.audit.findings, again.audit.findings)
         if not new:
@@ -107,15 +117,8 @@ def with_sets(
     """
     files = {path: _with_pins(text, usable) for path, text in included.items()}
     named = {place.name for text in included.values() for place in _places_in(text)}
-    sets = [
-        (
-            # What an included file names has its place there.
-            replace(each.corrected, installed=(*each.corrected.installed, *_pins_of(each, named))),
-            each.options[0].partition("=")[2] if each.options else "",
-        )
-        for each in usable
-    ]
-    written = write_back(draft.text, sets, kind, limited)
+    sets = [(each.corrected, each.options[0].partition("=")[2] if each.options else "") for each in usable]
+    written = write_back(draft.text, sets, kind, limited, named)
     missing = written.missing
     files = {path: text for path, text in files.items() if text != included[path]}
     if written.text == draft.text and not files:

@@ -14,6 +14,7 @@ import msgspec
 from envdoctor.commands.audit_draft import (
     AuditAgain,
     Draft,
+    is_incomplete,
     new_problems,
     problems_of,
     remaining_notes,
@@ -258,6 +259,8 @@ def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet]
     """The reason for which a corrected text is not written; empty for a text that is better than the original."""
     if error := _error_left(written.audit.findings, usable, name):
         return f"the set alone is no solution, {error}"
+    if is_incomplete(original.audit, written.audit):
+        return f"the package index did not answer in time, and the corrected {name} was not judged"
     if new := new_problems(original.audit.findings, written.audit.findings):
         return f"in the corrected {name}, line {new[0].line}: {new[0].message}"
     return "" if written.problems < original.problems else "other versions alone do not solve its problems"

@@ -34,16 +34,18 @@ def write_back(
     sets: Sequence[tuple[CorrectedSet, str]],
     kind: str = "guide",
     limited: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> WrittenText:
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
     Of several alternatives, each has lines of its own. A line that they share takes the first set. An open version of
-    a `limited` package gets an upper bound, because an extra of the project needs an older release.
+    a `limited` package gets an upper bound, because an extra of the project needs an older release. Packages
+    `elsewhere` have their place in another file.
     """
     writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS, limited=limited)
     missing: list[str] = []
     for corrected, backend in sets:
-        missing += writer.write(corrected, backend)
+        missing += writer.write(corrected, backend, elsewhere)
     written = writer.text
     backends = {backend: corrected for corrected, backend in reversed(sets) if backend and kind in MANIFESTS}
     for backend, corrected in backends.items():
@@ -67,8 +69,8 @@ class _Writer:
     def text(self) -> str:
         return "\n".join(self.lines)
 
-    def write(self, corrected: CorrectedSet, backend: str) -> list[str]:
-        """Write one set. Returns the requirements without a place."""
+    def write(self, corrected: CorrectedSet, backend: str, elsewhere: Collection[str] = ()) -> list[str]:
+        """Write one set. Returns the requirements without a place. Packages `elsewhere` have one in another file."""
         pins = {text.partition("==")[0]: text for text in corrected.requirements if "==" in text}
         built = {text.partition("==")[0]: text for text in corrected.built_later}
         placed: dict[str, Place] = {}
@@ -83,12 +85,11 @@ class _Writer:
                 placed.setdefault(name, place)
             elif name in built and "==" in place.text:
                 self._replace(place, built[name])
-        missing = []
-        for name, pin in pins.items():
-            # What the steps install today needs no place, as a dependency of a project that the text names.
-            is_needed = name not in placed and pin not in corrected.installed
-            if is_needed and not self._insert(self._place_for(name, corrected, placed), pin):
-                missing.append(pin)
+        # What the steps install today as dependencies needs a place only next to another one, which can change it.
+        unplaced = [pin for name, pin in pins.items() if name not in placed and name not in elsewhere]
+        added = unplaced if not set(unplaced) <= set(corrected.installed) else []
+        places = {pin: self._place_for(pin.partition("==")[0], corrected, placed) for pin in added}
+        missing = [pin for pin, place in places.items() if not self._insert(place, pin)]
         first = corrected.torch_place if self.has_commands and "torch" in pins else None
         if first and first.name != "torch" and (backend or "torch" in missing):
             missing = [pin for pin in missing if not pin.startswith("torch==")]

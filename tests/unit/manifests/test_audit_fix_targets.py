@@ -116,12 +116,14 @@ def test_a_pin_is_added_to_the_dependencies_and_not_to_an_extra() -> None:
     text = 'dependencies = [\n  "torch",\n  "trl",\n]\n[project.optional-dependencies]\nbuild = ["build"]\n'
     places = (Place(2, "torch", "torch"), Place(3, "trl", "trl"), Place(6, "build", "build"))
     pins = corrected("torch==2.8.0", "trl==0.23.1", "build==1.3.0", "numpy==1.26.4", "click==8.3.0", places=places)
-    written = write_back(text, [(replace(pins, installed=("click==8.3.0",)), "")], "pyproject")
+    written = write_back(text, [(replace(pins, installed=("click==8.3.0",)), "")], "pyproject", (), ("click",))
     assert written.text == (
         'dependencies = [\n  "torch==2.8.0",\n  "trl==0.23.1",\n  "numpy==1.26.4",\n]\n'
         '[project.optional-dependencies]\nbuild = ["build==1.3.0"]\n'
     )
     assert written.missing == ()
+    today = replace(pins, installed=("numpy==1.26.4", "click==8.3.0"))
+    assert "numpy" not in write_back(text, [(today, "")], "pyproject").text
 
 
 def test_versions_are_written_into_commands_and_not_into_sentences() -> None:
