@@ -46,6 +46,12 @@ ROCM_PART = lazy_pattern(
 HOSTS = lazy_pattern(r"^(?:docker\.io/(?:library/)?|nvcr\.io/|ghcr\.io/)")
 BUILD = lazy_pattern(r"-cu(\d\d)(\d)(?:-|$)")  # of vLLM's and SGLang's tags
 PACKAGES = ("torch", "vllm", "sglang", "trl")
+# pip 25.3 is of 2025-10-24, so that earlier images have an older one. NVIDIA's containers contain setuptools and
+# wheel; those of PyTorch have them from conda, up to https://github.com/pytorch/pytorch/pull/169873 of 2025-12-08.
+_LAST_NGC_WITH_OLD_PIP = "25.10"
+_LAST_TORCH_WITH_OLD_PIP = "2.9.0"
+# python3-pip of these is 20.0.2, 22.0.2 and 24.0, and requires setuptools and wheel: packages.ubuntu.com, 2026-11-26.
+UBUNTU_WITH_OLD_PIP = frozenset({"ubuntu20.04", "ubuntu22.04", "ubuntu24.04"})
 UBUNTU = lazy_pattern(r"ubuntu[-_]?(\d\d)\.?04")
 
 
@@ -183,6 +189,16 @@ def ngc_has_constraints(tag: str) -> bool:
     """Whether pip of the container with this tag reads a file that pins the packages of the container."""
     rows = load_table("ngc_images.toml", tuple[NgcConstraints, ...], "constraints")
     return any(row.first <= tag for row in rows)
+
+
+def has_old_pip(name: str, tag: str) -> bool:
+    """Whether an image has a pip from before 25.3, which builds without isolation if there is no pyproject.toml."""
+    repository = known_repository(name)
+    match = re.match(TAGS.get(repository, "(?!)"), tag)
+    if repository == "nvidia/pytorch" and match:
+        return match["ngc"] <= _LAST_NGC_WITH_OLD_PIP
+    torch = match["torch"] if repository == "pytorch/pytorch" and match else "99"
+    return satisfies(torch, f"<={_LAST_TORCH_WITH_OLD_PIP}") is True
 
 
 def ngc_image_for(capability: MajorMinor) -> NgcImage | None:

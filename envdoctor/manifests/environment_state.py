@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.images import image_contents
+from envdoctor.knowledge.images import image_contents, known_repository
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
@@ -15,6 +15,7 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolutionState, ResolvedPackage, Resolver, ResolverTarget
 
 IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
+_WITH_TORCH = ("nvidia/pytorch", "pytorch/pytorch")  # at each tag
 
 
 class EnvironmentState(NamedTuple):
@@ -56,6 +57,8 @@ def image_state(action: UseImage) -> EnvironmentState:
         name: ResolvedPackage(name, version, action.line, image, True, cuda if name == "torch" else "", IMAGE_ORIGIN)
         for name, version in contents.versions.items()
     }
+    if "torch" not in packages and known_repository(action.name) in _WITH_TORCH:
+        packages["torch"] = ResolvedPackage("torch", "", action.line, image, False, "", IMAGE_ORIGIN)
     packages |= _torch_companions(packages, action)
     packages |= _engine_requirements(packages, state)
     has_nvcc = contents.has_nvcc or any(part in action.name for part in ("nvidia/pytorch", "vllm", "verl"))

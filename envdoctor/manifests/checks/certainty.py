@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Finding
+from envdoctor.knowledge.images import UBUNTU_WITH_OLD_PIP, has_old_pip
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
@@ -24,6 +25,9 @@ _WITHOUT_WHEELS = re.compile(
     r"https?://(?:(?:download(?:-r2)?|data)\.pytorch\.org/|github\.com/.*/releases/download/?$)"
 )
 _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
+# ensurepip of Python 3.9 and 3.10 installs a pip between 20.2 and 23.0.1 in an environment of venv: the wheels in
+# Lib/ensurepip of CPython at the tags of both lines, 2026-11-26. virtualenv installs a new one.
+_SEEDED_WITH_OLD_PIP = ">=3.9,<3.11"
 
 
 class _Gap(NamedTuple):
@@ -99,7 +103,7 @@ def step_of(context: GuideContext, line: int) -> InstallStep | None:
 def builds_in_isolation(install: InstallStep) -> bool | None:
     """Whether a project without a pyproject.toml is built in isolation: by uv, and by pip from 25.3 on.
 
-    None in an image, whose pip is as old as the image.
+    None if the release of pip is not known: in an image without a date, and where venv installs an old one.
     """
     action, before = install.action, install.before
     if action.no_build_isolation or action.tool == "conda" or action.only_binary:
@@ -111,7 +115,18 @@ def builds_in_isolation(install: InstallStep) -> bool | None:
         return satisfies(pip.version, f">={_ISOLATING_PIP}")
     if before.python and satisfies(before.python, f"<={_LAST_OLD_PYTHON}.99"):
         return False
-    return None if before.tool == "image" else True
+    if before.tool == "image":
+        return False if _has_old_pip(install) else None
+    is_seeded = before.tool == "venv" and before.python and satisfies(before.python, _SEEDED_WITH_OLD_PIP)
+    return None if is_seeded else True
+
+
+def _has_old_pip(install: InstallStep) -> bool:
+    """Whether an image, or the package of Ubuntu in it, has a pip from before 25.3, next to setuptools and wheel."""
+    name, _, tag = install.before.image.partition(":")
+    packages = install.system_packages
+    is_of_ubuntu = "python3-pip" in packages and not any(re.fullmatch(r"python3\.\d+", each) for each in packages)
+    return has_old_pip(name, tag) or (is_of_ubuntu and install.before.system in UBUNTU_WITH_OLD_PIP)
 
 
 def _unread_wheels(context: GuideContext, problem: Problem) -> _Gap | None:
@@ -152,7 +167,7 @@ def _unknown_isolation(context: GuideContext, problem: Problem) -> _Gap | None:
     step = step_of(context, problem.line)
     if step is None or builds_in_isolation(step) is not None:
         return None
-    image = re.sub(r"^.*/", "", step.before.image)
+    image = re.sub(r"^.*/", "", step.before.image) or f"an environment of venv with Python {step.before.python}"
     return _Gap(
         f"the release of pip in {image} is not known, and pip before {_ISOLATING_PIP} builds without isolation",
         "State the release with `pip install pip==`.",

@@ -24,6 +24,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import may_be_there_before
+from envdoctor.manifests.step_packages import has_constraints
 from envdoctor.resolution.index_facts import (
     BuildImport,
     IndexedRelease,
@@ -351,6 +352,8 @@ def isolated_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
         return
     for install in context.trace.installs:
         is_isolated = builds_in_isolation(install)
+        if has_constraints(install.action, install.before, context.guide) and is_isolated is False:
+            continue  # a pip before 25.3 applies PIP_CONSTRAINT, which pins setuptools, to the builds too
         for name in sorted(install.resolution.built - BUILT_WITH_TORCH - install.action.built_with_torch):
             package = install.resolution.packages.get(name)
             python = install.before.python or context.trace.python

@@ -8,19 +8,24 @@ from collections.abc import Iterator
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.images import is_bare_image
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
 from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.checks.replacements import installs_a_main_branch
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.rules.registry import Problem, rule
 
 _HEADING = re.compile(r"#{1,6}\s")
 _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
+# The source archives without a pyproject.toml, read on 2026-11-26: flash-attn 1.0.9 to 2.8.3.post2, causal-conv1d 1.1.1
+# to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
+_WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
 
 
 @rule(
@@ -34,11 +39,13 @@ _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re
 def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
     """The build of flash-attn imports torch. In an isolated build it fails with ModuleNotFoundError.
 
-    pip before 25.3 builds a project without a pyproject.toml without isolation. tool.uv can add torch to a build:
-    no-build-isolation-package, extra-build-dependencies.
+    pip before 25.3 builds a project without a pyproject.toml without isolation, with the torch that is installed.
+    tool.uv can add torch to a build: no-build-isolation-package, extra-build-dependencies.
     """
+    reported: set[tuple[str, str, str]] = set()  # a later step with the same requirement is not reached
     for install, requirement, line in possible_builds(context):
-        if install.action.no_build_isolation or install.action.tool == "conda":
+        key = (requirement.name, install.before.name, install.before.image)
+        if install.action.no_build_isolation or install.action.tool == "conda" or key in reported:
             continue
         if requirement.name not in BUILT_WITH_TORCH - {"flash-attn-3"} or satisfies(requirement.pin or "2.8", ">=3"):
             continue
@@ -52,9 +59,16 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             continue
         if requirement.name == "apex" and not requirement.url:
             continue  # PyPI has another project of this name, which does not import torch
+        is_legacy = _is_without_pyproject(requirement.name, release)
+        is_isolated = builds_in_isolation(install) if is_legacy else True
+        if is_isolated is False and _has_torch(install.before):
+            continue
+        reported.add(key)
         yield Problem(
             "error",
-            f"`{requirement.text}` is built from source in an isolated environment without torch",
+            f"`{requirement.text}` is built from source in an isolated environment without torch"
+            if is_isolated is not False
+            else f"`{requirement.text}` is built from source before torch is installed",
             (
                 guide_evidence(context, requirement.name, install.action.command, line),
                 table_evidence(requirement.name, "source only on PyPI", "release list of PyPI", "2026-11-21"),
@@ -65,7 +79,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
-            proven=("isolation",),
+            proven=() if is_isolated is None else ("isolation",),
         )
     yield from _isolated_dependencies(context)
     yield from _isolated_repositories(context)
@@ -108,6 +122,17 @@ def _is_in_a_container(context: GuideContext, line: int) -> bool:
     text = (number for number in range(min(line, len(context.guide.lines)), 0, -1) if number not in code)
     headings = (each for number in text if _HEADING.match(each := context.guide.lines[number - 1]))
     return bool(_CONTAINER.search(next(headings, "")))
+
+
+def _has_torch(state: EnvironmentState) -> bool:
+    """Whether an environment contains torch, or an image or a file that is not read can have brought it."""
+    is_unread = state.resolution in ("partial", "unresolved") or not is_bare_image(state.image)
+    return "torch" in state.packages or (state.tool == "image" and is_unread)
+
+
+def _is_without_pyproject(name: str, version: str) -> bool:
+    """Whether the source archive of a release, the newest one without a version, has no pyproject.toml."""
+    return satisfies(public_part(version or "99"), _WITHOUT_PYPROJECT.get(name, "<0")) is True
 
 
 def _has_wheel_on_index(context: GuideContext, install: InstallStep, requirement: InstallRequirement) -> bool:

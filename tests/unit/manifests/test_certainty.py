@@ -110,7 +110,12 @@ BUILDS: dict[str, tuple[str, bool, list[str]]] = {
     "the page of PyTorch": (
         sh("pip install mmcv==1.7.0 -f https://download.pytorch.org/whl/torch_stable.html"), True, ["warning"],
     ),
-    "pip of an image": (IMAGE.format(""), True, ["unknown"]),
+    "pip of an image": (IMAGE.format("").replace("pytorch/pytorch:1.9.0", "example/image:1"), True, ["unknown"]),
+    "pip of an old image": (IMAGE.format(""), True, []),
+    "an upgraded pip in an old image": (IMAGE.format("pip install -U pip && "), True, ["warning"]),
+    "an image whose constraints limit setuptools": (
+        IMAGE.format("").replace("pytorch/pytorch:1.9.0", "nvcr.io/nvidia/pytorch:25.04-py3"), False, [],
+    ),
     "uv in an image": (IMAGE.format("uv "), True, ["warning"]),
     "pip of an image, a project with pyproject.toml": (IMAGE.format(""), False, ["warning"]),
     "an old Python": (sh("conda create -n x python=3.8", "conda activate x", "pip install mmcv==1.7.0"), True, []),
@@ -123,10 +128,15 @@ BUILDS: dict[str, tuple[str, bool, list[str]]] = {
 @each_case("name", [*BUILDS])
 def test_a_failing_build_needs_evidence(name: str) -> None:
     text, is_legacy, expected = BUILDS[name]
-    solver = Solver({"3.12": {"mmcv": "1.7.0"}}, is_legacy=is_legacy)
+    solver = Solver({"3.12": {"mmcv": "1.7.0", "pip": "26.1"}}, is_legacy=is_legacy)
     assert [each.status for each in findings(text, solver, "RUN048")] == expected
 
 
+DOCKER = "```dockerfile\nFROM {}\nRUN pip install flash-attn==2.3.6\n```\n"
+UBUNTU = "nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN apt-get update && apt-get install -y {}\n{}"
+PYTORCH = "pytorch/pytorch:2.1.0-cuda12.1-cudnn8-devel"
+TORCH = "RUN pip install torch==2.6.0"
+STEPS = {"torch": "2.6.0", "pip": "26.1"}
 DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"
 ISOLATED: dict[str, tuple[str, list[str]]] = {
     "a repository": (sh(f"pip install {DETECTRON}"), ["error"]),
@@ -136,13 +146,35 @@ ISOLATED: dict[str, tuple[str, list[str]]] = {
     "flash-attn from a page of wheels": (sh("pip install flash-attn -f https://example.org/wheels"), ["unknown"]),
     "a package with wheels": (sh("pip install deepspeed-kernels"), []),
     "a package without wheels": (sh("pip install causal-conv1d==1.4.0"), ["error"]),
+    "the release requires torch for its build": (sh("pip install causal-conv1d"), []),
+    "NVIDIA's container": (DOCKER.format("nvcr.io/nvidia/pytorch:23.10-py3"), []),
+    "an older one of NVIDIA's containers": (DOCKER.format("nvcr.io/nvidia/pytorch:22.07-py3"), []),
+    "NVIDIA's container with a new pip": (DOCKER.format("nvcr.io/nvidia/pytorch:26.02-py3"), ["unknown"]),
+    "an upgraded pip in NVIDIA's container": (
+        DOCKER.format("nvcr.io/nvidia/pytorch:23.10-py3\nRUN pip install -U pip"), ["error"],
+    ),
+    "PyTorch's image": (DOCKER.format(PYTORCH), []),
+    "uv in PyTorch's image": (DOCKER.format(PYTORCH).replace("pip", "uv pip"), ["error"]),
+    "pip of Ubuntu": (DOCKER.format(UBUNTU.format("python3-pip", TORCH)), []),
+    "pip of Ubuntu, before torch": (DOCKER.format(UBUNTU.format("python3-pip", "")), ["error"]),
+    "another Python of Ubuntu": (DOCKER.format(UBUNTU.format("python3-pip python3.11", TORCH)), ["unknown"]),
+    "a file that is not read": (DOCKER.format(UBUNTU.format("python3-pip", "RUN pip install -r /r/base.txt")), []),
+    "the same one in a later step": (sh("pip install flash-attn==2.8.3", "pip install flash-attn"), ["error"]),
+    "an environment of venv with an old pip": (
+        sh("python3.10 -m venv .venv", ". .venv/bin/activate", TORCH[4:], "pip install flash-attn"), ["unknown"],
+    ),
 }  # fmt: skip
 
 
 @each_case("name", [*ISOLATED])
 def test_an_isolated_build_without_torch_needs_evidence(name: str) -> None:
     text, expected = ISOLATED[name]
-    assert [each.status for each in findings(text, Solver({"3.12": {}}), "RUN040")] == expected
+    assert [each.status for each in findings(text, Solver({"3.12": STEPS}), "RUN040")] == expected
+
+
+def test_pytorch_of_pypi_is_no_torch() -> None:
+    solver = Solver({"3.12": {"pytorch": "1.0.2", "numpy": "2.4.6"}})
+    assert findings(sh("pip install pytorch numpy"), solver, "RUN003") == []
 
 
 def test_tool_uv_adds_torch_to_builds() -> None:
