@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.rules.registry import Problem
 
 _SEEDED_SETUPTOOLS = "65.5.0"  # of ensurepip in Python 3.10 and 3.11
+
+
+def if_not_seeded(context: GuideContext, package: ResolvedPackage, problem: Problem) -> Problem:
+    """A problem with setuptools, which is not certain where venv or conda can have installed an older one."""
+    is_certain = package.name != "setuptools" or problem.status not in ("error", "warning")
+    if is_certain or not may_be_there_before(context, package):
+        return problem
+    return replace(
+        problem,
+        status="unknown",
+        message=f"{problem.message} (not certain: pip keeps the setuptools that venv or conda installs)",
+        fix=f"Check with `python -c 'import pkg_resources'`. {problem.fix}",
+    )
 
 
 def may_be_there_before(context: GuideContext, setuptools: ResolvedPackage) -> bool:

@@ -138,6 +138,8 @@ class Requirements(Record, frozen=True):
     undecided: tuple[Violation, ...] = ()  # of local builds, whose versions do not show what they are compatible with
 
 
+# The releases of `pytorch` on PyPI, which contain no torch; conda has no such release: both lists, 2026-11-26.
+_EMPTY_PYTORCH = ("0.1.2", "1.0.2")
 _last: list[tuple[Stack, Requirements]] = []  # cache: several rules use the same environment in one run
 
 
@@ -152,7 +154,7 @@ def versions_of(stack: Stack) -> dict[str, str]:
     """Installed versions by name. torch's version is that of its build, which has the local part."""
     distributions = stack.distributions.value or {}
     versions = {name: package.version for name, package in distributions.items() if package.version}
-    if "pytorch" in versions:  # conda's name
+    if versions.get("pytorch", _EMPTY_PYTORCH[0]) not in _EMPTY_PYTORCH:  # conda's name
         versions.setdefault("torch", versions["pytorch"])
     if torch_version(stack):
         versions["torch"] = torch_version(stack)

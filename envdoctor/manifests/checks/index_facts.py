@@ -23,7 +23,7 @@ from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.seeded_packages import may_be_there_before
+from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_packages import has_constraints
 from envdoctor.resolution.index_facts import (
     BuildImport,
@@ -289,9 +289,7 @@ def _missing_name(
     )
     verb, lack = ("calls", "accept") if missing.argument else ("uses", "have")
     status = _status_of_use(missing.kind, user)
-    if status == "error" and dependency.name == "setuptools" and may_be_there_before(context, dependency):
-        status = "warning"
-    return Problem(
+    problem = Problem(
         status,
         f"{missing.user} {verb} {missing.name} {_WHEN[missing.kind]}, which {missing.dependency} does not {lack}",
         (
@@ -304,6 +302,7 @@ def _missing_name(
         install_step(f"{user.name}=={user.version}", pin) if pin else (),
         line=line,
     )  # fmt: skip
+    return if_not_seeded(context, dependency, problem)
 
 
 def _status_of_use(kind: UseKind, user: ResolvedPackage) -> Status:

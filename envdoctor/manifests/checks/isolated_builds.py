@@ -23,7 +23,7 @@ from envdoctor.rules.registry import Problem, rule
 
 _HEADING = re.compile(r"#{1,6}\s")
 _CONTAINER = re.compile(r"(?<!without )(?<!no )\b(?:docker|container|image)", re.IGNORECASE)
-# The source archives without a pyproject.toml, read on 2026-11-26: flash-attn 1.0.9 to 2.8.3.post2, causal-conv1d 1.1.1
+# Source archives without a pyproject.toml, read on 2026-11-26: flash-attn 1.0.9 to 2.8.3.post2, causal-conv1d 1.1.1
 # to 1.5.0.post8, mamba-ssm 1.1.1 to 2.2.2.
 _WITHOUT_PYPROJECT = {"flash-attn": ">=0", "causal-conv1d": "<1.5.1", "mamba-ssm": "<2.2.3"}
 

@@ -28,6 +28,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Bound, ResolvedPackage
@@ -223,7 +224,8 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             if is_known and is_used and not is_chosen and is_judged:
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
-            yield _incompatible_release(context, environment, substitutions)
+            problem = _incompatible_release(context, environment, substitutions)
+            yield if_not_seeded(context, substitutions[0].package, problem)
 
 
 def _depends_on_unread(environment: CorrectedEnvironment, substitution: Substitution) -> bool:

@@ -159,7 +159,7 @@ def test_code_uses_a_submodule_that_the_release_lacks(name: str) -> None:
 
 
 SEEDED = {
-    "pip, any setuptools": ("pip install", "3.11", "setuptools", "warning"),
+    "pip, any setuptools": ("pip install", "3.11", "setuptools", "unknown"),
     "pip, a newer setuptools is required": ("pip install", "3.11", "setuptools>=77", "error"),
     "pip, a Python without setuptools": ("pip install", "3.12", "setuptools", "error"),
     "uv": ("uv pip install", "3.11", "setuptools", "error"),
@@ -179,6 +179,17 @@ def test_an_environment_can_have_an_older_setuptools(name: str) -> None:
         sh(f"python{python} -m venv x", ". x/bin/activate", f"{command} webui==3.48.0"), solved, "RUN017"
     )
     assert found.status == status
+
+
+def test_an_older_setuptools_also_fits_a_pin() -> None:
+    for python, status in (("3.11", "unknown"), ("3.12", "error")):
+        index = FixedIndex()
+        index.requirements["webui 3.48.0"] = ("setuptools",)
+        solved = FixedSolver(index, {"webui": "3.48.0", "librosa": "0.10.0", "setuptools": "84.2.1"})
+        solved.required = ["setuptools"]
+        steps = (f"python{python} -m venv x", ". x/bin/activate", "pip install webui==3.48.0 librosa==0.10.0")
+        (found,) = findings(sh(*steps), solved, "RUN003")
+        assert (found.status, "pip keeps the setuptools" in found.message) == (status, python == "3.11")
 
 
 @each_case(
