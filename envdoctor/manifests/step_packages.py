@@ -45,6 +45,24 @@ def newly_named(
     return packages
 
 
+def without_parts_of_torch(
+    action: Install, installed: dict[str, ResolvedPackage], resolved: dict[str, ResolvedPackage]
+) -> dict[str, ResolvedPackage]:
+    """The installed packages, without those that only a torch required which the step replaces, such as triton.
+
+    The new torch requires its own releases of them, which a solution for a CPU build of it does not contain.
+    """
+    old, new = installed.get("torch"), resolved.get("torch")
+    is_same = old and new and public_part(old.version) == public_part(new.version)
+    if not old or not new or is_same or action.no_deps or action.tool == "conda":
+        return installed
+    return {
+        name: package
+        for name, package in installed.items()
+        if not (package.is_dependency and package.reason.startswith("required by torch "))
+    }
+
+
 def without_constrained(
     action: Install, before: EnvironmentState, resolved: dict[str, ResolvedPackage], guide: Guide
 ) -> dict[str, ResolvedPackage]:

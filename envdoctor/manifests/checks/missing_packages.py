@@ -34,7 +34,7 @@ _BARE_IMAGES = re.compile(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|pytho
 _INSTALLS_UNKNOWN = re.compile(
     r"\binstall\s+(?:\S+\s+)*\.(?:\[|/|\s|$)|\s(?:-e|--editable)[ =]|\buv sync\b|\bpoetry install\b"
     r"|\benv (?:create|update)\b|\bsetup\.py\b|\bpixi install\b|\bmake\b"
-    r"|\b(?:bash|sh|source)\s+\S*(?:install|setup|env|deps|build)\S*\.sh"
+    r"|(?:\b(?:bash|sh|source)\s+|^\.?/?(?=\S*/))\S*(?:install|setup|env|deps|build)\S*\.sh\b"
 )
 _NGC_PACKAGES = frozenset({"torch", "torchvision", "flash-attn", "transformer-engine", "apex", "triton", "numpy"})
 _PROMISE = re.compile(

@@ -193,7 +193,8 @@ def token_is_on_the_command_line(context: GuideContext) -> Iterator[Problem]:
         words = [*command.words, *(f"{name}={value}" for name, value in command.assignments)]
         options = parse_options(tuple(words), with_value=frozenset({"--token"}))
         token = options.last("--token")
-        is_literal = bool(token) and not token.startswith(("$", "<", "{", "%"))
+        is_variable = re.search(r"--token[ =][\"']?\$", context.guide.lines[command.line - 1])  # set by an export
+        is_literal = bool(token) and not token.startswith(("$", "<", "{", "%")) and not is_variable
         is_key = command.words[:2] == ("wandb", "login") and re.fullmatch(r"[0-9a-f]{40}", command.words[-1])
         if not is_literal and not is_key and not any(_TOKEN.search(word) for word in words):
             continue

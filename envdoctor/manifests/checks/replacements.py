@@ -25,7 +25,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_packages import has_constraints
-from envdoctor.manifests.step_resolution import has_other_index
+from envdoctor.manifests.step_resolution import COMPANIONS, has_other_index
 from envdoctor.resolution.requirement import parse_install_requirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, cuda_builds
@@ -146,7 +146,7 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     fix, remedies = _keep_or_choose(context, install, old, new)
     status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
     is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
-    if is_guess or (install.resolution.state == "unresolved" and not new.pinned):
+    if is_guess or _is_harmless(install, old, new) or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
     effect = f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}"
     if old.origin == IMAGE_ORIGIN and has_constraints(install.action, install.before, context.guide):
@@ -164,6 +164,16 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
         line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if breaks_vllm else "",
     )
+
+
+def _is_harmless(install: InstallStep, old: ResolvedPackage, new: ResolvedPackage) -> bool:
+    """Whether a torch of any release is replaced by one for no newer CUDA, with all that was installed for it."""
+    is_open = old.name == "torch" and not old.pinned and not old.specifier and not _is_built_for(install)
+    is_of_chosen_index = old.origin != "PyPI" and old.origin.endswith(f"cu{old.cuda.replace('.', '')}")
+    if not is_open or is_of_chosen_index or "cpu" in (old.cuda, new.cuda) or not (old.cuda and new.cuda):
+        return False
+    follow = all(name in install.resolution.packages for name in COMPANIONS if name in install.before.packages)
+    return follow and major_minor(new.cuda) <= major_minor(old.cuda)
 
 
 def _keep_or_choose(

@@ -177,6 +177,55 @@ def test_pytorch_of_pypi_is_no_torch() -> None:
     assert findings(sh("pip install pytorch numpy"), solver, "RUN003") == []
 
 
+class WithTriton(Solver):
+    """A solver whose CPU builds of torch require no triton, unlike those for CUDA."""
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        torch = next((each.pin for each in problem.requirements if each.name == "torch"), "")
+        versions = {"2.5.1": {"torch": "2.5.1", "triton": "3.1.0"}, "": {"xformers": "0.0.35", "torch": "2.13.0"}}
+        return StepSolution(versions.get(torch, {"torch": f"{torch}+cpu"}), {"triton": ["torch"]})
+
+
+def test_the_triton_of_a_replaced_torch_is_replaced_too() -> None:
+    text = sh("pip install torch==2.5.1", "pip install torch==2.13.0")
+    assert findings(text, WithTriton({"3.12": {}}), "RUN003") == []
+
+
+# The steps, and the status of the replaced torch.
+REPLACED: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "no release is chosen": (("pip install torch", "pip install vllm==0.33.0"), ["info"]),
+    "a release is chosen": (("pip install torch==2.15.0", "pip install vllm==0.33.0"), ["error"]),
+    "a companion stays": (("pip install torch torchvision", "pip install vllm==0.33.0"), ["error"]),
+}
+
+
+@each_case("name", [*REPLACED])
+def test_a_replaced_torch_of_any_release_is_a_note(name: str) -> None:
+    class Newest(Solver):
+        def __call__(self, problem: StepProblem) -> StepSolution:
+            names = [each.name for each in problem.requirements]
+            if "vllm" in names:
+                return StepSolution({"vllm": "0.33.0", "torch": "2.14.0"}, {"torch": ["vllm"]})
+            return StepSolution({each: {"torch": "2.15.0"}.get(each, "0.30.0") for each in names}, {})
+
+    steps, expected = REPLACED[name]
+    found = [each for each in findings(sh(*steps), Newest({"3.12": {}}), "RUN010") if "torch 2.15" in each.message]
+    assert [each.status for each in found] == expected
+
+
+def test_a_token_of_a_variable_is_not_on_the_command_line() -> None:
+    for login, expected in (('"$HF_TOKEN"', []), ("hf_...", ["warning"])):
+        text = sh("pip install torch", "export HF_TOKEN=hf_...", f"hf auth login --token {login}")
+        assert [each.status for each in findings(text, Solver({"3.12": {}}), "RUN062")] == expected
+
+
+def test_a_script_of_the_repository_can_install_packages() -> None:
+    launch = "accelerate launch train.py"
+    for script, expected in (("./setup.sh /opt", []), ("./train.sh", ["warning"])):
+        text = sh("pip install torch", script, launch)
+        assert [each.status for each in findings(text, Solver({"3.12": {}}), "RUN066")] == expected, script
+
+
 def test_tool_uv_adds_torch_to_builds() -> None:
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch==2.8.0", "flash-attn==2.8.3"]\n'
     for table, is_reported in (
