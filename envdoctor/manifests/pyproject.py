@@ -114,6 +114,7 @@ class _Reader:
         self.groups = table(data, "dependency-groups")
         tool = table(data, "tool")
         self.uv, self.poetry, self.pdm = (table(tool, name) for name in ("uv", "poetry", "pdm"))
+        self.name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
         self.setuptools = table(table(tool, "setuptools"), "dynamic")
         self.lines = lines
         self.files = files
@@ -131,7 +132,12 @@ class _Reader:
             return None
         own = self._dependencies() + list(self._poetry([table(self.poetry, "dependencies")]))
         named = {normalize_name(name): found for name, found in self._extras().items()}
-        return own + [each for name in extras for each in named.get(name, ())]
+        reached = list(extras)
+        for name in reached:  # it grows: an extra can name others of the project, `all = ["project[train,serve]"]`
+            own_extras = (extra for each in named.get(name, ()) if each.name == self.name for extra in each.extras)
+            reached += dict.fromkeys(extra for extra in own_extras if extra not in reached)
+        found = own + [each for name in reached for each in named.get(name, ())]
+        return [each for each in found if each.name != self.name or not self.name]
 
     def _dependencies(self) -> list[InstallRequirement]:
         listed = self._listed(self.setuptools.get("dependencies"))
@@ -170,8 +176,7 @@ class _Reader:
         for name, requirements in named.items():
             if name not in conflicting:
                 common = [*common, *requirements]
-        own_name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
-        common = [each for each in common if each.name != own_name or not own_name]
+        common = [each for each in common if each.name != self.name or not self.name]
         overrides = {each.name: each for each in self._texts(self.uv.get("override-dependencies"))}
         base, common = ([overrides.get(each.name, each) for each in part] for part in (base, common))
         named = {name: [overrides.get(each.name, each) for each in named[name]] for name in named}
@@ -185,7 +190,7 @@ class _Reader:
         if not variants or (exclusive and not each_extra):
             variants = {"": tuple(common)} | variants
         return PyProject(
-            own_name,
+            self.name,
             str(self.project.get("requires-python") or self._poetry_python()),
             variants,
             tuple(self._texts(self.uv.get("constraint-dependencies"))),
@@ -195,7 +200,7 @@ class _Reader:
             str(table(self.uv, "pip").get("torch-backend") or ""),
             frozenset(self._built_with_torch(base + [each for found in named.values() for each in found])),
             tuple(dict.fromkeys(self.unread)),
-            tuple(each for each in base if each.name != own_name or not own_name),
+            tuple(each for each in base if each.name != self.name or not self.name),
         )
 
     def _texts(self, value: object) -> list[InstallRequirement]:

@@ -80,7 +80,7 @@ def later_step_replaces_an_installed_package(context: GuideContext) -> Iterator[
 
 def is_certain(install: InstallStep, new: ResolvedPackage) -> bool:
     """Whether a pin determines the new release, whatever the environment contains: of the step, or of its package."""
-    requiring, _, version = new.reason.removeprefix("required by ").partition(" ")
+    requiring, version = _requiring(new), new.reason.rpartition(" ")[2]
     named = {requirement.name: requirement for requirement in install.action.requirements}
     if new.pinned or not new.is_dependency or requiring not in named:
         return new.pinned
@@ -146,6 +146,7 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
     fix, remedies = _keep_or_choose(context, install, old, new)
     status: Status = "warning" if is_intended or old.name not in _TORCH_PACKAGES else "error"
     is_guess = old.origin == "conda" and not old.specifier  # conda can have chosen another release
+    is_guess |= new.is_dependency and _requiring(new) in _brought_by_conda(context, install)
     if is_guess or _is_harmless(install, old, new) or (install.resolution.state == "unresolved" and not new.pinned):
         status = "info"
     effect = f"{replaced_by} would replace {_describe(old)} of line {old.line} with {_describe(new)}"
@@ -164,6 +165,17 @@ def _replacement(context: GuideContext, install: InstallStep, old: ResolvedPacka
         line=line,
         cause="torch-cpu-build" if to_cpu else "vllm-torch-mismatch" if breaks_vllm else "",
     )
+
+
+def _requiring(package: ResolvedPackage) -> str:
+    """The package that a dependency is installed for."""
+    return package.reason.removeprefix("required by ").partition(" ")[0]
+
+
+def _brought_by_conda(context: GuideContext, install: InstallStep) -> set[str]:
+    """The packages of earlier steps of conda, which pip keeps in releases that are not known."""
+    earlier = takewhile(lambda step: step is not install, context.trace.installs)
+    return {each.name for step in earlier if step.action.tool == "conda" for each in step.action.requirements}
 
 
 def _is_harmless(install: InstallStep, old: ResolvedPackage, new: ResolvedPackage) -> bool:

@@ -32,7 +32,7 @@ _NO_WHEEL = re.compile(rf"({_NAME})(?:\[[^\]]*\])?==(\S+) has no wheels")
 @rule(
     "RUN015",
     kind="guide",
-    severity=("error", "warning", "info"),
+    severity=("error", "warning", "info", "unknown"),
     cause="dependency-pin-violated",
     url=SPECIFIERS,
     needs=("python",),
@@ -109,6 +109,14 @@ def _problem(context: GuideContext, install: InstallStep, conflict: str) -> Prob
     requirement = _blamed(install, conflict)
     line = line_of(context, requirement.line, requirement.text) if requirement else install.action.line
     name, fix, remedies = _fix(install, conflict)
+    if "no usable wheels" in conflict:  # uv names no other reason for a release with a source archive
+        return Problem(
+            "unknown",
+            f"not solved, because a release has only a source archive here: {conflict}",
+            (guide_evidence(context, name, requirement.text if requirement else install.action.command, line),),
+            "Check whether it builds: with a compiler, it can be installed.",
+            line=line,
+        )
     is_for_others = "platform tag" in conflict and names_other_system(context.guide.lines, context.guide.blocks, line)
     return Problem(
         "info" if is_for_others else "warning" if _UNKNOWN.search(conflict) else "error",

@@ -14,6 +14,7 @@ from envdoctor.manifests.actions import Install
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.manifests import read_pyproject
+from envdoctor.manifests.pyproject import project_requirements
 from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.index_facts import BuildImport, IndexedRelease
 from envdoctor.resolution.requirement import is_at_commit
@@ -211,6 +212,37 @@ def test_a_replaced_torch_of_any_release_is_a_note(name: str) -> None:
     steps, expected = REPLACED[name]
     found = [each for each in findings(sh(*steps), Newest({"3.12": {}}), "RUN010") if "torch 2.15" in each.message]
     assert [each.status for each in found] == expected
+
+
+def test_pip_keeps_what_conda_has_installed() -> None:
+    class WithNumba(Solver):
+        def __call__(self, problem: StepProblem) -> StepSolution:
+            if any(each.name == "ffcv" for each in problem.requirements):
+                return StepSolution({"ffcv": "1.0.2", "numba": "0.68.1", "numpy": "2.5.5"}, {"numpy": ["numba"]})
+            return StepSolution({"numpy": "1.26.4"}, {})
+
+    steps = ("pip install numpy==1.26.4", "conda install -c conda-forge numba", "pip install ffcv")
+    for commands, expected in ((steps, "info"), ((steps[0], steps[2]), "warning")):
+        found = findings(sh(*commands), WithNumba({"3.12": {}}), "RUN010")
+        assert [each.status for each in found] == [expected]
+
+
+def test_a_release_with_only_a_source_archive_can_be_built() -> None:
+    class WithoutWheel(Solver):
+        def __call__(self, problem: StepProblem) -> StepSolution:  # noqa: ARG002
+            return StepSolution(conflict="lzfse==0.4.1 has no usable wheels; the step requires viser==0.2.3")
+
+    (found,) = findings(sh("pip install viser==0.2.3"), WithoutWheel({"3.12": {}}), "RUN015")
+    assert found.status == "unknown"
+
+
+def test_an_extra_names_others_of_its_project() -> None:
+    text = (
+        '[project]\nname = "my-tool"\ndependencies = ["torch"]\n[project.optional-dependencies]\n'
+        'full = ["my_tool[gpu]"]\ngpu = ["vllm==0.10.2", "My.Tool[full]"]\n'
+    )
+    found = project_requirements(tuple(enumerate(text.splitlines(), 1)), Files(), ["full"])
+    assert [each.name for each in found or ()] == ["torch", "vllm"]
 
 
 def test_a_token_of_a_variable_is_not_on_the_command_line() -> None:
