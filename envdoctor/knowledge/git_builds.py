@@ -23,6 +23,7 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
     build_file: str = "setup.py"
     first: str = ""  # release from which the row is true; "main": only of the main branch
     requires_torch: str = ""  # release from which the build requirements name torch
+    without_torch: str = ""  # specifier of later releases whose build requirements do not name it
     without_gpu: Literal["", "cpu", "stops"] = ""  # what the build does where torch finds no GPU
     variables: tuple[str, ...] = ()  # with one of which it compiles CUDA code without a GPU
 
@@ -40,6 +41,8 @@ class GitBuild(TableRow, frozen=True, kw_only=True):
 
     def compiles_for_newest_torch(self, release: str) -> bool | None:
         """Whether an isolated build installs the newest torch: of a release, or `main`; None if that is not known."""
+        if self.without_torch and release != MAIN and satisfies(release, self.without_torch):
+            return False
         return _is_from(self.requires_torch, release) if self.requires_torch else False
 
 

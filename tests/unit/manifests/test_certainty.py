@@ -148,6 +148,8 @@ ISOLATED: dict[str, tuple[str, list[str]]] = {
     "a package with wheels": (sh("pip install deepspeed-kernels"), []),
     "a package without wheels": (sh("pip install causal-conv1d==1.4.0"), ["error"]),
     "the release requires torch for its build": (sh("pip install causal-conv1d"), []),
+    "a release that no longer requires it": (sh("pip install mamba-ssm==2.3.2.post1"), ["error"]),
+    "a release that still requires it": (sh("pip install mamba-ssm==2.3.1"), []),
     "NVIDIA's container": (DOCKER.format("nvcr.io/nvidia/pytorch:23.10-py3"), []),
     "an older one of NVIDIA's containers": (DOCKER.format("nvcr.io/nvidia/pytorch:22.07-py3"), []),
     "NVIDIA's container with a new pip": (DOCKER.format("nvcr.io/nvidia/pytorch:26.02-py3"), ["unknown"]),
