@@ -14,6 +14,7 @@ from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.resolver import ResolvedPackage
 
+_PART_OF_TORCH = re.compile(r"triton$|(?:nvidia|cuda)-")  # of which each torch requires one release
 _LIFTED = re.compile(r"PIP_CONSTRAINT|/etc/pip/constraint")
 
 
@@ -59,7 +60,7 @@ def without_parts_of_torch(
     return {
         name: package
         for name, package in installed.items()
-        if not (package.is_dependency and package.reason.startswith("required by torch "))
+        if not (_PART_OF_TORCH.match(name) and package.reason.startswith("required by torch "))
     }
 
 
