@@ -29,12 +29,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releas
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
-from envdoctor.manifests.step_packages import (
-    merge_requested,
-    newly_named,
-    without_constrained,
-    without_parts_of_torch,
-)
+from envdoctor.manifests.step_packages import merge_requested, newly_named, with_new_packages, without_constrained
 from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
@@ -279,7 +274,7 @@ class GuideInterpreter:
                 resolved[requirement.name] = package_at_url(requirement)
         resolved |= newly_named(action, resolved, before.packages)
         resolved = without_constrained(action, before, resolved, self.guide)
-        packages = without_parts_of_torch(action, before.packages, resolved) | resolved
+        packages = with_new_packages(action, before.packages, resolved)
         toolkit = before.toolkit
         if action.tool == "conda" and not packages.keys().isdisjoint({"cuda-toolkit", "cuda-nvcc", "cuda"}):
             toolkit = toolkit or "?"

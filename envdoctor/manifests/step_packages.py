@@ -46,21 +46,23 @@ def newly_named(
     return packages
 
 
-def without_parts_of_torch(
+def with_new_packages(
     action: Install, installed: dict[str, ResolvedPackage], resolved: dict[str, ResolvedPackage]
 ) -> dict[str, ResolvedPackage]:
-    """The installed packages, without those that only a torch required which the step replaces, such as triton.
+    """The packages after a step, without those that only a torch required which the step replaces, such as triton.
 
     The new torch requires its own releases of them, which a solution for a CPU build of it does not contain.
     """
+    packages = installed | resolved
     old, new = installed.get("torch"), resolved.get("torch")
     is_same = old and new and public_part(old.version) == public_part(new.version)
     if not old or not new or is_same or action.no_deps or action.tool == "conda":
-        return installed
+        return packages
     return {
         name: package
-        for name, package in installed.items()
-        if not (_PART_OF_TORCH.match(name) and package.reason.startswith("required by torch "))
+        for name, package in packages.items()
+        if package is not installed.get(name)
+        or not (_PART_OF_TORCH.match(name) and package.reason.startswith("required by torch "))
     }
 
 

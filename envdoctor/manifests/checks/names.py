@@ -116,6 +116,9 @@ def package_name_refers_to_another_package(context: GuideContext) -> Iterator[Pr
             if requirement.name != row.name or _major_version(requirement.specifier) < row.first_missing:
                 continue
             newest = next(iter(published_releases(row.name)), None)
+            is_known = bool(newest and requirement.pin) and not row.first_missing
+            if is_known and not find_release(row.name, requirement.pin):
+                continue  # a release that PyPI does not have comes from another index
             listed = f"newest {newest.version}" if newest else row.problem
             yield Problem(
                 "info" if row.name == "pynvml" else "error",  # it works, next to nvidia-ml-py from release 12 on

@@ -221,6 +221,7 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             is_used = not substitution.package.is_dependency or _is_required(environment, substitution.package)
             is_chosen = substitution.pinned or in_image or _is_torch_of_clone(environment, substitution)
             is_judged = not _is_cpu_build(substitution) and not _is_of_other_index(context, environment, substitution)
+            is_judged &= not _is_override(context, substitution)
             if is_known and is_used and not is_chosen and is_judged:
                 by_package.setdefault(substitution.package.name, []).append(substitution)
         for substitutions in by_package.values():
@@ -266,6 +267,13 @@ def _is_torch_of_clone(environment: CorrectedEnvironment, substitution: Substitu
 def _is_cpu_build(substitution: Substitution) -> bool:
     """Whether vLLM is installed with a CPU build of torch. RUN010 and RUN011 report the reason."""
     return substitution.violation.rule.id == "VLLM003" and substitution.package.cuda == "cpu"
+
+
+def _is_override(context: GuideContext, substitution: Substitution) -> bool:
+    """Whether the project replaces a declared range on purpose, with override-dependencies of uv."""
+    overridden = {each.name for install in context.trace.installs for each in install.action.overrides}
+    facts = {item.fact for item in substitution.violation.problem.evidence}
+    return substitution.violation.rule.id in ("PKG001", "PKG004") and not overridden.isdisjoint(facts)
 
 
 def _is_of_other_index(context: GuideContext, environment: CorrectedEnvironment, substitution: Substitution) -> bool:
@@ -369,7 +377,7 @@ def pinned_releases_are_incompatible(context: GuideContext) -> Iterator[Problem]
             named = {package.name, *(item.fact for item in violation.problem.evidence)}
             if not substitution.pinned or named & conflicting or _is_cpu_build(substitution):
                 continue
-            if _is_of_other_index(context, environment, substitution):
+            if _is_of_other_index(context, environment, substitution) or _is_override(context, substitution):
                 continue
             problem = violation.problem
             involved = [packages[item.fact] for item in problem.evidence if item.fact in packages]

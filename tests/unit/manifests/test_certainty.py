@@ -247,6 +247,23 @@ def test_an_extra_names_others_of_its_project() -> None:
     assert [each.name for each in found or ()] == ["torch", "vllm"]
 
 
+def test_a_release_that_pypi_does_not_have_comes_from_another_index() -> None:
+    for pin, expected in (("==1.0.0", []), ("==0.1.0", ["error"]), ("", ["error"])):
+        found = findings(sh(f"pip install triton-kernels{pin}"), Solver({"3.12": {}}), "RUN060")
+        assert [each.status for each in found] == expected, pin
+
+
+def test_a_project_overrides_a_range_on_purpose() -> None:
+    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["vllm==0.19.0", "transformers>=5.3,<5.4"]\n'
+    overrides = '[tool.uv]\noverride-dependencies = ["transformers>=5.3,<5.4"]\n'
+    versions = {"vllm": "0.19.0", "transformers": "5.3.0", "torch": "2.10.0"}
+    for table, is_reported in (("", True), (overrides, False)):
+        document = read_pyproject(project + table, "pyproject.toml", Files())
+        audit = audit_paths(document.paths[0], document.paths, today=DAY, solver=Solver({"3.12": versions}))
+        found = [each.message for each in audit.findings if each.id in ("RUN003", "RUN004")]
+        assert any("requires transformers" in each for each in found) == is_reported, (table, found)
+
+
 def test_a_token_of_a_variable_is_not_on_the_command_line() -> None:
     for login, expected in (('"$HF_TOKEN"', []), ("hf_...", ["warning"])):
         text = sh("pip install torch", "export HF_TOKEN=hf_...", f"hf auth login --token {login}")
