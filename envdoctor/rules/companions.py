@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envdoctor.core.records import Evidence, Machine, Stack
 from envdoctor.core.remedies import steps
 from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.guides import guide_tables
 from envdoctor.knowledge.releases import TorchPairing, bitsandbytes_libraries, torch_pairings
 from envdoctor.knowledge.versions import (
     cuda_of_local,
@@ -24,6 +25,7 @@ from envdoctor.rules.requirements import specifiers_for, version_evidence, versi
 from envdoctor.rules.torch_install import (
     bitsandbytes_release,
     companion_release,
+    install_torch,
     is_windows,
     loads_cuda,
     reinstall,
@@ -102,6 +104,8 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     version and are for CUDA: with a `+cpu` torch the import fails (`operator torchvision::nms does not exist`, `Could
     not load this library: _torchaudio.abi3.so`). If the system is unknown, this is a warning.
 
+    torchaudio 2.11 and newer require no torch, and compare the minor versions as well: the build on PyPI is for one.
+
     Fix: reinstall both from the same index.
 
     References:
@@ -113,6 +117,7 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     cpu = torch is not None and torch.cuda.state == "absent"
     local = cuda_of_local(versions.get("torch", ""))
     torch_build = torch_cuda(stack) or local or ("cpu" if cpu else "")
+    yield from _torchaudio_of_pypi(machine, stack, local)
     for name in ("torchvision", "torchaudio"):
         version = versions.get(name, "")
         from_pypi = local == "cpu" and re.fullmatch(r"[\d.]+", version) is not None and _may_be_linux_x86(machine)
@@ -130,6 +135,28 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
             version_evidence(stack, "torch", name),
             f"Reinstall {name} {release} from torch's index.",
             steps(reinstall(stack, name, release)),
+        )
+
+
+def _torchaudio_of_pypi(machine: Machine, stack: Stack, cuda: str) -> Iterator[Problem]:
+    """torchaudio without a local version next to a torch for another CUDA version than that of PyPI's build."""
+    versions = versions_of(stack)
+    if cuda in ("", "cpu") or "torchaudio" not in versions or not _may_be_linux_x86(machine):
+        return
+    for row in guide_tables().companion_build:
+        is_older_torch = not satisfies(versions["torch"], f">={row.version}")  # PKG002 reports it
+        if versions.get(row.package) != row.version or row.cuda == cuda or is_older_torch:
+            continue
+        # A newer CUDA version than that of the wheel on PyPI has no build of this release.
+        is_newer = version_key(cuda) > version_key(row.cuda)
+        torch = install_torch(stack, public_part(versions["torch"]), row.cuda) if is_newer else None
+        yield Problem(
+            "error",
+            f"{row.package} {row.version} from PyPI is built for CUDA {row.cuda}, and torch {versions['torch']} for "
+            f"CUDA {cuda}: `import {row.package}` raises RuntimeError",
+            version_evidence(stack, "torch", row.package),
+            f"Install {torch}." if torch else f"Reinstall {row.package} {row.version} from torch's index.",
+            steps(*torch.steps) if torch else steps(reinstall(stack, row.package, row.version)),
         )
 
 

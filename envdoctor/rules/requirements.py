@@ -309,7 +309,12 @@ def _requirement_lines(distribution: Distribution, stack: Stack) -> Iterable[str
     if distribution.requires:
         return distribution.requires
     is_pasted = is_from_report(stack) and stack.origin != OF_A_GUIDE
-    return _lines_of_tables(distribution.name, distribution.version, with_bounds=is_pasted)
+    lines = _lines_of_tables(distribution.name, distribution.version, with_bounds=is_pasted)
+    torch = stack.torch.value
+    # Only the builds for CUDA need them.
+    if distribution.name == "torch" and torch is not None and torch.cuda.state == "absent":
+        return [line for line in lines if not line.startswith(("triton", "nvidia-"))]
+    return lines
 
 
 @cache

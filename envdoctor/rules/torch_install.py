@@ -180,7 +180,9 @@ def install_library(stack: Stack, package: str, number: str) -> str:
 
 
 def pin_of_torch(stack: Stack, package: str) -> str:
-    """The version of one of NVIDIA's packages that the installed torch requires; empty if unknown."""
+    """The version of one of NVIDIA's packages that the installed torch requires; empty if unknown or not for CUDA."""
+    if stack.torch.value is not None and stack.torch.value.cuda.state == "absent":
+        return ""
     torch = (stack.distributions.value or {}).get("torch")
     version = torch_version(stack)
     lines = (torch.requires if torch else ()) or (

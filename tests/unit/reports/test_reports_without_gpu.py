@@ -76,3 +76,25 @@ FINDS_NONE = "torch 2.6.0+cu124, torch.cuda.is_available() is False"
 def test_a_cuda_build_that_finds_no_gpu_is_no_cpu_build(text: str, rules: dict[str, str]) -> None:
     found = {each.id: each.status for each in diagnose_report(parse_report(text))}
     assert {name: status for name, status in found.items() if status in ("error", "warning")} == rules
+
+
+TPU = """INFO 04-02 18:30:26 [__init__.py:239] Automatically detected platform tpu.
+PyTorch version: 2.8.0
+CUDA used to build PyTorch: {cuda}
+OS: Ubuntu 22.04.5 LTS (x86_64)
+Python version: 3.11.11 (64-bit runtime)
+Is CUDA available: False
+GPU models and configuration: No CUDA
+Versions of relevant libraries:
+[pip3] nvidia-cudnn-cu12==9.1.0.70
+[pip3] nvidia-nvjitlink-cu12==12.4.127
+[pip3] nvidia-nccl-cu12==2.21.5
+[pip3] torch==2.8.0
+[pip3] triton==3.2.0
+"""
+
+
+@each_case(("cuda", "expected"), [("None", False), ("12.8", True)])
+def test_libraries_of_cuda_count_only_for_a_torch_for_cuda(cuda: str, expected: bool) -> None:
+    libraries = {"cuda-lib-shadowed", "nccl-lib-mismatch", "dependency-pin-violated"}
+    assert bool(libraries & set(blamed_causes(TPU.format(cuda=cuda)))) is expected

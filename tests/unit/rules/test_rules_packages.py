@@ -39,10 +39,12 @@ def packages(text: str) -> dict[str, str]:
 
 
 def stack_of(text: str) -> Stack:
-    """A pasted list. Its torch also gives the torch build, and the local version its CUDA."""
+    """A pasted list. Its torch also gives the torch build, and the local version its CUDA, unknown without one."""
     listed = packages(text)
-    cuda = re.search(r"\+cu(\d\d)(\d)", listed.get("torch", ""))
-    return make_stack(listed.get("torch"), cuda=f"{cuda[1]}.{cuda[2]}" if cuda else None, packages=listed)
+    torch = listed.get("torch", "")
+    found = re.search(r"\+cu(\d\d)(\d)", torch)
+    cuda = f"{found[1]}.{found[2]}" if found else None
+    return make_stack(torch or None, cuda=cuda, cuda_unread=bool(torch) and "+" not in torch, packages=listed)
 
 
 def findings_by_id(machine: Machine, stack: Stack) -> dict[str, Finding]:
@@ -142,6 +144,8 @@ BROKEN = [
     ("torch 2.8.0+cu128, torchaudio 2.9.0", "PKG002", "error"),
     ("torch 2.8.0+cu128, torchvision 0.23.0+cpu", "PKG011", "error"),
     ("torch 2.9.0+cpu, torchvision 0.24.0", "PKG011", "error"),
+    ("torch 2.13.0+cu132, torchvision 0.28.0+cu132, torchaudio 2.11.0", "PKG011", "error"),
+    ("torch 2.11.0+cu128, torchaudio 2.11.0", "PKG011", "error"),
     ("torch 2.10.0+cu130, torchao 0.14.0", "PKG010", "warning"),
     ("torch 2.9.1+cu128, torchao 0.12.0", "PKG010", "error"),
     ("torch 2.5.1+cu124, torchao 0.13.0", "PKG010", "error"),
