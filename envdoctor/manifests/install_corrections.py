@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install, SetVariable, Step, SystemPackages, UserCommand
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.edited_lines import EditedLines, named
 
 # Names on PyPI that refer to another package than their users expect.
@@ -78,7 +79,7 @@ def install_build_requirements(lines: EditedLines, finding: Finding) -> bool:
 def install_before(lines: EditedLines, finding: Finding) -> bool:
     """Install a package that a command uses, in a command above it."""
     needs = _first_install(finding)
-    return bool(needs) and lines.insert_above(finding.line, f"pip install {shlex.join(needs)}")
+    return bool(needs) and lines.insert_above(finding.line, shell_command("pip install {}", needs))
 
 
 def install_system_packages(lines: EditedLines, finding: Finding) -> bool:
@@ -103,7 +104,7 @@ def limit_jobs(lines: EditedLines, finding: Finding) -> bool:
     if lines.kind_at(finding.line) == "notebook":  # each line of a cell has a shell of its own
         return False
     is_instruction = lines.insert_instruction(finding.line, f"ENV {assignment}")
-    return is_instruction or lines.insert_above(finding.line, f"export {assignment}")
+    return is_instruction or lines.insert_above(finding.line, shell_command("export {}", assignment))
 
 
 def keep_pypi(lines: EditedLines, finding: Finding) -> bool:
@@ -163,8 +164,8 @@ def _wheels_of(words: Sequence[str]) -> str:
             packages.append(f"{'torch' if name == 'pytorch' else name}{f'=={release}' if release else ''}")
         else:
             return ""
-    index = f" --index-url https://download.pytorch.org/whl/cu{cuda}" if cuda else ""
-    return f"pip install {' '.join(packages)}{index}" if packages else ""
+    index = ["--index-url", f"https://download.pytorch.org/whl/cu{cuda}"] if cuda else []
+    return shell_command("pip install {}", [*packages, *index]) if packages else ""
 
 
 def _first_install(finding: Finding) -> tuple[str, ...]:

@@ -167,7 +167,8 @@ def _move_docker_option(lines: EditedLines, finding: Finding) -> bool:
     numbers = lines.statement(finding.line) if option else []
     if not any(lines.replace(number, rf"\s{re.escape(option)}(?!\S)", "") for number in numbers):
         return False
-    return any(lines.replace(number, r"\bdocker run\b", f"docker run {option}") for number in numbers)
+    added = option.replace("\\", r"\\")
+    return any(lines.replace(number, r"\bdocker run\b", rf"\g<0> {added}") for number in numbers)
 
 
 def _use_docker(lines: EditedLines, finding: Finding) -> bool:

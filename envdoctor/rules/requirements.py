@@ -312,7 +312,7 @@ def _requirement_lines(distribution: Distribution, stack: Stack) -> Iterable[str
     lines = _lines_of_tables(distribution.name, distribution.version, with_bounds=is_pasted)
     torch = stack.torch.value
     # Only the builds for CUDA need them.
-    if distribution.name == "torch" and torch is not None and torch.cuda.state == "absent":
+    if is_pasted and distribution.name == "torch" and torch is not None and torch.cuda.state == "absent":
         return [line for line in lines if not line.startswith(("triton", "nvidia-"))]
     return lines
 

@@ -13,7 +13,7 @@ is printed in Markdown; --write replaces knowledge/calibration.toml and the tabl
 
 The percentage of a bin is its share by the rule of succession: (right + 1) of (texts + 2). A bin with a lower one
 than the bin below it is joined with that bin, so that the percentage never falls with the score. A text that does not
-decide stays below 50 %.
+decide stays below 50 %, and so does a bin with few texts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ MINIMUMS: dict[Rank, tuple[float, ...]] = {
     "similar": (0.2, 0.4),
     "further": (0.0, 0.3),
 }
-HIGHEST = {"undecided": 0.45, "similar": 0.45}  # below UNDECIDED
+BELOW_UNDECIDED = 0.45
+FEW = 20  # texts, too few for a percentage above UNDECIDED
 HEADER = "# How often the causes of `explain` were right, by score. Written by tests/campaigns/calibration.py.\n"
 
 
@@ -128,11 +129,16 @@ def bins_of(rank: Rank, minimums: tuple[float, ...], found: list[tuple[Rank, flo
             minimum=minimum,
             causes=number,
             right=right,
-            confidence=round(min(expected_share(right, number), HIGHEST.get(rank, 1)), 2),
+            confidence=round(min(expected_share(right, number), highest(rank, number)), 2),
         )
         for minimum, number, right in joined
         if number
     ]
+
+
+def highest(rank: Rank, number: int) -> float:
+    """The highest percentage of a bin with this number of texts."""
+    return BELOW_UNDECIDED if rank in ("undecided", "similar") or number < FEW else 1
 
 
 def _expected(joined: tuple[float, int, int]) -> float:

@@ -32,7 +32,7 @@ def questions() -> list[Question]:
 def test_the_percentage_is_the_measured_share() -> None:
     assert campaign.expected_share(17, 18) == pytest.approx(0.9)
     for each in calibration().bin:
-        highest = campaign.HIGHEST.get(each.rank, 1)
+        highest = campaign.highest(each.rank, each.causes)
         assert each.confidence == round(min(campaign.expected_share(each.right, each.causes), highest), 2)
 
 
