@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 
 from envdoctor.manifests.markdown import Block
 
@@ -17,7 +19,9 @@ _HEADING = re.compile(
     rf"(?:[\w.]+ ){{0,3}}?(?:\(?(?:for|on|under) )?\(?{_SYSTEM}\)?(?: (?:setup|install\w*))?", re.IGNORECASE
 )
 _LINUX = re.compile(r"linux|ubuntu|debian|unix|wsl|subsystem|\bnot\b|n't\b|except", re.IGNORECASE)
+_HEADING_LINE = re.compile(r"(#{1,6})\s+(.+?)[\s#:]*$")
 _MAX_HEADING = 60  # letters
+_MAX_BLANK = 100  # lines without a text between a paragraph and its code
 
 
 def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
@@ -27,7 +31,9 @@ def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> l
     """
     code = {number for block in blocks for number, _ in block.lines}
     filled = [block for block in blocks if block.lines]
-    found = [(block, text) for block in filled if (text := _other_system(lines, code, block.lines[0][0]))]
+    texts = [(number, _plain(line)) for number, line in enumerate(lines, 1) if number not in code]
+    headings = [(number, found) for number, text in texts if (found := _HEADING_LINE.match(text))]
+    found = [(block, text) for block in filled if (text := _other_system(texts, headings, block.lines[0][0]))]
     return found if len(found) < len(filled) else []
 
 
@@ -42,19 +48,20 @@ def names_other_system(lines: Sequence[str], blocks: Sequence[Block], line: int)
     return False
 
 
-def _other_system(lines: Sequence[str], code: set[int], first: int) -> str:
+def _other_system(texts: Sequence[tuple[int, str]], headings: Sequence[tuple[int, re.Match[str]]], first: int) -> str:
     """The paragraph right above a line, or the heading of its section, that names another system; else empty."""
-    texts = [(number, _plain(lines[number - 1])) for number in range(first - 1, 0, -1) if number not in code]
-    nearest = next((text for _, text in texts if text and not text.startswith(("`", "~"))), "")
+    above = reversed(texts[max(0, (end := bisect_left(texts, (first, ""))) - _MAX_BLANK) : end])
+    nearest = next((text for _, text in above if text and not text.startswith(("`", "~"))), "")
     if _PARAGRAPH.match(nearest) and not _LINUX.search(nearest):
         return nearest[:80]
     level = 7
-    for _, text in texts:
-        heading = re.match(r"(#{1,6})\s+(.+?)[\s#:]*$", text)
-        if heading and len(heading[1]) < level:
+    for _, heading in reversed(headings[: bisect_left(headings, first, key=itemgetter(0))]):
+        if len(heading[1]) < level:
             level, title = len(heading[1]), heading[2]
             if len(title) <= _MAX_HEADING and _HEADING.fullmatch(title) and not _LINUX.search(title):
                 return title
+        if level == 1:
+            break
     return ""
 
 

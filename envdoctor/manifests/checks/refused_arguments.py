@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -116,14 +117,19 @@ def egg_fragment_is_not_a_name(context: GuideContext) -> Iterator[Problem]:
 @rule("RUN168", kind="guide", severity="error", cause="wrong-python-env", url=USER)
 def pip_installs_outside_the_environment(context: GuideContext) -> Iterator[Problem]:
     """`pip install --user` stops in a virtual environment, and `sudo pip` installs into the Python of the system."""
+    commands = context.guide.commands
+    first_activation = min((each.line for each in commands if _ACTIVATES.search(each.text)), default=math.inf)
+    by_line: dict[int, list[Command]] = {}
+    for command in commands:
+        by_line.setdefault(command.line, []).append(command)
     for install in context.trace.installs:
         if install.action.tool != "pip":
             continue
-        for command in context.guide.commands:
-            if command.line != install.action.line or "install" not in command.words:
+        for command in by_line.get(install.action.line, ()):
+            if "install" not in command.words:
                 continue
             inner = unwrap(command)
-            tool = install.before.tool if _is_activated(context, command.line) else ""
+            tool = install.before.tool if first_activation <= command.line else ""
             is_user = tool in _ENVIRONMENTS and "--user" in inner.words and "/" not in command.words[0]
             is_sudo = command.name == "sudo" and tool in (*_ENVIRONMENTS, "conda") and _is_by_name(inner)
             if is_user or is_sudo:
@@ -138,11 +144,6 @@ def pip_installs_outside_the_environment(context: GuideContext) -> Iterator[Prob
                     guide_command(inner.text.replace(" --user", "")),
                     line=command.line,
                 )  # fmt: skip
-
-
-def _is_activated(context: GuideContext, line: int) -> bool:
-    """Whether a command above a line activates an environment."""
-    return any(_ACTIVATES.search(each.text) for each in context.guide.commands if each.line <= line)
 
 
 def _is_by_name(command: Command) -> bool:
