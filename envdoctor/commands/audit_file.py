@@ -182,7 +182,10 @@ def _fixed(  # noqa: PLR0917
         return fix_locked(LockedInput(path, text, document, audited.result.findings), machine, fix)
 
     def audit_again(corrected: str, on_disk: TextsOfFiles | None = None) -> GuideAudit:
-        audit = audit_text(corrected, str(path), machine, solver, python=python, on_disk=on_disk).audit
+        try:
+            audit = audit_text(corrected, str(path), machine, solver, python=python, on_disk=on_disk).audit
+        except ValueError as error:  # a line that was added broke the JSON of a notebook, or the TOML of a project
+            raise BadInput(f"the corrected {path.name} is not valid", expected=EXPECTED, hint=HINT) from error
         if audit is None:
             raise BadInput(f"the corrected {path.name} is another file", expected=EXPECTED, hint=HINT)
         return audit

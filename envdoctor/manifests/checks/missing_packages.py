@@ -49,6 +49,10 @@ _NEGATION = re.compile(
 )
 
 
+# The rest of an install command whose line above has no backslash.
+_REQUIREMENT = re.compile(r"\s*[\w.-]+(?:\[[\w,]*\])?[=<>~!]=")
+
+
 @rule(
     "RUN066",
     kind="guide",
@@ -71,7 +75,8 @@ def package_is_used_but_not_installed(context: GuideContext) -> Iterator[Problem
             continue
         if use.is_common_dependency and (not _is_closed(context) or _is_in_prose(context, use.package)):
             continue  # another package can require it, or the text names another way to install it
-        line = next((line for line in _code_lines(context) if re.search(use.pattern, line[1])), None)
+        code = (line for line in _code_lines(context) if not _REQUIREMENT.match(line[1]))
+        line = next((line for line in code if re.search(use.pattern, line[1])), None)
         if line and use.package not in reported:
             reported.add(use.package)
             yield _problem(context, use, line, "warning", f"`{line[1].strip()[:80]}` needs {use.package}")

@@ -19,6 +19,9 @@ _COMMENT_AFTER = re.compile(r"(?<=\s)\\[ \t]+#(?!.*['\"`])")
 # What is no command of its own: an option, a quoted word, a requirement with a version.
 _ARGUMENT = re.compile(r"\s*(?:--?[A-Za-z]|['\"]|[A-Za-z][\w.-]*(?:\[[\w,-]+\])?\s*(?:==|>=|<=|~=|!=))")
 # A program and its verb at the start of a continuation line, and the commands that take no other command.
+_INSTALLS_NOTHING = re.compile(
+    r"[\s$]*(?:uv\s+|python3?\s+-m\s+)?(?:pip3?|conda|mamba)\s+install(?:\s+-\S+)*\s*\\\s*"
+)
 _NEXT_COMMAND = re.compile(
     r"\s*(?:RUN\s+)?(?:(?:apt-get|apt|pip3?|conda|mamba)\s+(?:install|update|create)\b|python3? -m pip install\b"
     r"|git clone\s|uv pip install\b)"
@@ -107,7 +110,9 @@ def continued_line_begins_another_command(context: GuideContext) -> Iterator[Pro
                     f"`{match[0].strip()}` of line {number} becomes arguments of `{command.name}`: `&&` is missing",
                     (guide_evidence(context, "command", command.text[:120], command.line),
                      guide_evidence(context, "next line", text.strip(), number)),
-                    "End the line above with `&& \\`, or without a backslash.",
+                    "Remove the line above, which installs nothing."
+                    if _INSTALLS_NOTHING.fullmatch(context.guide.lines[number - 2])
+                    else "End the line above with `&& \\`, or without a backslash.",
                     line=number,
                 )  # fmt: skip
                 break

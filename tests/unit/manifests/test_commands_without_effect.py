@@ -99,6 +99,10 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "variables before pip": ("Dockerfile", SLIM + "RUN A=1 \\\n    pip install torch==2.6.0\n", "RUN156", []),
     "commands with &&": ("a.sh", "pip install torch==2.6.0 && \\\n pip install numpy\n", "RUN156", []),
     "pip of a conda environment": ("a.sh", "conda run -n a pip install torch==2.6.0\n", "RUN156", []),
+    "pip without packages": (
+        "a.sh", "pip install \\\npip install torch==2.6.0 numpy --index-url https://download.pytorch.org/whl/cu124\n",
+        "RUN055", [],
+    ),
     "pip within conda": ("a.sh", "conda install pip install torch==2.6.0\n", "RUN156", [1]),
     # tags of images: RUN176
     "a torch without a release": ("Dockerfile", "FROM pytorch/pytorch:2.6.1-cuda12.4-cudnn9-devel", "RUN176", [1]),

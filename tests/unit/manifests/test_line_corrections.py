@@ -220,3 +220,11 @@ def test_the_builds_of_a_requirements_file_use_the_torch_of_the_text() -> None:
     text = "ls\npip install -q -r a.txt && ls"
     expected = "ls\npip install torch==2.6.0 wheel ninja && pip install --no-build-isolation -q -r a.txt && ls"
     assert correct_lines(text, "script", [finding], torch="torch==2.6.0").text == expected
+
+
+def test_no_correction_leaves_an_install_without_packages() -> None:
+    _, draft = corrected("pip install \\\npip install torch==2.6.0\n", "a.sh")
+    assert draft.text.startswith("pip install \\\n")
+    assert [each.fix for each in draft.audit.findings if each.id == "RUN156"] == [
+        "Remove the line above, which installs nothing."
+    ]
