@@ -65,7 +65,7 @@ def new_problems(before: Sequence[Finding], after: Sequence[Finding]) -> list[Fi
 
 
 def is_incomplete(before: GuideAudit, after: GuideAudit) -> bool:
-    """Whether the audit of a corrected text lacks what that of the original has: an index can answer too late."""
+    """Whether the audit of a corrected text lacks what that of the original has: an index can be too slow."""
     skipped = [
         [each for each in audit.findings if each.message.startswith("not compared")] for audit in (before, after)
     ]
@@ -152,7 +152,7 @@ def _places_in(text: str) -> list[Place]:
 
 
 def remaining_notes(draft: Draft, name: str) -> list[str]:
-    """What remains to be done by hand: each error and warning of a text, with its fix."""
+    """What --fix does not correct: each error and warning of a text, with its fix."""
     return [
         f"remains in {name}, line {each.line}: {each.id}: {each.message}. {each.fix}".replace("..", ".")
         for each in draft.audit.findings

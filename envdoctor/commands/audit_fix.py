@@ -260,7 +260,7 @@ def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet]
     if error := _error_left(written.audit.findings, usable, name):
         return f"the set alone is no solution, {error}"
     if is_incomplete(original.audit, written.audit):
-        return f"the package index did not answer in time, and the corrected {name} was not judged"
+        return f"the package index was too slow, and the corrected {name} was not judged"
     if new := new_problems(original.audit.findings, written.audit.findings):
         return f"in the corrected {name}, line {new[0].line}: {new[0].message}"
     return "" if written.problems < original.problems else "other versions alone do not solve its problems"

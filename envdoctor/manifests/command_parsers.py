@@ -68,11 +68,16 @@ def parse_actions(command: Command, files: Files, depth: int = 0) -> Iterator[Ac
 
 
 def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:
-    """The requirements in the arguments of a command. One with an unknown or an invalid name has an empty name."""
+    """The requirements in the arguments of a command. One with an unknown or an invalid name has an empty name.
+
+    A further `pip install` among the arguments is a command of its own that lacks `&&`: RUN156 reports it.
+    """
+    words = [name for name in names if name.strip()]
+    seconds = [n for n in range(1, len(words)) if words[n - 1] in ("pip", "pip3") and words[n] == "install"]
     return [
         parse_install_requirement(name, line) or InstallRequirement("", text=name, line=line)
-        for name in names
-        if name.strip()
+        for number, name in enumerate(words)
+        if number not in seconds and number + 1 not in seconds
     ]
 
 

@@ -10,7 +10,7 @@ from envdoctor.manifests.edited_lines import EditedLines, named
 _EXPORT = re.compile(r"(\s*)RUN\s+export\s+([A-Za-z_]\w*=(?:\"[^\"$`]*\"|[^\s\"'$`&|;]+))\s*")
 _CHANGES_FOLDER = re.compile(r"(\s*)RUN\s+cd\s+([^\s&|;]+)\s*")
 
-# The commands that replace the package servers of an image by an archive. Releases in it are no longer signed anew.
+# The commands that replace the package servers of an image by an archive. Releases in it are no longer signed again.
 _ARCHIVES = {
     "archive.debian.org": (
         "sed -i -e 's#http://\\(deb\\|security\\).debian.org#http://archive.debian.org#' -e '/-updates/d' "

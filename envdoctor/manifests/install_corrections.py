@@ -37,6 +37,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 def build_without_isolation(lines: EditedLines, finding: Finding) -> bool:
     """Let a build use the installed packages: after a command with what it needs, and after the other packages."""
+    if lines.kind_at(finding.line) == "guide":  # a sentence
+        return False
     needs = _first_install(finding)
     command = _command_with(lines, finding.line, finding.evidence[0].fact)
     if not needs or not command:
@@ -59,7 +61,7 @@ def _build_file_without_isolation(lines: EditedLines, line: int, needs: Sequence
     for number in lines.statement(line):
         for found in _pip_commands(lines, number):
             if re.search(r"\s(?:-r|--requirement)[ =]?\S", found[2]) and "--no-build-isolation" not in found[2]:
-                first = f"{found[1]} {lines.torch} {shlex.join(needs)}"
+                first = f"{found[1]} {lines.torch} {shlex.join(each for each in needs if each != 'torch')}"
                 return _replace_command(
                     lines, number, found, [first, f"{found[1]} --no-build-isolation{found[2].rstrip()}"]
                 )

@@ -70,6 +70,8 @@ def _end_comment(lines: EditedLines, finding: Finding) -> bool:
 
 
 def _join_commands(lines: EditedLines, finding: Finding) -> bool:
+    if finding.fix.startswith("Remove the line above"):
+        return lines.delete(finding.line - 1)
     return "&& \\" in finding.fix and lines.replace(finding.line - 1, r"\s*\\\s*$", r" && \\")
 
 

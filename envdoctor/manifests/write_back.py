@@ -161,7 +161,7 @@ class _Writer:
         key = (place.line, pin.partition("==")[0])
         line = self.lines[place.line - 1]
         name = re.escape(RENAMED.get(place.name, _base_name(place.text)))
-        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}(?:\[[^\]]*\])?[^\s\"',]*[\"']?")
+        pattern = re.compile(rf"(?<![\w.-])[\"']?{name}(?:\[[^\]]*\])?[^\s\"',\\]*[\"']?")
         found = pattern.search(line, _start_of_arguments(line))
         if key in self.edited or not found:
             return key in self.edited
@@ -170,7 +170,9 @@ class _Writer:
         if entry := _ENTRY.match(last):  # a key of a table in TOML
             added, _, version = pin.partition("==")
             self.lines[place.line - 1] = f'{line}\n{entry[1]}{added} = "=={version}"'
-        elif item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last):  # an item of an array in TOML
+        elif (
+            item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last)
+        ) and not self.has_commands:  # an item of an array in TOML
             head = line if last.rstrip().endswith(",") or "#" in last else f"{line},"
             self.lines[place.line - 1] = f"{head}\n{item[1]}{item[2]}{pin}{item[2]},"
         elif found[0][:1] in "\"'" and (re.search(r"=\s*\[", line) or _ITEMS.fullmatch(last)):
@@ -182,7 +184,9 @@ class _Writer:
         elif re.fullmatch(r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*", last):
             self.lines[place.line - 1] = f"{line}\n{pin}"  # a line of a requirements file
         else:
-            self.lines[place.line - 1] = f"{line[: found.end()]} {pin}{line[found.end() :]}"
+            # The quotation mark that ends a line of a notebook's cell is not that of the requirement.
+            end = found.end() - (found[0][-1] in "\"'" and found[0][0] not in "\"'")
+            self.lines[place.line - 1] = f"{line[:end]} {pin}{line[end:]}"
         return True
 
     def _remove(self, place: Place) -> None:

@@ -19,7 +19,7 @@ from envdoctor.knowledge.versions import (
     satisfies,
     version_key,
 )
-from envdoctor.rules.facts import torch_cuda
+from envdoctor.rules.facts import is_without_cuda, torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import (
@@ -79,8 +79,7 @@ def torchao_kernels_are_for_another_torch(machine: Machine, stack: Stack) -> Ite
 
 def _has_cuda_12(stack: Stack) -> bool:
     """Whether torch is for CUDA 12, as torchao's wheels (read from 0.10.0, 2026-11-26), or its CUDA is unknown."""
-    build = stack.torch.value
-    return torch_cuda(stack)[:2] in ("", "12") and not (build and build.cuda.state == "absent")
+    return torch_cuda(stack)[:2] in ("", "12") and not is_without_cuda(stack)
 
 
 def _works_with(row: TorchPairing, torch: str) -> bool:
@@ -113,10 +112,8 @@ def torch_companion_is_for_another_cuda(machine: Machine, stack: Stack) -> Itera
     measured with torch 2.13.0+cpu, torchvision 0.28.0 and torchaudio 2.11.0 on 2026-11-24
     """
     versions = versions_of(stack)
-    torch = stack.torch.value
-    cpu = torch is not None and torch.cuda.state == "absent"
     local = cuda_of_local(versions.get("torch", ""))
-    torch_build = torch_cuda(stack) or local or ("cpu" if cpu else "")
+    torch_build = torch_cuda(stack) or local or ("cpu" if is_without_cuda(stack) else "")
     yield from _torchaudio_of_pypi(machine, stack, local)
     for name in ("torchvision", "torchaudio"):
         version = versions.get(name, "")

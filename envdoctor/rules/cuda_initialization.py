@@ -18,7 +18,16 @@ from envdoctor.rules.driver_remedies import (
     start_container_with_gpus,
     start_fabric_manager,
 )
-from envdoctor.rules.facts import gpu_labels, gpus_of, model_of, names_no_gpu, torch_cuda, torch_label, torch_version
+from envdoctor.rules.facts import (
+    gpu_labels,
+    gpus_of,
+    is_without_cuda,
+    model_of,
+    names_no_gpu,
+    torch_cuda,
+    torch_label,
+    torch_version,
+)
 from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import install_torch, is_windows
@@ -110,9 +119,8 @@ def container_requests_no_gpus(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.docker.com/engine/containers/gpu/
     """
     container = machine.system.container
-    torch = stack.torch.value
-    is_cpu_build = torch is not None and torch.cuda.state == "absent"
-    if "without a request for GPUs" not in container.note or stack.cuda_available.value is not False or is_cpu_build:
+    is_unrequested = "without a request for GPUs" in container.note and stack.cuda_available.value is False
+    if not is_unrequested or is_without_cuda(stack):
         return
     if not _finds_no_driver(machine, stack):  # DRV008
         yield Problem(

@@ -129,6 +129,11 @@ def torch_label(stack: Stack) -> str:
     return f"torch {torch_version(stack)}".rstrip()
 
 
+def is_without_cuda(stack: Stack) -> bool:
+    """Whether torch is known to be a build without CUDA: for CPUs, ROCm or a TPU."""
+    return stack.torch.value is not None and stack.torch.value.cuda.state == "absent"
+
+
 def torch_cuda(stack: Stack) -> str:
     """The CUDA version that torch was built for, `12.8`; empty for builds without CUDA and if unknown."""
     build = stack.torch.value

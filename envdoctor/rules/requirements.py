@@ -17,7 +17,7 @@ from envdoctor.knowledge.releases import (
     requirements_of_release,
 )
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, minor_of, public_part, satisfies, version_key
-from envdoctor.rules.facts import is_from_conda, is_from_report, torch_version
+from envdoctor.rules.facts import is_from_conda, is_from_report, is_without_cuda, torch_version
 
 # Packages with one release for each torch release.
 COMPANIONS = frozenset({"torchvision", "torchaudio", "torchao", "torchcodec", "torchtext"})
@@ -310,9 +310,8 @@ def _requirement_lines(distribution: Distribution, stack: Stack) -> Iterable[str
         return distribution.requires
     is_pasted = is_from_report(stack) and stack.origin != OF_A_GUIDE
     lines = _lines_of_tables(distribution.name, distribution.version, with_bounds=is_pasted)
-    torch = stack.torch.value
     # Only the builds for CUDA need them.
-    if is_pasted and distribution.name == "torch" and torch is not None and torch.cuda.state == "absent":
+    if is_pasted and distribution.name == "torch" and is_without_cuda(stack):
         return [line for line in lines if not line.startswith(("triton", "nvidia-"))]
     return lines
 

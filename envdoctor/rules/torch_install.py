@@ -25,7 +25,7 @@ from envdoctor.knowledge.releases import (
 )
 from envdoctor.knowledge.torch_builds import KnownBuild, known_builds, libraries_of_torch, torch_releases
 from envdoctor.knowledge.versions import cuda_of_local, dotted_numbers, major_minor, minor_of, public_part, satisfies
-from envdoctor.rules.facts import gpus_of, parse_major_minor, torch_cuda, torch_version
+from envdoctor.rules.facts import gpus_of, is_without_cuda, parse_major_minor, torch_cuda, torch_version
 from envdoctor.rules.requirements import specifiers_for, versions_of
 
 COMPANIONS = ("torchvision", "torchaudio")  # packages that the PyTorch index has in the same builds
@@ -145,7 +145,7 @@ def backend_of_torch(stack: Stack) -> str:
         return ""
     if cuda := torch_cuda(stack):
         return backend_of(cuda)
-    return "cpu" if build and build.cuda.state == "absent" else ""
+    return "cpu" if is_without_cuda(stack) else ""
 
 
 def reinstall(stack: Stack, name: str, version: str) -> str:
@@ -181,7 +181,7 @@ def install_library(stack: Stack, package: str, number: str) -> str:
 
 def pin_of_torch(stack: Stack, package: str) -> str:
     """The version of one of NVIDIA's packages that the installed torch requires; empty if unknown or not for CUDA."""
-    if stack.torch.value is not None and stack.torch.value.cuda.state == "absent":
+    if is_without_cuda(stack):
         return ""
     torch = (stack.distributions.value or {}).get("torch")
     version = torch_version(stack)
@@ -189,8 +189,7 @@ def pin_of_torch(stack: Stack, package: str) -> str:
         *requirements_of_release("torch", version),
         *libraries_of_torch(public_part(version), torch_cuda(stack)),
     )
-    found = (parse_requirement(line) for line in lines)
-    specifiers = (each.specifier for each in found if each and each.name == package)
+    specifiers = (each.specifier for each in map(parse_requirement, lines) if each and each.name == package)
     return next((each.removeprefix("==") for each in specifiers if re.fullmatch(r"==[\d.]+", each)), "")
 
 

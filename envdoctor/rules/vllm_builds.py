@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import (
     public_part,
     satisfies,
 )
-from envdoctor.rules.facts import first_in_use, is_for_another_platform, torch_cuda
+from envdoctor.rules.facts import first_in_use, is_for_another_platform, is_without_cuda, torch_cuda
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import install_torch, is_windows, platform_of
@@ -110,7 +110,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     version = versions_of(stack).get("vllm", "") or "of unknown version"
     torch = versions_of(stack).get("torch", "")
     found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
-    without_cuda = stack.torch.value.cuda.state == "absent" and not cuda_of_local(torch)
+    without_cuda = is_without_cuda(stack) and not cuda_of_local(torch)
     cpu_build = cuda_of_local(torch) == "cpu" or (without_cuda and not _is_rocm(stack))
     if cpu_build and vllm != "cpu" and (vllm or not local_part(versions_of(stack).get("vllm", ""))):
         yield Problem(

@@ -55,7 +55,7 @@ FAULTS = [
     Fault("extension in an image without a GPU",
           image("pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel",
                 "pip install --no-build-isolation git+https://github.com/camenduru/simple-knn"),
-          "RUN115", 3, "cuda-home-missing", "TORCH_CUDA_ARCH_LIST=8.0;9.0"),
+          "RUN115", 3, "cuda-home-missing", "TORCH_CUDA_ARCH_LIST=\"8.0;9.0\""),
     Fault("address with the old protocol of git",
           sh("pip install torch==2.8.0", "git clone git://github.com/huggingface/peft"),
           "RUN119", 4, "service-withdrawn", "https://github.com/huggingface/peft"),

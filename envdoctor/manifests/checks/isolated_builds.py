@@ -75,7 +75,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel, packaging, psutil and ninja first, then add --no-build-isolation.",
             steps(
-                shell_command("uv pip install '{}' wheel packaging psutil ninja", BUILD_PINS["setuptools"]),
+                _install_tools(context, install, "packaging", "psutil", "ninja"),
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,
@@ -108,7 +108,7 @@ def _isolated_dependencies(context: GuideContext) -> Iterator[Problem]:
                 ),
                 f"Install torch and the tools of the build first, then {name} without isolation, then this step.",
                 steps(
-                    shell_command("uv pip install '{}' wheel packaging psutil ninja", BUILD_PINS["setuptools"]),
+                    _install_tools(context, install, "packaging", "psutil", "ninja"),
                     shell_command("uv pip install {} --no-build-isolation", pin),
                 ),
                 line=line,
@@ -128,6 +128,13 @@ def _has_torch(state: EnvironmentState) -> bool:
     """Whether an environment contains torch, or an image or a file that is not read can have brought it."""
     is_unread = state.resolution in ("partial", "unresolved") or not is_bare_image(state.image)
     return "torch" in state.packages or (state.tool == "image" and is_unread)
+
+
+def _install_tools(context: GuideContext, install: InstallStep, *others: str) -> str:
+    """The step with what a build needs; torch is part of it if neither a step nor an image brings it."""
+    named = {each.name for step in context.trace.installs for each in step.action.requirements}
+    torch = [] if _has_torch(install.before) or named & {"torch", "pytorch"} else ["torch"]
+    return shell_command("uv pip install {}", [*torch, BUILD_PINS["setuptools"], "wheel", *others])
 
 
 def _is_without_pyproject(name: str, version: str) -> bool:
@@ -163,7 +170,7 @@ def _isolated_repositories(context: GuideContext) -> Iterator[Problem]:
             ),
             "Install torch, setuptools, wheel and ninja first, then add --no-build-isolation.",
             steps(
-                shell_command("uv pip install '{}' wheel ninja", BUILD_PINS["setuptools"]),
+                _install_tools(context, built.install, "ninja"),
                 shell_command("uv pip install {} --no-build-isolation", requirement.text),
             ),
             line=line,

@@ -202,7 +202,6 @@ def index_url_excludes_pypi(context: GuideContext) -> Iterator[Problem]:
             and not install.action.torch_backend
             and not_on_index
             and not other_indexes
-            and "install" not in not_on_index  # RUN156: a second command became its arguments
         ):
             line = line_of(context, install.action.line, not_on_index[0])
             if not install.action.command.startswith(("pip", "uv", "python")):  # a key of a manifest

@@ -134,16 +134,19 @@ def build_in_an_image_finds_no_gpu(context: GuideContext) -> Iterator[Problem]:
                 guide_evidence(context, row.package, built.install.action.command, line),
                 table_evidence("setup.py", f"without a GPU: {row.without_gpu}", row.source, row.date),
             ),
-            f"Set {' '.join(needed)} with the compute capabilities of your GPUs."
+            f"Add `ENV {' '.join(needed)}` above this step, with the compute capabilities of your GPUs."
             if needed
             else "Build it when the container starts with a GPU.",
-            steps(*(shell_command("export {}", each) for each in needed)),
             line=line,
         )
 
 
 def _assignment(name: str) -> str:
-    values = {"TORCH_CUDA_ARCH_LIST": "8.0;9.0", "NATTEN_CUDA_ARCH": "8.0;9.0", "TCNN_CUDA_ARCHITECTURES": "80;90"}
+    values = {
+        "TORCH_CUDA_ARCH_LIST": '"8.0;9.0"',
+        "NATTEN_CUDA_ARCH": '"8.0;9.0"',
+        "TCNN_CUDA_ARCHITECTURES": '"80;90"',
+    }
     return f"{name}={values.get(name, '1')}"
 
 

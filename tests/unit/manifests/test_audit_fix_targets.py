@@ -61,6 +61,19 @@ def test_the_program_of_a_command_is_no_requirement(line: str) -> None:
     assert write_back(line, [(pip, "")], "notebook").text == line.removesuffix("pip") + "pip==26.3"
 
 
+@each_case(
+    ("line", "expected"),
+    [
+        ('        "!pip install typer==0.7.0"', '        "!pip install typer==0.7.0 starlette==0.52.1"'),
+        ('        "!pip install typer\\n",', '        "!pip install typer==0.7.0 starlette==0.52.1\\n",'),
+    ],
+)
+def test_a_pin_is_added_within_the_line_of_a_cell(line: str, expected: str) -> None:
+    written = "typer==0.7.0" if "==" in line else "typer"
+    pins = corrected("typer==0.7.0", "starlette==0.52.1", places=(Place(1, "typer", written, "pip"),))
+    assert write_back(line, [(pins, "")], "notebook").text == expected
+
+
 def sets_of(text: str, name: str = "guide.md") -> tuple[CorrectedSet, ...]:
     guide = parse_guide(text, name)
     return audit_paths(guide, parse_paths(guide, text, name), today=date(2026, 11, 21)).sets

@@ -222,9 +222,8 @@ def test_the_builds_of_a_requirements_file_use_the_torch_of_the_text() -> None:
     assert correct_lines(text, "script", [finding], torch="torch==2.6.0").text == expected
 
 
-def test_no_correction_leaves_an_install_without_packages() -> None:
-    _, draft = corrected("pip install \\\npip install torch==2.6.0\n", "a.sh")
-    assert draft.text.startswith("pip install \\\n")
-    assert [each.fix for each in draft.audit.findings if each.id == "RUN156"] == [
-        "Remove the line above, which installs nothing."
-    ]
+def test_an_install_without_packages_is_removed() -> None:
+    before, after = corrected("pip install \\\npip install torch==2.6.0\n", "a.sh")
+    assert [each.id for each in before.audit.findings if each.status == "error"] == ["RUN156"]
+    assert after.text == "pip install torch==2.6.0\n"
+    assert before.audit.requirements == ("torch==2.6.0",)

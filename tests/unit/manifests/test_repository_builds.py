@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.cases import each_case
 from support.guide_cases import sh
+from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.knowledge.git_builds import git_builds
@@ -110,3 +111,16 @@ def test_a_cuda_extension_in_an_image_without_nvcc(text: str, expected: list[int
 def test_an_address_with_the_old_protocol_of_git(step: str, expected: list[int]) -> None:
     result = audit_text(sh("pip install torch==2.5.1", step), "SETUP.md", None, None).result
     assert [each.line for each in result.findings if each.id == "RUN119"] == expected
+
+
+@each_case(
+    ("steps", "expected"),
+    [
+        (("pip install git+https://github.com/NVlabs/nvdiffrast",), True),
+        (("pip install torch==2.6.0", "pip install git+https://github.com/NVlabs/nvdiffrast"), False),
+    ],
+)
+def test_the_remedy_installs_torch_where_no_step_does(steps: tuple[str, ...], expected: bool) -> None:
+    result = audit_text(sh(*steps), "SETUP.md", None, None).result
+    finding = next(each for each in result.findings if each.id == "RUN040")
+    assert commands_of(finding)[0].startswith("uv pip install torch ") is expected
