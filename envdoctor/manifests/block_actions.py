@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from urllib.parse import unquote
 
-from envdoctor.manifests.actions import Action, AddWheel, Clone, Install, SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
 from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
@@ -20,14 +20,14 @@ from envdoctor.manifests.container_files import (
     script_of,
 )
 from envdoctor.manifests.files import Files
-from envdoctor.manifests.local_projects import entered_folder, with_local_projects
+from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
-from envdoctor.manifests.repository import Repository
 from envdoctor.manifests.requirement_files import parse_requirement_lines
 from envdoctor.manifests.shell import expand_word, parse_commands, strip_prompts
 from envdoctor.manifests.shell_records import Command, ShellState
+from envdoctor.manifests.working_directory import WorkingDirectory
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _SHELL = frozenset({
@@ -66,12 +66,10 @@ class BlockReader:
         blocks = [piece for piece in pieces if isinstance(piece, Block)]
         self.files = files or Files()
         self.shell = ShellState(choice, self.files.platform)
-        self.repository = Repository(self.files)
+        self.directory = WorkingDirectory(self.files)
         self.running: set[int] = set()  # lines of commands that run a script of the repository
         self.commands: list[Command] = []
         self.python_blocks: list[tuple[Line, ...]] = []
-        self.folder: str | None = ""  # the current directory, relative to the input; None if it is another project's
-        self.has_clone = False
         for block in blocks:
             name = _file_name(block)
             if name and block.language not in _SHELL | _PYTHON:
@@ -123,14 +121,9 @@ class BlockReader:
 
     def _script(self, lines: tuple[Line, ...]) -> Iterator[Action]:
         for command in parse_commands(lines, self.shell):
-            files = self.repository.follow(command)
+            self.directory.follow(command)
+            files = self.directory.files
             self.commands.append(command)
-            if command.name == "cd":
-                path = " ".join(command.words[1:2])
-                is_own = self.repository.is_own_clone(command)
-                self.folder = "" if is_own else entered_folder(self.folder, path, self.files)
-            if self.folder and files.is_repository and files.folder:
-                files = files.within(f"{self.folder}/file")
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
@@ -140,14 +133,13 @@ class BlockReader:
                 yield from self._repository_script(command, files)
 
     def _with_local_projects(self, action: Action) -> Action:
-        if isinstance(action, Install) and self.folder is not None:
-            return with_local_projects(action, self.files, self.folder)
-        self.has_clone = self.has_clone or isinstance(action, Clone)
+        if isinstance(action, Install):
+            return with_local_projects(action, self.files, self.directory.place_of)
         return action
 
     def _repository_script(self, command: Command, files: Files) -> Iterator[Action]:
         """The actions of a script of the repository that a command runs."""
-        script = self.repository.script(command, files)
+        script = self.directory.script(command, files)
         if script and command.line not in self.running:
             self.running.add(command.line)  # a script that runs itself
             yield from self._script(script)
@@ -162,12 +154,15 @@ class BlockReader:
 
     def _image(self, block: Block, instructions: list[Instruction]) -> Iterator[Action]:
         """The actions of a Dockerfile or of an Apptainer definition."""
+        workdir = self.directory.current
         for instruction in instructions:
             name, lines = instruction.name, instruction.lines
-            if name == "FROM" and lines:
+            if name == "WORKDIR" and lines:
+                workdir = self.directory.enter(workdir, expand_word(lines[0][1].strip("'\" "), self.shell))
+            elif name == "FROM" and lines:
                 yield self._base_image(*lines[0])
             elif name in ("RUN", "CMD", "ENTRYPOINT"):
-                self.folder = None if self.has_clone else ""  # WORKDIR can be the clone of another project
+                self.directory.current = workdir
                 yield from self._script(script_of(instruction))
             elif name in ("ADD", "COPY") and lines:
                 yield from _added_wheels(instruction)
@@ -176,11 +171,7 @@ class BlockReader:
                 elif copy := renamed_copy(instruction):
                     self.files.copies.update([copy])
             elif name in ("ENV", "ARG") and lines:
-                (number, text), *continuations = lines
-                key, blank, value = text.partition(" ")
-                if name == "ENV" and blank and "=" not in key and not continuations:
-                    text = f"{key}='{value.strip()}'"  # the older form `ENV KEY value`
-                yield from self._script(((number, f"export {text}"), *continuations))
+                yield from self._script(_exports(name, lines))
         if block.lines:
             yield SelectEnvironment(block.lines[-1][0], "", "leave", "", new=False)
 
@@ -207,6 +198,15 @@ class BlockReader:
             for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
                 if isinstance(action, Install):
                     yield action._replace(requirements=tuple(requirements))
+
+
+def _exports(name: str, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The shell text of ENV and ARG."""
+    (number, text), *continuations = lines
+    key, blank, value = text.partition(" ")
+    if name == "ENV" and blank and "=" not in key and not continuations:
+        text = f"{key}='{value.strip()}'"  # the older form `ENV KEY value`
+    return ((number, f"export {text}"), *continuations)
 
 
 def _valid_requirements(lines: tuple[Line, ...], files: Files) -> list[InstallRequirement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -66,7 +67,9 @@ class Files:
         self.copies: dict[str, str] = {}  # name of a copy, as COPY of a Dockerfile makes it -> path of its source
         self.missing: dict[str, MissingFile] = {}  # by path
         self.included: list[str] = []  # paths that were read from disk
-        self.is_repository = False  # paths are relative to the folder only
+        self.is_repository = False  # paths are relative to the folder, or to `second_folder`
+        self.second_folder: Path | None = None  # of a guide in a subdirectory: the other one of root and subdirectory
+        self.own_names: frozenset[str] = frozenset()  # under which the guide clones its own repository
 
     def add(self, path: str, lines: tuple[Line, ...]) -> None:
         """Add a file of the text."""
@@ -113,7 +116,19 @@ class Files:
         """The directory of the manifest, and the one above it: `docker/Dockerfile` installs the project there."""
         if self.folder is None or "\0" in path or path.startswith("/"):
             return ()
-        return (self.folder,) if self.is_repository else (self.folder, self.folder.parent)
+        return self._own_folders if self.is_repository else (self.folder, self.folder.parent)
+
+    @property
+    def _own_folders(self) -> tuple[Path, ...]:
+        return tuple(each for each in (self.folder, self.second_folder) if each)
+
+    @property
+    def root_place(self) -> str:
+        """The root of the repository, relative to the folder."""
+        if not (self.is_repository and self.folder and self.root):
+            return ""
+        relative = os.path.relpath(self.root, self.folder.absolute())
+        return "" if relative == "." else relative
 
     def add_missing(self, path: str, line: int, reason: str) -> None:
         """Add a file that was not read."""
@@ -121,32 +136,45 @@ class Files:
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""
-        return self._same_texts(Files(self.folder and (self.folder / PurePosixPath(path)).parent, *self.platforms))
+        inner = [(each / PurePosixPath(path)).parent for each in self._own_folders]
+        # Of a guide in a subdirectory, the folder that has the directory.
+        folder = next((each for each in inner if is_folder(each)), next(iter(inner), None))
+        return self._same_texts(Files(folder, *self.platforms))
 
     def on(self, platform: str) -> Files:
         """The files for commands on one platform."""
-        return self._same_texts(Files(self.folder, platform))
+        return self._same_folders(Files(self.folder, platform))
 
     def fresh(self) -> Files:
         """The same folder without the files of a text, for another text."""
-        other = self._same_texts(Files(self.folder, *self.platforms))
+        other = self._same_folders(Files(self.folder, *self.platforms))
         other.texts = {}
         return other
 
-    def of_repository(self, folder: Path) -> Files:
-        """The files for the commands of a guide in a repository."""
-        found = Files(folder, *self.platforms, on_disk=self.on_disk)
-        found.root, found.is_repository = folder.absolute(), True
+    def of_repository(self, root: Path, own_names: frozenset[str], *, is_readme: bool) -> Files:
+        """The files for the commands of a guide in a repository.
+
+        A README in a subdirectory names the files next to it first, another guide those of the root.
+        """
+        own = self.folder or root
+        folders = (own, root) if is_readme else (root, own)
+        found = Files(folders[0], *self.platforms, on_disk=self.on_disk)
+        found.root, found.is_repository, found.own_names = root.absolute(), True, own_names
+        found.second_folder = folders[1] if own.absolute() != root.absolute() else None
         return found
 
     def without_folder(self) -> Files:
         """The files for commands that run elsewhere: only those of the text."""
         return self._same_texts(Files(None, *self.platforms))
 
+    def _same_folders(self, other: Files) -> Files:
+        other.second_folder = self.second_folder
+        return self._same_texts(other)
+
     def _same_texts(self, other: Files) -> Files:
         other.copies, other.on_disk = self.copies, self.on_disk
         other.texts, other.missing, other.included = self.texts, self.missing, self.included
-        other.root, other.is_repository = self.root, self.is_repository
+        other.root, other.is_repository, other.own_names = self.root, self.is_repository, self.own_names
         return other
 
     def _read(self, path: str) -> str | None:
@@ -155,7 +183,7 @@ class Files:
         # An absolute path is one of the target machine: only a file of that name next to the manifest can be it.
         relative = _name(path) if path.startswith(("/", "~", "$")) else path
         if self.is_repository:
-            candidates: tuple[Path, ...] = (self.folder / relative,)
+            candidates = tuple(each / relative for each in self._own_folders)
         else:
             candidates = (self.folder / relative, self.folder.parent / relative, self.folder / _name(path))
         for candidate in candidates:

@@ -106,6 +106,16 @@ def _reader(lines: tuple[Line, ...], files: Files | None) -> _Reader | None:
     return _Reader(data, lines, files or Files())
 
 
+def _of_hatch(tool: dict[str, Any]) -> dict[str, Any]:
+    """The files that the plugin hatch-requirements-txt reads, as setuptools states them."""
+    hook = table(table(table(table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
+    paths = items(hook.get("files")) or [each for each in (hook.get("filename"),) if each]
+    extras = {name: {"file": items(value)} for name, value in table(hook, "optional-dependencies").items()}
+    return ({"dependencies": {"file": paths}} if paths else {}) | (
+        {"optional-dependencies": extras} if extras else {}
+    )
+
+
 class _Reader:
     """Collects the requirements of the tables of a file."""
 
@@ -115,7 +125,7 @@ class _Reader:
         tool = table(data, "tool")
         self.uv, self.poetry, self.pdm = (table(tool, name) for name in ("uv", "poetry", "pdm"))
         self.name = normalize_name(str(self.project.get("name") or self.poetry.get("name") or ""))
-        self.setuptools = table(table(tool, "setuptools"), "dynamic")
+        self.setuptools = table(table(tool, "setuptools"), "dynamic") | _of_hatch(tool)
         self.lines = lines
         self.files = files
         dynamic = items(self.project.get("dynamic"))

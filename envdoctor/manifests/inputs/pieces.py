@@ -11,7 +11,6 @@ from envdoctor.manifests.alternatives import Branch
 from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.guide import Guide, guides_of_pieces
 from envdoctor.manifests.inputs.records import STANDARD_INPUT
-from envdoctor.manifests.local_projects import is_read
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.requirement import InstallRequirement
@@ -42,10 +41,10 @@ def guide_of_actions(
     return Guide(name, tuple(islice(actions, _MAX_ACTIONS)), (), (), machine, tuple(text.split("\n")), branches)
 
 
-def _has_unknown_release(requirement: InstallRequirement, files: Files) -> bool:
+def _has_unknown_release(requirement: InstallRequirement, install: Install) -> bool:
     """Whether a requirement is a repository, a URL or a folder, without a version in its name or its tag."""
     is_reference = bool(requirement.url) and not requirement.specifier
-    return is_reference and not _VERSION_TAG.search(requirement.url) and not is_read(requirement, files)
+    return is_reference and not _VERSION_TAG.search(requirement.url) and requirement.url not in install.read
 
 
 def _unknown_release(requirement: InstallRequirement) -> str:
@@ -98,7 +97,7 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
         for action in guide.actions
         if isinstance(action, Install)
         for requirement in action.requirements
-        if _has_unknown_release(requirement, files)
+        if _has_unknown_release(requirement, action)
     ]
     blocks = [each for guide in guides for each in guide.unread]
     return tuple(dict.fromkeys([*missing, *unknown, *invalid, *references, *blocks]))

@@ -14,9 +14,10 @@ from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
-from envdoctor.manifests.repository import repository_of
+from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 from envdoctor.manifests.shell import without_prompt
+from envdoctor.manifests.working_directory import repository_of
 
 _COMMAND = re.compile(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
@@ -48,17 +49,18 @@ def read_guide(text: str, name: str, files: Files) -> Document:
     if name.lower().endswith(".rst") or is_restructured_text(text):
         text = to_markdown(text)
     guide = parse_guide(text, name)
-    own = _files_of_guide(name, files)
+    own = _files_of_guide(text, name, files)
     paths = parse_paths(guide, text, name, own)
     shown = paths[0] if len(paths) == 1 else guide
     return Document("guide", tuple(paths), shown, unread=unread_parts(paths, own))
 
 
-def _files_of_guide(name: str, files: Files) -> Files:
+def _files_of_guide(text: str, name: str, files: Files) -> Files:
     """The files of the repository that contains the guide; none for standard input."""
     if files.folder is None or name == STANDARD_INPUT:
         return files.without_folder()
-    return files.of_repository(repository_of(files.folder))
+    root = repository_of(files.folder)
+    return files.of_repository(root, own_names(root, text), is_readme=name.lower().startswith("readme"))
 
 
 def read_notebook(text: str, name: str, files: Files) -> Document:

@@ -46,7 +46,27 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
         ("git clone https://github.com/other/x && cd x", "make", "cd ..", "pip install -r requirements/train.txt"),
         {"RUN002"},
     ),
-}
+    "back to the directory before": (
+        ("git clone https://github.com/other/x", "cd x", "cd -", "pip install -r requirements/train.txt"),
+        {"RUN002"},
+    ),
+    "directory of another clone": (
+        ("git clone https://github.com/other/x", "cd x/requirements && pip install -e .", "pip install -e .."),
+        set(),
+    ),
+    "out of a directory of another clone": (
+        ("git clone https://github.com/other/x", "cd x/sub", "cd ..", "pip install -e ."),
+        set(),
+    ),
+    "clone below the own clone": (
+        ("git clone https://github.com/me/mine", "cd mine", "git clone https://github.com/other/x", "cd x", "cd ..",
+         "pip install -e '.[infer]'"),
+        {"RUN001", "RUN004"},
+    ),
+    "own address": (("pip install git+https://github.com/me/mine.git",), {"RUN001"}),
+    "tag of the own address": (("pip install git+https://github.com/me/mine.git@v1",), set()),
+    "other address": (("pip install git+https://github.com/me/theirs.git",), set()),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -83,3 +103,80 @@ def test_a_guide_outside_of_a_clone_reads_the_files_next_to_it(tmp_path: Path) -
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = audit(tmp_path / "SETUP.md", "pip install -r requirements.txt trl==0.23.1")
     assert result.coverage.unread == ("requirements.txt (line 4): not found next to the manifest",)
+
+
+# Files, the text above the commands, the commands, and whether the project of the folder is installed.
+PIN = "trl==0.23.9\n"
+PROJECTS: dict[str, tuple[dict[str, str], str, tuple[str, ...], bool]] = {
+    "name in setup.py": (
+        {"setup.py": "from setuptools import setup\nsetup(name='mine', install_requires=['trl==0.23.9'])\n"},
+        "# X", ("git clone https://github.com/me/Mine", "cd Mine", "pip install -e ."), True,
+    ),
+    "address in setup.py": (
+        {"setup.py": "from setuptools import setup\nsetup(name='m', url='https://github.com/me/mine',\n"
+         "install_requires=['trl==0.23.9'])\n"},
+        "# X", ("cd mine", "pip install ."), True,
+    ),
+    "title": ({"requirements.txt": PIN}, "# Mine: a model",
+              ("git clone https://github.com/me/mine", "cd mine", "pip install -r requirements.txt"), True),
+    "badge": ({"requirements.txt": PIN}, "![stars](https://img.shields.io/github/stars/me/mine?style=social)",
+              ("git clone https://github.com/me/mine", "cd mine", "pip install -r requirements.txt"), True),
+    "link to another project": ({"requirements.txt": PIN}, "From [mine](https://github.com/me/mine/blob/main/x.py)",
+                                ("cd mine", "pip install -r requirements.txt"), False),
+    "first clone": ({"requirements.txt": PIN}, "Mine is a model.",
+                    ("git clone https://github.com/me/mine", "cd mine", "pip install -r requirements.txt"), True),
+    "first clone without that file": ({"setup.py": "", "requirements.txt": PIN}, "Mine is a model.",
+        ("git clone https://github.com/me/mine", "cd mine", "pip install -r other.txt",
+         "pip install -r requirements.txt"), False),
+    "first clone of a published project": ({"requirements.txt": PIN}, "It uses trl.",
+        ("git clone https://github.com/huggingface/trl", "cd trl", "pip install -r requirements.txt"), False),
+    "second clone": ({"requirements.txt": PIN}, "Mine and theirs.",
+        ("git clone https://github.com/me/mine", "git clone https://github.com/me/theirs", "cd theirs",
+         "pip install -r requirements.txt"), False),
+    "plugin of hatch": (
+        {"requirements.txt": PIN, "pyproject.toml": '[project]\nname = "mine"\ndynamic = ["dependencies"]\n'
+         '[tool.hatch.metadata.hooks.requirements_txt]\nfiles = ["requirements.txt"]\n'},
+        "# X", ("pip install -e .",), True,
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*PROJECTS])
+def test_the_project_next_to_a_readme_is_found_by_its_names(name: str, tmp_path: Path) -> None:
+    files, title, commands, is_read = PROJECTS[name]
+    folder = tmp_path / name.replace(" ", "-")
+    folder.mkdir()
+    for path, text in files.items():
+        (folder / path).write_text(text)
+    (folder / "README.md").write_text(sh("pip install numpy==1.26.4 accelerate", *commands, title=title))
+    result = audit_file(str(folder / "README.md"), None, NoSolver()).result
+    assert ("RUN001" in {each.id for each in result.findings}) is is_read
+
+
+def test_a_readme_in_a_subdirectory_names_the_files_next_to_it(clone: Path) -> None:
+    (clone / "examples").mkdir()
+    (clone / "examples/requirements.txt").write_text("trl==0.23.9\n")
+    (clone / "requirements.txt").write_text("torch==2.9.0\ntorchvision==0.23.0\n")
+    expected = {"README.md": {"RUN001"}, "install.md": {"RUN002"}}
+    for name, ids in expected.items():
+        result = audit(clone / "examples" / name, "pip install -r requirements.txt")
+        assert {"RUN001", "RUN002"} & {each.id for each in result.findings} == ids
+
+
+@each_case(
+    ("steps", "expected"),
+    [
+        (("RUN git clone https://github.com/other/x && cd x && pip install .",), set()),
+        (("RUN git clone https://github.com/other/x", "WORKDIR /opt/src/x", "RUN pip install ."), set()),
+        (("RUN git clone https://github.com/other/x && cd x && make", "RUN pip install ."), {"RUN001"}),
+        (("RUN git clone https://github.com/me/mine", "RUN cd mine && pip install ."), {"RUN001"}),
+        (("RUN git clone https://github.com/me/mine", "WORKDIR /opt/src/mine", "RUN pip install ."), {"RUN001"}),
+    ],
+)
+def test_the_steps_of_a_dockerfile_run_in_its_working_directory(
+    steps: tuple[str, ...], expected: set[str], clone: Path
+) -> None:
+    path = clone / "Dockerfile"
+    path.write_text("\n".join(["FROM python:3.11", "WORKDIR /opt/src", "RUN pip install accelerate", *steps]))
+    result = audit_file(str(path), None, NoSolver()).result
+    assert {each.id for each in result.findings if each.status == "error"} == expected

@@ -1,0 +1,97 @@
+"""The names under which a guide can clone its own project."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from envdoctor.core.files import read_file, read_file_text
+from envdoctor.knowledge.git_builds import build_of_folder
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import normalize_name
+
+_REPOSITORY = re.compile(r"[/:]([\w.-]+?)(?:\.git)?/?$")
+_PROJECT_NAME = re.compile(r"""(?m)(?:^|[(,])[ \t]*["']?name["']?\s*=\s*(?:["']([\w.-]+)["']|([\w.-]+)[ \t]*$)""")
+_PROJECT_URL = re.compile(
+    r"(?im)(?:^|[(,])[ \t]*[\"']?(?:url|home-?page|repository|source|download_url)(?:[ _]code)?[\"']?\s*[=:]\s*[\"']?"
+    r"https?://(?:github|gitlab)\.com/[\w.-]+/([\w.-]+?)(?:\.git)?(?=[\"'/#\s]|$)"
+)
+# Only the own project is linked in these ways: badges, its stars, its contributors.
+_OWN_LINK = re.compile(
+    r"(?:img\.shields\.io/github/[\w/-]{1,40}?|star-history\.com/(?:svg\?repos=|#)|contrib\.rocks/image\?repo=|api\.star-history\.com/svg\?repos=)"
+    r"/?[\w.-]+/([\w.-]+?)(?=[&?)\"'\s.]|$)"
+    r"|github\.com/[\w.-]+/([\w.-]+?)/(?:stargazers|network/members|graphs/contributors|actions/workflows/)"
+)
+_TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
+_CLONE = re.compile(r"git\s+clone\s[^\n;&|]*?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
+_NAMED_FILE = re.compile(
+    r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w*\s+(?:create|update)\s+[^\n]*-f\s*)[\"']?([\w./-]+)"
+    r"|\binstall\s[^\n]*?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
+)
+_PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+_MENTIONS_OF_CLONE = 2  # `git clone URL` and `cd NAME`
+
+
+def own_names(root: Path, text: str = "") -> frozenset[str]:
+    """The normalized names of the project in a directory; `text` is the guide in it, which can name it as well."""
+    stated = frozenset(normalize_name(each) for each in (*_names_of_files(root), *_names_in(text)) if each)
+    first = _first_clone(root, text, stated)
+    return stated | {normalize_name(first)} if first else stated
+
+
+def repository_name(url: str) -> str:
+    """The name of a repository: the last part of its URL."""
+    match = _REPOSITORY.search(url)
+    return match[1] if match else ""
+
+
+def _names_of_files(root: Path) -> Iterator[str]:
+    yield root.absolute().name
+    for name in _PROJECT_FILES:
+        text = _text(root / name)
+        if found := _PROJECT_NAME.search(text):
+            yield found[1] or found[2]
+        yield from _PROJECT_URL.findall(text)
+    config = configparser.RawConfigParser(strict=False)
+    try:
+        config.read_string(read_file_text(root / ".git/config"))
+        yield repository_name(config.get('remote "origin"', "url", fallback=""))
+    except (OSError, configparser.Error):
+        return
+
+
+def _names_in(text: str) -> Iterator[str]:
+    """The names that a guide states: the words of its title before a colon or a dash, and links to the project."""
+    if title := _TITLE.search(text):
+        plain = re.sub(r"<[^>]*>|!?\[([^\]]*)\]\([^)]*\)|[*`]|:\w+:", r"\1", title[1])
+        yield "-".join(re.split(r":|\s[-\u2013\u2014]\s|\|", plain)[0].split())
+    for found in _OWN_LINK.finditer(text):
+        yield found[1] or found[2]
+
+
+def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
+    """The repository that a guide clones first, if none of its clones has the name of the project.
+
+    It is the project of the guide if the text also names it elsewhere, and the directory has the file that the
+    guide installs next. A package of the built-in tables is another project.
+    """
+    clones = list(_CLONE.finditer(text))
+    if not clones or any(normalize_name(repository_name(each[1]) or "x") in stated for each in clones):
+        return ""
+    name = repository_name(clones[0][1])
+    if not name or published_releases(normalize_name(name)) or build_of_folder(name):
+        return ""
+    named = _NAMED_FILE.search(text, clones[0].end())
+    files = (named[1],) if named and named[1] else _PROJECT_FILES if named else ()
+    is_there = any((root / each).is_file() for each in files if not each.startswith("/"))
+    mentions = len(re.findall(rf"(?i)(?<![\w-]){re.escape(name)}(?![\w-])", text))
+    return name if is_there and mentions > _MENTIONS_OF_CLONE else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(path, inside=path.parent).decode("utf-8", "replace")
+    except OSError:
+        return ""

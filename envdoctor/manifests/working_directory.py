@@ -1,0 +1,132 @@
+"""The directory in which the commands of a text run: in its own project, or in the clone of another one."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.own_names import own_names, repository_name
+from envdoctor.manifests.shell_records import Command, is_known
+
+_SCRIPT = re.compile(r"[\w./-]+\.sh")
+_SHELLS = ("bash", "sh", "source", ".")
+_OF_SCRIPT = re.compile(r"\$\(dirname \W*(?:\$0|\$\{?BASH_SOURCE)")
+_ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?:main|master))?(?:#egg=.*)?")
+_ELSEWHERE = "/$"  # no directory of the project
+_MAX_ANCESTORS = 4
+
+
+def repository_of(path: Path) -> Path:
+    """The root of the clone that contains a directory; the directory itself if it is in none."""
+    ancestors = [path.absolute(), *path.absolute().parents][:_MAX_ANCESTORS]
+    return next((each for each in ancestors if (each / ".git").exists()), path)
+
+
+class WorkingDirectory:
+    """Follows `cd`, `git clone` and WORKDIR.
+
+    A text starts in the directory of its own project. Directories are relative to it, or absolute ones of the target
+    machine. Files on disk are read only while the commands run in the own project.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.own_files = files
+        self.elsewhere = files.without_folder()
+        self.clones: dict[str, str] = {}  # directory -> name of the repository
+        self.start = self.current = self.previous = ""
+        folder = files.root if files.is_repository else files.folder
+        self.own_names = files.own_names or (own_names(folder) if folder else frozenset())
+
+    def follow(self, command: Command) -> None:
+        """Apply a command."""
+        words = [word for word in command.words if not word.startswith("-") or word == "-"]
+        if words[:2] == ["git", "clone"] and len(words) > 2:
+            index = next((index for index, word in enumerate(words[2:], 2) if "/" in word or ":" in word), 0)
+            if name := repository_name(words[index]) if index else "":
+                self.clones[self._joined(words[index + 1] if len(words) > index + 1 else name)] = name
+        elif words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
+            target = self.previous if words[1] == "-" else self._entered(" ".join(words[1:2]))
+            self.previous, self.current = self.current, target
+        elif words[:1] == ["popd"]:
+            self.previous, self.current = self.current, self.previous
+
+    def enter(self, folder: str, path: str) -> str:
+        """The directory after WORKDIR in a Dockerfile: outside of all clones it is that of the own project."""
+        self.current = folder
+        self.current = self._joined(path)
+        if not self._clone(self.current):
+            self.start = self.current
+        return self.current
+
+    @property
+    def place(self) -> str | None:
+        """The current directory relative to that of the own project; None if it is another one."""
+        return self._place(self.current)
+
+    @property
+    def files(self) -> Files:
+        """The files that a command can name."""
+        place = self.place
+        if place is None:
+            # The commands of a script or a Dockerfile can run in any directory that has its files.
+            is_other = self.own_files.is_repository or self._clone(self.current)
+            return self.elsewhere if is_other else self.own_files
+        return self.own_files.within(f"{place}/file") if place and self.own_files.is_repository else self.own_files
+
+    def place_of(self, url: str) -> str | None:
+        """The directory of the own project that a requirement names: a folder, or the address of the repository."""
+        if address := _ADDRESS.fullmatch(url):
+            is_own = normalize_name(address[1].rpartition("/")[2]) in self.own_names
+            return self.own_files.root_place if is_own and self.own_files.folder else None
+        return self._place(self._joined(url))
+
+    def script(self, command: Command, files: Files) -> tuple[Line, ...]:
+        """The lines of a shell script of the project that a command runs, with the line of the command."""
+        words = [word for word in command.words if not word.startswith("-")]
+        name = words[1] if len(words) > 1 and words[0] in _SHELLS else words[0] if words else ""
+        return files.of_project(name, command.line) if _SCRIPT.fullmatch(name) else ()
+
+    def _entered(self, path: str) -> str:
+        if _OF_SCRIPT.search(path):  # the directory of the script
+            return posixpath.normpath(posixpath.join(self.start, path.rpartition(")")[2].strip("/\"'") or "."))
+        return self._joined(path)
+
+    def _joined(self, path: str) -> str:
+        """A directory that is named in the current one."""
+        if not is_known(path):
+            tail = path.rpartition("/")[2]  # `$HOME/src/project`
+            return f"{_ELSEWHERE}/{tail}" if is_known(tail) else _ELSEWHERE
+        if path.startswith("~"):
+            return f"{_ELSEWHERE}/{path[1:].strip('/')}".rstrip("/")
+        joined = posixpath.normpath(posixpath.join(self.current, path or "."))
+        return "" if joined == "." else joined
+
+    def _clone(self, path: str) -> str:
+        """The directory of the clone that contains a directory; empty if it is in none."""
+        return max((each for each in self.clones if path == each or path.startswith(f"{each}/")), key=len, default="")
+
+    def _place(self, path: str) -> str | None:
+        if clone := self._clone(path):
+            if normalize_name(self.clones[clone]) not in self.own_names:
+                return None
+            return _below(self.own_files.root_place, path[len(clone) :].strip("/"))
+        if path == self.start:
+            return ""
+        relative = path.removeprefix(f"{self.start}/") if self.start else path
+        if not relative.startswith("/") and self.own_files.has_folder(relative):
+            return relative
+        parts = path.split("/")
+        named = [index for index, part in enumerate(parts) if part and normalize_name(part) in self.own_names]
+        inner = "/".join(parts[named[-1] + 1 :]) if named else ""
+        if named and (not inner or self.own_files.has_folder(_below(self.own_files.root_place, inner))):
+            return _below(self.own_files.root_place, inner)
+        return None
+
+
+def _below(folder: str, path: str) -> str:
+    joined = posixpath.normpath(posixpath.join(folder, path))
+    return "" if joined == "." else joined
