@@ -66,7 +66,9 @@ def diagnose_report(report: Report) -> list[Finding]:
     Of several reports in one text each is judged. A finding names its report, unless all of them have it.
     """
     from envdoctor.explain import explain
+    from envdoctor.explain.notes import without_notes
 
+    report = msgspec.structs.replace(report, errors=without_notes(report.errors))
     reports = (report, *report.later)
     findings = _findings_of_each(reports)
     findings = [without_blame(each, reports, report.errors) for each in findings]

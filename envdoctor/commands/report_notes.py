@@ -44,6 +44,23 @@ LOAD_FAILURE = lazy_pattern(
     r"undefined symbol|\b(?:Import|ModuleNotFound|OS)Error\b|DLL load failed|cannot open shared object|operator \w+::"
     r"|[Cc]ould(?:n't| not) load|[Ss]egmentation fault|core dumped|SIGSEGV|\bABI\b"
 )
+# What vLLM prints, or where it fails, after its compiled modules were loaded and have run.
+ON_THE_GPU = (
+    r"Avg (?:prompt|generation) throughput|# (?:GPU|CUDA) blocks: [1-9]|Graph capturing finished"
+    r"|(?:Loading model weights|Model loading) took \d|CUDA out of memory"
+    r"|[/\\]gpu_(?:executor|worker|model_runner)\.py\"?, line \d+, in (?:determine_\w+|execute_model|profile_run)\b"
+)
+GPU_RAN = lazy_pattern(ON_THE_GPU)
+ENGINE_RAN = lazy_pattern(
+    rf"{ON_THE_GPU}|Extension modules:[^\n]{{0,4000}}\btorch\._C\b|\(RayWorkerWrapper pid="
+    r"|[/\\]vllm[/\\]model_executor[/\\]models[/\\]\w+\.py\"?, line \d+, in (?:forward|_process_\w+)\b"
+)
+# What a sentence about a program that runs has.
+RESULTS = lazy_pattern(r"(?i)\b(?:throughput|latency|ttft|tpot|tokens?/s|returns|responses?|generates|generated)\b")
+MISSING_OPERATOR = lazy_pattern(r"_OpNamespace|vllm\._C\b|no kernel image")
+NEED_NO_TORCH = frozenset({"PY001", "PY003"})
+NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM003"}) | NEED_NO_TORCH
+NEED_A_GPU_FAILURE = frozenset({"DRV007", "DRV008"})
 COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
 # A remark that the environment is in use.
 WORKS = re.compile(
@@ -81,6 +98,8 @@ FAILS_IN_USE = frozenset({
 # Libraries that a training program imports only if its settings select them.
 OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", "apex", "unsloth", "ray"})
 PTX_NEEDED = "TORCH005"
+STARTED = lazy_pattern(r"(?i)\b(?:starts?|started|running) (?:successfully|normally)\b|Avg generation throughput")
+OF_A_KERNEL = lazy_pattern(r"CUDA|cuda|PTX|toolchain|kernel|core dumped|[Ss]egmentation|signal")
 
 
 def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> Finding:
@@ -90,6 +109,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
     number = max(len(each.stack.distributions.value or {}) for each in reports)
     for note in (
         _on_loaded_packages(finding, errors),
+        _on_engine_that_ran(finding, errors),
         _on_tested_releases(finding, reports, errors, number),
         _on_versions(finding, reports, errors, number),
         _on_unused_code(finding, reports, errors),
@@ -105,6 +125,23 @@ def _on_loaded_packages(finding: Finding, errors: str) -> Finding | None:
         return None
     packages = {each.fact for each in finding.evidence} - {"torch"}
     return None if _takes_part(packages, errors) else as_note(finding, "one of these packages fails")
+
+
+def _on_engine_that_ran(finding: Finding, errors: str) -> Finding | None:
+    """A note on an engine that could not be loaded, or on a missing GPU, if the text shows that it ran there.
+
+    Its build is of another origin then, and a report without torch or GPU is one of another environment.
+    """
+    if finding.id in NEED_A_GPU_FAILURE and GPU_RAN.search(errors):
+        return as_note(finding, "the program finds no GPU")
+    if finding.id in NEED_NO_TORCH and ENGINE_RAN.search(errors):
+        return as_note(finding, "the program is started with this Python")
+    if finding.id not in NEED_A_LOAD_FAILURE or LOAD_FAILURE.search(errors) or MISSING_OPERATOR.search(errors):
+        return None
+    ran = ENGINE_RAN.search(errors) or (
+        SENTENCE.search(errors) and RESULTS.search(errors) and not SIGN_OF_FAILURE.search(errors)
+    )
+    return as_note(finding, "the package fails to load") if ran else None
 
 
 def _takes_part(packages: Iterable[str], errors: str) -> bool:
@@ -196,6 +233,10 @@ def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) ->
     """
     if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
         return None if re.search(r"(?i)\bvllm\b", errors) else as_note(finding, "vLLM itself is used")
+    if finding.id == PTX_NEEDED and (
+        STARTED.search(errors) or (SHOWN_ERROR.search(errors) and not OF_A_KERNEL.search(errors))
+    ):
+        return as_note(finding, "a kernel fails")
     if not (SENTENCE.search(errors) or WORKS.search(errors)) or SIGN_OF_FAILURE.search(errors):
         return None
     if finding.id == PTX_NEEDED:

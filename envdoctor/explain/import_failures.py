@@ -19,6 +19,7 @@ INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
 # Errors of the program's own data (ValueError, KeyError) and of missing libraries (OSError) have other reasons.
 ERROR = re.compile(r"\b(?:AttributeError|TypeError|NameError|ImportError|ModuleNotFoundError): [^\n]{1,400}")
 CIRCULAR = "partially initialized module"  # the order of the imports, in the program or the library
+OF_THE_CALL = "got multiple values for"  # an argument that the caller passes twice
 MISSING_PART = re.compile(r"No module named '\w+\.")  # of a package that is installed
 INNER_FRAMES = 3  # a module, the function that it calls, and `__getattr__` of a package that loads its parts later
 TRACEBACKS = 20  # of a text
@@ -33,7 +34,7 @@ def import_failure(text: str) -> dict[Symptom, Hit]:
         ]  # <frozen ...>, <string>
         error = ERROR.search(block, frames[-1].end()) if frames else None
         raised_in = INSTALLED.search(frames[-1]["path"]) if frames else None
-        if not error or not raised_in or CIRCULAR in error[0]:
+        if not error or not raised_in or CIRCULAR in error[0] or OF_THE_CALL in error[0]:
             continue
         imports = [each for each in frames[-INNER_FRAMES:] if each["function"] == "<module>"]
         importing = [found["package"] for each in imports if (found := INSTALLED.search(each["path"]))]

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
+from envdoctor.explain.notes import without_notes
 from envdoctor.explain.translations import in_english
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 from envdoctor.redact.output import without_secrets
@@ -72,15 +73,6 @@ IMPORT = re.compile(r"\s*(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*$)|.
 # A line of source code that is a string literal: a part of a message that a program may print.
 LITERAL_LINE = re.compile(r"""\s*(?:\d{1,5}\s+)?(?P<prefix>[fFrR]{0,2})(?P<quote>["']).*(?P=quote)\s*[,)]*\s*""")
 WATCHDOG_LINE = re.compile(r"[^\n]{0,400}(?:WorkNCCL\(|last enqueued)[^\n]{0,400}")
-# Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
-# vLLM requests 65,535 open files; 4,096 and more are enough for one node. SGLang's check_env calls nvcc.
-NOTE = re.compile(
-    r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
-    r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
-    r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))",
-    re.MULTILINE,
-)
-SIGNS_OF_NOTES = ("note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found")
 
 
 class Hit(Record, frozen=True):
@@ -168,8 +160,7 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_invisible(block.decode("utf-8", "replace"))
         if "\x1b" in text:
             text = ANSI.sub("", text)
-        if any(sign in text for sign in SIGNS_OF_NOTES):
-            text = NOTE.sub("", text)
+        text = without_notes(text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
         words = vocabulary(text)

@@ -81,3 +81,35 @@ def test_a_list_with_another_torch_is_one_of_another_environment() -> None:
     report = torch_report({}, {"vllm": "0.10.2"}) + "It fails since the update. Before:\n```\n{}```\n"
     assert "torch-abi-mismatch" not in blamed_causes(report.format(older))
     assert "torch-abi-mismatch" in blamed_causes(report.format(same))
+
+
+FORWARD = 'File "venv/site-packages/vllm/model_executor/models/phi4mm.py", line 1738, in forward\n'
+ATTRIBUTE = "AttributeError: 'list' object has no attribute 'shape'\n"
+NO_OPERATOR = "AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'\n"
+CU118 = {"PyTorch version": "2.6.0+cu118", "CUDA used to build PyTorch": "11.8"}
+NO_TORCH = {"PyTorch version": "N/A", "CUDA used to build PyTorch": "N/A"}
+NO_GPU = dict.fromkeys(("GPU models and configuration", "Nvidia driver version"), "Could not collect") | {
+    "Is CUDA available": "False"
+}
+PROFILED = 'File "venv/site-packages/vllm/executor/gpu_executor.py", line 75, in determine_num_available_blocks\n'
+RESULT = "With speculative decoding the server returns the following incomplete object.\n"
+NOT_FOUND = "The server does not start at all: ModuleNotFoundError: No module named 'torch'\n"
+
+
+@each_case(
+    ("fields", "text", "cause", "expected"),
+    [
+        (CU118, FORWARD + ATTRIBUTE, "vllm-cuda-variant", False),
+        (CU118, FORWARD + NO_OPERATOR, "vllm-cuda-variant", True),
+        (NO_TORCH, f"vllm serve model\n{RESULT}", "wrong-python-env", False),
+        (NO_TORCH, "vllm serve model\nINFO # GPU blocks: 2048\nSegmentation fault\n", "wrong-python-env", False),
+        (NO_TORCH, f"vllm serve model\n{NOT_FOUND}", "wrong-python-env", True),
+        (NO_GPU, f"{PROFILED}RuntimeError: GET was unable to find an engine\n", "no-nvidia-gpu", False),
+        (NO_GPU, "RuntimeError: the engine fails\n", "no-nvidia-gpu", True),
+    ],
+)
+def test_an_engine_that_ran_had_its_libraries(fields: dict[str, str], text: str, cause: str, expected: bool) -> None:
+    packages = {"vllm": "0.8.1"} | (
+        {} if fields is NO_TORCH else {"torch": fields.get("PyTorch version", "2.6.0+cu124")}
+    )
+    assert (cause in blamed_causes(torch_report(fields, packages, before=text))) == expected

@@ -1,0 +1,38 @@
+"""Lines of a text that report no failure of the program: notes, and errors that only follow another one."""
+
+from __future__ import annotations
+
+import re
+
+# Notes of the trainer about a run that continues ("note: flash-attn is not installed ..."), of pip and of compilers.
+# vLLM requests 65,535 open files; 4,096 and more are enough for one node. SGLang's check_env calls nvcc.
+# A vLLM without its file of the commit runs.
+NOTE = re.compile(
+    r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
+    r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
+    r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))"
+    r"|^\W{0,8}No module named 'vllm\._(?:version|commit_id)'[^\n]*",
+    re.MULTILINE,
+)
+SIGNS_OF_NOTES = ("note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found", "'vllm._")
+# `__del__` of an object whose `__init__` failed: the attributes that `__init__` did not set are missing.
+IN_DESTRUCTOR = re.compile(
+    r"(?P<frames>Exception ignored in[^\n]{1,200}__del__[^\n]*\n(?:[^\n]*\n){1,12}?)"
+    r"[^\n]*Error: '\w+' object has no attribute '\w+'"
+)
+# vLLM's script of the report: it runs before vLLM is installed too.
+IN_REPORT_SCRIPT = re.compile(
+    r"(?P<frames>File \"[^\"\n]{0,200}collect_env\.py\", line \d+, in <module>[^\n]*\n[^\n]*\n)"
+    r"[^\n]*No module named 'vllm'"
+)
+
+
+def without_notes(text: str) -> str:
+    """The text without such lines; the others have the same numbers."""
+    if any(sign in text for sign in SIGNS_OF_NOTES):
+        text = NOTE.sub("", text)
+    if "__del__" in text:
+        text = IN_DESTRUCTOR.sub(r"\g<frames>", text)
+    if "collect_env.py" in text:
+        text = IN_REPORT_SCRIPT.sub(r"\g<frames>", text)
+    return text
