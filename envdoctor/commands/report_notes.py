@@ -62,6 +62,7 @@ NEED_NO_TORCH = frozenset({"PY001", "PY003"})
 NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM003"}) | NEED_NO_TORCH
 NEED_A_GPU_FAILURE = frozenset({"DRV007", "DRV008"})
 COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
+ERROR_NAMED = lazy_pattern(r"\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)\b")
 # A remark that the environment is in use.
 WORKS = re.compile(
     r"(?i)\b(?:works?|runs?|serves?|answers?|trains?|training) (?:\w+ ){0,2}(?:fine|great|well|ok|correctly)\b"
@@ -123,6 +124,8 @@ def _on_loaded_packages(finding: Finding, errors: str) -> Finding | None:
     """A note on a package for another torch, if the text shows an error that is none of loading it."""
     if finding.id not in COMPILED_FOR_ONE_TORCH or not SHOWN_ERROR.search(errors) or LOAD_FAILURE.search(errors):
         return None
+    if not ERROR_NAMED.search(errors):
+        return None  # a traceback that is cut before its error
     packages = {each.fact for each in finding.evidence} - {"torch"}
     return None if _takes_part(packages, errors) else as_note(finding, "one of these packages fails")
 

@@ -21,6 +21,15 @@ WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
     r"\b(?:WARNING|(?<!NCCL )WARN|INFO|DEBUG|\w+Warning|deprecated)\b|^\W*[Ww]arning\b|\b[Ww]arning:"
 )
 
+# A library selects another implementation and continues.
+FALLBACK_LINE = re.compile(r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b(?:[Uu]sing|[Uu]se) [^\n]{2,60} instead\b")
+NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
+
+
+def fails_elsewhere(text: str) -> bool:
+    """Whether a line that states no fall-back names an error."""
+    return any(NAMED_ERROR.search(line) and not FALLBACK_LINE.search(line) for line in text.split("\n"))
+
 
 def works_at_end(text: str) -> bool:
     """Whether work was completed after the last failure in the text. Warnings at its end are no failure."""

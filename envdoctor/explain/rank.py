@@ -15,7 +15,7 @@ from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
 from envdoctor.explain.import_failures import import_failure
-from envdoctor.explain.outcome import WARNING_LINE, works_at_end
+from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE, fails_elsewhere, works_at_end
 from envdoctor.explain.placeholders import (
     bounded_requirements,
     changes_something,
@@ -34,6 +34,7 @@ from envdoctor.knowledge.symptoms import Symptom, symptom_table
 Pin = Callable[[Machine, Stack | None, Sequence[Finding]], list[Finding]]
 LINES_SHOWN = 6
 WARNING_FACTOR = 0.85  # for symptoms that occur only in warnings
+FALLBACK_FACTOR = 0.3  # for lines that state a fall-back, next to an error
 CONSEQUENCE_FACTOR = 0.5  # for causes that a symptom outranks
 REFUTED_FACTOR = 0.3  # for causes that a fact contradicts
 WORKING_FACTOR = 0.3  # for lines in the log of a program that worked after them
@@ -282,6 +283,9 @@ def _score(symptoms: list[Symptom], findings: list[Finding], scanned: Scan, outr
     for symptom in symptoms:
         only_warnings = all(WARNING_LINE.search(hit.text) for hit in scanned.symptoms[symptom.id])
         doubt *= 1 - symptom.weight / 100 * (WARNING_FACTOR if only_warnings else 1)
+    lines = [hit.text for symptom in symptoms for hit in scanned.symptoms[symptom.id]]
+    if lines and all(FALLBACK_LINE.search(line) for line in lines) and fails_elsewhere(scanned.excerpt):
+        doubt = 1 - (1 - doubt) * FALLBACK_FACTOR
     if symptoms and works_at_end(scanned.excerpt):
         doubt = 1 - (1 - doubt) * WORKING_FACTOR
     if findings:

@@ -78,3 +78,37 @@ def test_a_compiled_part_that_was_not_built_names_no_other_environment() -> None
     error = "ImportError: cannot import name 'flash_attn_varlen_func' from '{}' (unknown location)"
     assert not causes_of("x\n" * 200 + error.format("vllm.vllm_flash_attn"))
     assert next(iter(causes_of(error.format("vllm")))) == "wrong-python-env"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("ModuleNotFoundError: No module named 'awq_inference_engine'", "ext-cpu-build"),
+        (
+            "ImportError: cannot import name 'awq_dequantize' from 'sgl_kernel' (/v/sgl_kernel/__init__.py)",
+            "library-too-old",
+        ),
+        (
+            "TypeError: varlen_fwd(): incompatible function arguments. The following are supported:",
+            "dependency-pin-violated",
+        ),
+        ("AttributeError: module 'deep_gemm' has no attribute 'gemm_fp8_fp8_bf16_nt'", "dependency-pin-violated"),
+        (
+            "cuda = packaging.version.parse(torch.version.cuda)\nTypeError: expected string or bytes-like object",
+            "torch-cpu-build",
+        ),
+        (
+            "error : Instruction 'wgmma.fence' cannot be compiled for architecture 'sm_120'",
+            "gpu-unsupported-by-library",
+        ),
+        ("Failed to register memory 0x7f2a00000000: Bad address [14]", "nccl-interface"),
+        # What resembles them.
+        ("AttributeError: partially initialized module 'deep_gemm' has no attribute 'fp8_gemm_nt'", ""),
+        ("TypeError: loss(): incompatible function arguments. The following are supported:", ""),
+        ("  name = json.loads(path)\nTypeError: expected string or bytes-like object", ""),
+        ("error : Instruction 'wgmma.fence' cannot be compiled for architecture 'sm_90'", ""),
+    ],
+)
+def test_an_error_of_a_compiled_module(line: str, cause: str) -> None:
+    found = [each for each, confidence in causes_of(line).items() if confidence >= UNDECIDED]
+    assert found[:1] == ([cause] if cause else [])

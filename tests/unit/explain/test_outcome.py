@@ -7,6 +7,7 @@ import io
 import pytest
 
 from envdoctor.explain import explain
+from envdoctor.explain.calibration import UNDECIDED
 from envdoctor.explain.outcome import works_at_end
 
 RANGE = (
@@ -24,6 +25,15 @@ CRASH = "Traceback (most recent call last):\n  File 'train.py', line 9, in <modu
 RANK = "ValueError: device_id cuda:1 is out of range. Please use a device index less than the number of accelerators"
 NO_DRIVER = "cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used."
 REQUEST = "[RequestOutput(request_id=0, outputs=[CompletionOutput(text='', finish_reason=error)])]\n"
+FALLBACK = "FlashAttention 3 requires Hopper GPUs or newer, falling back to FlashAttention 2.\n"
+
+
+def test_a_fall_back_explains_no_error_of_other_lines() -> None:
+    def confidence(text: str) -> dict[str, float]:
+        return {each.cause: each.confidence for each in explain(io.BytesIO(text.encode())).causes}
+
+    assert confidence(FALLBACK)["gpu-unsupported-by-library"] > UNDECIDED
+    assert confidence(FALLBACK + CRASH).get("gpu-unsupported-by-library", 0.0) < UNDECIDED
 
 
 @pytest.mark.parametrize(
