@@ -50,7 +50,7 @@ def first_cause(text: str) -> str:
         (ROCR, ""),
         (ROCR + "RuntimeError: HIP error: invalid device ordinal\n", "rocr-visible-devices"),
         ("docker run --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 image\nThe request times out.\n", ""),
-        ("rdma_context.cpp:203] Failed to register memory 0x7c1cda000000: Bad address [14]\n", ""),
+        ("rdma_context.cpp:203] Failed to register memory 0x7c1cda000000: Bad address [14]\n", "nccl-interface"),
         ("Failed to register memory 0x7c1cda000000: Cannot allocate memory [12]\n", "ulimit-too-low"),
         ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>\nThe server is not running.\n", ""),
         (GGML + NO_GPU + WITHOUT, "driver-too-old"),

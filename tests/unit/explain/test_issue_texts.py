@@ -112,3 +112,29 @@ def test_a_compiled_part_that_was_not_built_names_no_other_environment() -> None
 def test_an_error_of_a_compiled_module(line: str, cause: str) -> None:
     found = [each for each, confidence in causes_of(line).items() if confidence >= UNDECIDED]
     assert found[:1] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("ImportError: A valid HQQ version (>=0.2.1) is not available. Follow the instructions", "wrong-python-env"),
+        ("please make sure that you have installed `bitsandbytes>=0.37.0`", "library-too-old"),
+        (
+            "Your GPU does not support Marlin kernel: requires compute_capability >= 8.0, got: 7.5",
+            "gpu-unsupported-by-library",
+        ),
+        ("/usr/include/c++/13/bits/stl_pair.h(460): error: argument list is missing", "gcc-too-new-for-nvcc"),
+        ("Setting NCCL_P2P_DISABLE=1 did work around it, but is slow.", "nccl-p2p-blocked"),
+        (
+            "version.parse(a)\nexpected string or bytes-like object\nNo CUDA runtime is found, using CUDA_HOME='c'",
+            "torch-cpu-build",
+        ),
+        # What resembles them.
+        ("Make sure you have installed the requirements and Python 3.10", ""),
+        ("The model requires a tokenizer (pip install is not needed)", ""),
+        ("Setting NCCL_P2P_DISABLE=1 did not work around it.", ""),
+        ("No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'\nrunning build_ext", ""),
+    ],
+)
+def test_a_requirement_of_a_library(line: str, cause: str) -> None:
+    assert next(iter(causes_of(line)), "") == cause
