@@ -65,8 +65,8 @@ def diagnose_report(report: Report) -> list[Finding]:
 
     Of several reports in one text each is judged. A finding names its report, unless all of them have it.
     """
+    from envdoctor.core.side_lines import without_notes
     from envdoctor.explain import explain
-    from envdoctor.explain.notes import without_notes
 
     report = msgspec.structs.replace(report, errors=without_notes(report.errors))
     reports = (report, *report.later)
@@ -205,6 +205,7 @@ def _similar_errors(report: Report, named: set[str]) -> list[Finding]:
         for line in report.errors.split("\n")[:MAX_CONTEXT]
         if not WARNING_LINE.search(line)
         and not SHELL_LINE.search(line)
+        and not line.startswith(("from ", "import "))
         and "%|" not in line
         and not line.startswith("NOTE:")  # no progress bar
         and not POSSIBLE_REASONS.search(line)

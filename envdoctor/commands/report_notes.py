@@ -75,6 +75,7 @@ SHORT_LIST, COMPLETE_LIST = 4, 40
 LIST_OF_A_PAIR = 16
 LIST_OF_A_MODULE = 8  # of which two packages with one module are: InvokeAI's lock file has both of ONNX Runtime
 SAME_MODULE = frozenset({"PKG041", "PKG042"})
+RANGE_OF_TRANSFORMERS = "PKG004"
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
@@ -99,6 +100,11 @@ FAILS_IN_USE = frozenset({
 # Libraries that a training program imports only if its settings select them.
 OPTIONAL_PACKAGES = frozenset({"deepspeed", "vllm", "bitsandbytes", "xformers", "apex", "unsloth", "ray"})
 PTX_NEEDED = "TORCH005"
+# Findings that are possible next to a working program, with what a text about their failure names.
+NEED_OWN_WORDS = {
+    "NVML001": re.compile(r"(?i)nvml|platform|device type|nvidia-ml"),
+    "HOST001": re.compile(r"(?i)nccl|shm|shared memory|bus error|dataloader|torch|vllm|sglang|worker"),
+}
 STARTED = lazy_pattern(r"(?i)\b(?:starts?|started|running) (?:successfully|normally)\b|Avg generation throughput")
 OF_A_KERNEL = lazy_pattern(r"CUDA|cuda|PTX|toolchain|kernel|core dumped|[Ss]egmentation|signal")
 
@@ -111,6 +117,7 @@ def without_blame(finding: Finding, reports: Sequence[Report], errors: str) -> F
     for note in (
         _on_loaded_packages(finding, errors),
         _on_engine_that_ran(finding, errors),
+        _on_another_subject(finding, errors),
         _on_tested_releases(finding, reports, errors, number),
         _on_versions(finding, reports, errors, number),
         _on_unused_code(finding, reports, errors),
@@ -147,6 +154,14 @@ def _on_engine_that_ran(finding: Finding, errors: str) -> Finding | None:
     return as_note(finding, "the package fails to load") if ran else None
 
 
+def _on_another_subject(finding: Finding, errors: str) -> Finding | None:
+    """A note on what fails with words of its own, if the text is about another subject."""
+    words = NEED_OWN_WORDS.get(finding.id)
+    if not words or words.search(errors) or not (SENTENCE.search(errors) or SHOWN_ERROR.search(errors)):
+        return None
+    return as_note(finding, "the text is about it")
+
+
 def _takes_part(packages: Iterable[str], errors: str) -> bool:
     """Whether the text names one of the packages; if it shows the error itself, in the lines of that error."""
     lines = errors.split("\n")
@@ -163,7 +178,11 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
     is a fact; it explains a failure if the text reports one of the two packages. The same applies to a later patch
     release of torch than the one that vLLM was compiled for, if CUDA works or the text reports no failure.
     """
-    if finding.id not in (DECLARED_RANGES, *COMPILED_FOR) or finding.status != "warning" or not finding.evidence:
+    if (
+        finding.id not in (DECLARED_RANGES, RANGE_OF_TRANSFORMERS, *COMPILED_FOR)
+        or finding.status != "warning"
+        or not finding.evidence
+    ):
         return None
     package = finding.evidence[0].fact
     violations = [

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
-from envdoctor.explain.notes import without_notes
+from envdoctor.core.side_lines import without_notes
 from envdoctor.explain.translations import in_english
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 from envdoctor.redact.output import without_secrets

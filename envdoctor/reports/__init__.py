@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from envdoctor.core.record import Record
 from envdoctor.core.records import Machine, Stack
+from envdoctor.core.side_lines import without_warning_of_source
 from envdoctor.reports.assemble import build_machine, build_stack
 from envdoctor.reports.clusters import parse_kubernetes_node, parse_kubernetes_pod, parse_ray_status, parse_slurm
 from envdoctor.reports.collect_env import parse_collect_env
@@ -102,7 +103,7 @@ class Report(Record, frozen=True):
 
 def parse_report(text: str) -> Report:
     """Parse any mixture of reports and logs. Never raises; `kinds` is empty if the text contains no report."""
-    raw = unfold_lines(clean_text(text).split("\n"))
+    raw = unfold_lines(without_warning_of_source(clean_text(text)).split("\n"))
     separated = separate_reports(split_lines(raw))
     first, *later = [_parse_single(report, "\n".join(raw)) for report in separated.reports]
     kinds = tuple(dict.fromkeys(section.kind for section in first.sections if section.kind not in WEAK_KINDS))

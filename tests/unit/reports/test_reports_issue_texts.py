@@ -113,3 +113,24 @@ def test_an_engine_that_ran_had_its_libraries(fields: dict[str, str], text: str,
         {} if fields is NO_TORCH else {"torch": fields.get("PyTorch version", "2.6.0+cu124")}
     )
     assert (cause in blamed_causes(torch_report(fields, packages, before=text))) == expected
+
+
+SLOW = "The requests with images take far longer than those of text.\n"
+BOTH_BINDINGS = {"pynvml": "11.5.0", "nvidia-ml-py": "12.535.133"}
+
+
+@each_case(
+    ("text", "packages", "cause", "expected"),
+    [
+        (SLOW, BOTH_BINDINGS, "nvml-python-conflict", False),
+        ("RuntimeError: NVMLError_FunctionNotFound\n", BOTH_BINDINGS, "nvml-python-conflict", True),
+    ],
+)
+def test_a_text_about_another_subject(text: str, packages: dict[str, str], cause: str, expected: bool) -> None:
+    assert (cause in blamed_causes(torch_report({}, packages, before=text))) == expected
+
+
+@each_case(("package", "expected"), [("torch-neuronx", False), ("accelerate", True)])
+def test_the_torch_of_neuron_needs_no_nvidia_gpu(package: str, expected: bool) -> None:
+    text = torch_report(NO_GPU, {"torch": "2.5.1", package: "1.2.0"}, before="RuntimeError: the engine fails\n")
+    assert ("no-nvidia-gpu" in blamed_causes(text)) == expected

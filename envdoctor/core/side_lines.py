@@ -27,6 +27,18 @@ IN_REPORT_SCRIPT = re.compile(
 )
 
 
+# Run next to the source of vLLM, its script of the report imports the source, which has no compiled modules.
+NOT_COMPILED = re.compile(
+    r"^[^\n]{0,60}WARNING[^\n]{0,60}Failed to import from vllm\._C with ModuleNotFoundError[^\n]*"
+    r"(?=(?:\n[^\n]*){0,16}\n\W{0,8}(?:Collecting environment|PyTorch version))",
+    re.MULTILINE | re.IGNORECASE,
+)
+OPERATOR_FAILED = re.compile(
+    r"_OpNamespace|name 'vllm_(?:cache_)?ops' is not|operator \w+::|UnspecifiedPlatform|infer device type"
+    r"|Error: No module named 'vllm\._C'"
+)
+
+
 def without_notes(text: str) -> str:
     """The text without such lines; the others have the same numbers."""
     if any(sign in text for sign in SIGNS_OF_NOTES):
@@ -35,4 +47,11 @@ def without_notes(text: str) -> str:
         text = IN_DESTRUCTOR.sub(r"\g<frames>", text)
     if "collect_env.py" in text:
         text = IN_REPORT_SCRIPT.sub(r"\g<frames>", text)
-    return text
+    return without_warning_of_source(text)
+
+
+def without_warning_of_source(text: str) -> str:
+    """The text without the warning of a vLLM whose source, not its package, prints the report."""
+    if "Failed to import from vllm._C" not in text or OPERATOR_FAILED.search(text):
+        return text
+    return NOT_COMPILED.sub("", text)
