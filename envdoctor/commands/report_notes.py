@@ -48,18 +48,21 @@ LOAD_FAILURE = lazy_pattern(
 ON_THE_GPU = (
     r"Avg (?:prompt|generation) throughput|# (?:GPU|CUDA) blocks: [1-9]|Graph capturing finished"
     r"|(?:Loading model weights|Model loading) took \d|CUDA out of memory"
-    r"|[/\\]gpu_(?:executor|worker|model_runner)\.py\"?, line \d+, in (?:determine_\w+|execute_model|profile_run)\b"
+    r"|[/\\]gpu_(?:executor|worker|model_runner)\.py\"?, line \d+,"
+    r" in (?:determine_\w+|execute_model|profile_run|_dummy_run)\b"
 )
 GPU_RAN = lazy_pattern(ON_THE_GPU)
 ENGINE_RAN = lazy_pattern(
     rf"{ON_THE_GPU}|Extension modules:[^\n]{{0,4000}}\btorch\._C\b|\(RayWorkerWrapper pid="
-    r"|[/\\]vllm[/\\]model_executor[/\\]models[/\\]\w+\.py\"?, line \d+, in (?:forward|_process_\w+)\b"
+    r"|[/\\]vllm[/\\]model_executor[/\\]models[/\\]\w+\.py\"?, line \d+, in (?:forward|_process_\w+|load_weights)\b"
 )
 # What a sentence about a program that runs has.
 RESULTS = lazy_pattern(r"(?i)\b(?:throughput|latency|ttft|tpot|tokens?/s|returns|responses?|generates|generated)\b")
+# The CPU was selected, or the program is none of torch.
+FOR_CPU = lazy_pattern(r"Dockerfile\.cpu|--device[ =]cpu\b|VLLM_TARGET_DEVICE=cpu|\bllama_model_load|\bllm_load_")
 MISSING_OPERATOR = lazy_pattern(r"_OpNamespace|vllm\._C\b|no kernel image")
 NEED_NO_TORCH = frozenset({"PY001", "PY003"})
-NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM003"}) | NEED_NO_TORCH
+NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM003", "PY005"}) | NEED_NO_TORCH
 NEED_A_GPU_FAILURE = frozenset({"DRV007", "DRV008"})
 COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
 ERROR_NAMED = lazy_pattern(r"\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)\b")
@@ -142,7 +145,7 @@ def _on_engine_that_ran(finding: Finding, errors: str) -> Finding | None:
 
     Its build is of another origin then, and a report without torch or GPU is one of another environment.
     """
-    if finding.id in NEED_A_GPU_FAILURE and GPU_RAN.search(errors):
+    if finding.id in NEED_A_GPU_FAILURE and (GPU_RAN.search(errors) or FOR_CPU.search(errors)):
         return as_note(finding, "the program finds no GPU")
     if finding.id in NEED_NO_TORCH and ENGINE_RAN.search(errors):
         return as_note(finding, "the program is started with this Python")

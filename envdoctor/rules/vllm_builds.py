@@ -20,7 +20,7 @@ from envdoctor.knowledge.versions import (
     public_part,
     satisfies,
 )
-from envdoctor.rules.facts import first_in_use, is_for_another_platform, is_without_cuda, torch_cuda
+from envdoctor.rules.facts import first_in_use, is_for_another_platform, is_without_cuda, torch_cuda, torch_version
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import install_torch, is_windows, platform_of
@@ -159,7 +159,7 @@ def _newest(major: str) -> str:
 
 def _other_builds_of_torch(machine: Machine, stack: Stack, major: str) -> tuple[Remedy, ...]:
     """Install the same release of torch with its companions as the newest build for a CUDA version that runs here."""
-    torch = public_part(versions_of(stack)["torch"])
+    torch = public_part(torch_version(stack))
     driver, windows = dotted_numbers(machine.driver.version.value or ""), is_windows(machine)
     usable = [
         row.cuda

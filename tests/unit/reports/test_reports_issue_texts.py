@@ -6,6 +6,9 @@ from support.cases import each_case
 from support.collect_env_reports import torch_report
 from support.report_samples import blamed_causes
 
+from envdoctor.commands.report_findings import diagnose_report
+from envdoctor.reports import parse_report
+
 CPU_TORCH = {"PyTorch version": "2.5.1", "CUDA used to build PyTorch": "None"}
 FAILED = "TypeError: unexpected argument 'ge'\nvLLM Version: {}\n"
 ON_HPU = f"INFO Automatically detected platform hpu.\n{FAILED}"
@@ -106,6 +109,7 @@ NOT_FOUND = "The server does not start at all: ModuleNotFoundError: No module na
         (NO_TORCH, f"vllm serve model\n{NOT_FOUND}", "wrong-python-env", True),
         (NO_GPU, f"{PROFILED}RuntimeError: GET was unable to find an engine\n", "no-nvidia-gpu", False),
         (NO_GPU, "RuntimeError: the engine fails\n", "no-nvidia-gpu", True),
+        (NO_GPU, "docker build -f Dockerfile.cpu -t cpu . crashes my machine\n", "no-nvidia-gpu", False),
     ],
 )
 def test_an_engine_that_ran_had_its_libraries(fields: dict[str, str], text: str, cause: str, expected: bool) -> None:
@@ -134,3 +138,8 @@ def test_a_text_about_another_subject(text: str, packages: dict[str, str], cause
 def test_the_torch_of_neuron_needs_no_nvidia_gpu(package: str, expected: bool) -> None:
     text = torch_report(NO_GPU, {"torch": "2.5.1", package: "1.2.0"}, before="RuntimeError: the engine fails\n")
     assert ("no-nvidia-gpu" in blamed_causes(text)) == expected
+
+
+def test_a_text_with_vllm_of_another_cuda_and_an_unknown_torch() -> None:
+    text = "vllm serve m\nCUDA used to build PyTorch: 11.8\n[pip3] vllm==0.8.1\nRuntimeError: it fails\n"
+    assert not {each.id for each in diagnose_report(parse_report(text)) if each.status == "crashed"}
