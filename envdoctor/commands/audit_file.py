@@ -200,6 +200,7 @@ def _fixed(  # noqa: PLR0917
         check=fix.check(check_sets(machine, solver, stated), audited.audit.traces),
         fix=fix,
         included=included,
+        unread=audited.result.coverage.unread,
     )
 
 

@@ -87,12 +87,13 @@ class Corrections:
     def __init__(
         self, folder: Path, root: Path | None = None, *, replace: bool = False, trial: SetTrial | None = None
     ) -> None:
-        if not is_folder(folder):
+        # It is created with its first file. `--fix --gpu h100` takes the next option as the directory.
+        is_creatable = is_folder(folder.parent) and not exists(folder) and not str(folder).startswith("-")
+        if not is_folder(folder) and not is_creatable:
             raise BadInput(
                 f"--fix {folder}: not a directory",
                 expected="a directory to write the corrected files to",
-                # `--fix --gpu h100` takes the next option as the directory.
-                hint=HINT if exists(folder) or str(folder).startswith("-") else shell_command("mkdir -p {}", folder),
+                hint=HINT if is_folder(folder.parent) else shell_command("mkdir -p {}", folder.parent),
             )
         self.folder = folder
         self.root = root
@@ -214,6 +215,7 @@ def fix_commands(
     check: Check,
     fix: Corrections,
     included: Mapping[Path, str],
+    unread: Sequence[str] = (),
 ) -> Outcome:
     """Correct the lines of a guide or a manifest, solve its sets, and write what uv solved.
 
@@ -226,7 +228,7 @@ def fix_commands(
     usable = [each for each in solved if each.state == "solved"]
     if not original.problems:
         outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
-        return outcome.with_notes(f"nothing to correct in {name}: it has no errors or warnings")
+        return outcome.with_notes(nothing_to_correct(name, unread))
     unfit = ""
     limited = pinned_in_extras(draft.audit) if kind in ("pyproject", "setup.py") else set()
     try:
@@ -253,6 +255,12 @@ def fix_commands(
         outcome = outcome.with_written(target).with_commands(shell_command("cp {} {}", target, shown))
     outcome = outcome.with_notes(*(f"{missing} has no place in {name}: add it" for missing in written.missing))
     return outcome.with_notes(*remaining_notes(written, f"the corrected {name}"))
+
+
+def nothing_to_correct(name: str, unread: Sequence[str] = ()) -> str:
+    """The note on a file without problems, with what of it was not read."""
+    of_rest = f" in what was read; not read: {', '.join(unread)}" if unread else ""
+    return f"nothing to correct in {name}: it has no errors or warnings{of_rest}"
 
 
 def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet], name: str) -> str:

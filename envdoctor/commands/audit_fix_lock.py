@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from envdoctor.commands.audit_fix import Corrections, Outcome, fixed_set, problems_of, requirements_text
+from envdoctor.commands.audit_fix import (
+    Corrections,
+    Outcome,
+    fixed_set,
+    nothing_to_correct,
+    problems_of,
+    requirements_text,
+)
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding, Machine
 from envdoctor.download.sources import read_sources
@@ -61,7 +68,7 @@ class _LockFix:
     def run(self) -> Outcome:
         """Solve other versions of the packages that findings name, and write them."""
         if not problems_of(self.findings):
-            return Outcome(notes=(f"nothing to correct in {self.path.name}: it has no errors or warnings",))
+            return Outcome(notes=(nothing_to_correct(self.path.name, self.document.unread),))
         named = {item.fact for finding in self.findings for item in finding.evidence}
         locks = list(correct_sets(self.sets, self.path.name, named, self.direct, self.machine))
         if not locks:

@@ -204,7 +204,7 @@ BAD_INPUTS: dict[str, tuple[list[str], str]] = {
     "an empty value of several": (["check", "--select="], "--select: it is empty"),
     "an empty argument": (["audit", ""], "it is empty"),
     "a file instead of a wheelhouse": (["fetch", "--profile", "cpu", "--dest", "file"], "file is a file"),
-    "a missing output folder": (["audit", "pins.txt", "--fix", "none"], "hint: mkdir -p none"),
+    "an output folder without a parent": (["audit", "pins.txt", "--fix", "none/out"], "hint: mkdir -p none"),
     "unknown option": (["check", "--nonsense"], "--nonsense"),
     "unknown command": (["chekc"], "chekc"),
 }

@@ -12,6 +12,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     code_imports,
     companion_builds,
     compiled_releases,
+    conflicting_bounds,
     driver,
     flags,
     image_builds,

@@ -15,12 +15,12 @@ from envdoctor.knowledge.published import (
     is_older_than_table,
     nearest_release,
     published_releases,
-    releases_in_range,
     usable_release,
 )
 from envdoctor.knowledge.releases import parse_requirement, requirements_of_release
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import changed_requirers, requirer_that_excludes
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
@@ -31,15 +31,13 @@ from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_resolution import has_other_index
 from envdoctor.resolution.requirement import InstallRequirement
-from envdoctor.resolution.resolver import Bound, ResolvedPackage
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 from envdoctor.rules.wheel_cuda import WHEEL_CUDA
 
-SPECIFIERS = "https://packaging.python.org/en/latest/specifications/version-specifiers/"
 PYPI = "release list of PyPI"
-_LOCAL_VERSION = re.compile(r"\+[\w.-]+")
 CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
 
 
@@ -132,65 +130,6 @@ def _unlisted_release(
         guide_command(command_line("envdoctor", "update")) if has_command else (),
         line=line,
     )
-
-
-@rule("RUN002", kind="guide", severity="error", cause="dependency-pin-violated", url=SPECIFIERS)
-def requirements_conflict(context: GuideContext) -> Iterator[Problem]:
-    """No release satisfies all requirements of a step and the requirements of its pinned releases."""
-    for install in context.trace.installs:
-        for name, bounds in contradicting_bounds(install):
-            yield _conflict(context, install, name, bounds)
-
-
-def contradicting_bounds(install: InstallStep) -> Iterator[tuple[str, list[Bound]]]:
-    """The packages of which no release of the tables is in all ranges of a step, though each range has one."""
-    for conflict in install.resolution.conflicts:
-        bounds = [bound for bound in conflict.bounds if bound.specifier]
-        # A range without any release is a problem of RUN001.
-        # A local version (+cu128) is one of another index, and its release is that of its public version.
-        ranges = [_LOCAL_VERSION.sub("", bound.specifier) for bound in bounds]
-        if len(bounds) < 2 or not all(releases_in_range(conflict.name, each) for each in ranges):
-            continue
-        fixed = [each for bound, each in zip(bounds, ranges, strict=True) if not _is_of_open_release(install, bound)]
-        if len(fixed) == len(ranges) or not releases_in_range(conflict.name, ",".join(fixed)):
-            yield conflict.name, bounds
-
-
-def _is_of_open_release(install: InstallStep, bound: Bound) -> bool:
-    """Whether a bound is that of a release which the guide leaves open, and which no solver has chosen."""
-    if install.resolution.state != "unresolved":
-        return False
-    named = {each.name: each for each in install.action.requirements}
-    requiring = named.get(bound.required_by.partition(" ")[0])
-    return requiring is not None and not requiring.pin
-
-
-def _conflict(context: GuideContext, install: InstallStep, name: str, bounds: list[Bound]) -> Problem:
-    in_guide = next((bound for bound in bounds if not bound.required_by), bounds[0])
-    required = next((bound for bound in bounds if bound.required_by), bounds[-1])
-    pin = f"{name}{required.specifier}"
-    return Problem(
-        "error",
-        f"no release satisfies {' and '.join(dict.fromkeys(bound.text for bound in bounds))}",
-        tuple(
-            table_evidence(bound.required_by, bound.text, "METADATA of the wheel on PyPI")
-            if bound.required_by
-            else guide_evidence(context, name, bound.text, bound.line)
-            for bound in bounds
-        ),
-        f"Use {pin}" + (f", which {required.required_by} requires." if required.required_by else "."),
-        install_step(pin),
-        line=line_of(context, in_guide.line or install.action.line, in_guide.text),
-        cause=_cause_of_conflict(name, {bound.required_by for bound in bounds}),
-    )
-
-
-def _cause_of_conflict(name: str, required_by: set[str]) -> str:
-    if name == "torch" and "vllm" in required_by:
-        return "vllm-torch-mismatch"
-    if name in COMPANIONS or COMPANIONS & required_by:
-        return "torch-companion-mismatch"
-    return "transformers-too-new" if name == "transformers" else ""
 
 
 @rule(

@@ -36,7 +36,8 @@ def extension_is_built_for_a_torch_that_is_replaced(context: GuideContext) -> It
     """
     for position, install in enumerate(context.trace.installs):
         old, new = install.before.packages.get("torch"), install.after.packages.get("torch")
-        if old is None or new is None or not _is_other_release(old, new) or install.resolution.state == "unresolved":
+        is_known = install.resolution.state not in ("unresolved", "conflict")
+        if not is_known or old is None or new is None or not _is_other_release(old, new):
             continue
         if install.before.resolution == "partial" and not is_certain(install, new):
             continue

@@ -210,7 +210,7 @@ def _keep_or_choose(
         return f"{install.before.image} contains {old.name}: omit it from this step.", ()
     if old.origin == IMAGE_ORIGIN:
         fix = f"{requires} {needed}, which is not the build of {install.before.image}. Use an image that contains "
-        what = others[0] if new.is_dependency and others else needed
+        what = new.reason.removeprefix("required by ").replace(" ", "==") if new.is_dependency else needed
         return f"{fix}{what}, or keep the image's {old.name} and install a release that accepts it.", ()
     if old.name != "torch":
         return f"{requires} {needed}: install that release in the earlier step.", install_step(*others, needed)

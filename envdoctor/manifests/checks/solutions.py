@@ -10,8 +10,8 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import find_release, published_releases
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of
-from envdoctor.manifests.checks.pins import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system

@@ -369,6 +369,20 @@ def test_without_problems_the_set_is_what_the_steps_install(tmp_path: Path, inde
     assert any("nothing to correct" in note for note in data["notes"])
 
 
+def test_the_directory_of_the_corrections_is_created(tmp_path: Path, index: ReleaseIndex) -> None:
+    write(tmp_path, requirements_txt="vllm==0.10.2\ntransformers<5\n")
+    data = audit(index, tmp_path, "requirements.txt", "--fix", "new")
+    assert data["written"][0] == "new/requirements.requirements.txt"
+    assert (tmp_path / "new" / "requirements.requirements.txt").is_file()
+
+
+def test_what_was_not_read_is_named_where_nothing_is_corrected(tmp_path: Path, index: ReleaseIndex) -> None:
+    write(tmp_path, requirements_txt="vllm==0.10.2\ntransformers<5\n-r missing.txt\n")
+    note, *_ = audit(index, tmp_path, "requirements.txt", "--fix", "out")["notes"]
+    assert note.startswith("nothing to correct in requirements.txt: ")
+    assert "not read: missing.txt (line 3)" in note
+
+
 def test_the_versions_of_an_included_file_are_corrected_in_that_file(tmp_path: Path, index: ReleaseIndex) -> None:
     commands = "# vllm and transformers\npython3.12 -m venv v\n. v/bin/activate\npip install -r requirements.txt\n"
     write(tmp_path, requirements_txt=FAULTY, out__x="")

@@ -71,12 +71,12 @@ def test_audits_are_as_recorded() -> None:
 
 
 def test_a_conflict_between_two_packages_without_a_requirement_of_the_guide() -> None:
-    """vLLM 0.10.2 requires torch 2.8.0, and torchvision 0.24.0 requires torch 2.9.0; torch itself is not named."""
-    audit = audit_guide("```bash\nuv pip install vllm==0.10.2 torchvision==0.24.0\n```\n", name="guide.md")
+    """torchvision 0.22.0 requires torch 2.7.0, and torchaudio 2.8.0 requires torch 2.8.0; torch is not named."""
+    audit = audit_guide("```bash\nuv pip install torchvision==0.22.0 torchaudio==2.8.0\n```\n", name="guide.md")
     conflict = next(finding for finding in audit.findings if finding.id == "RUN002")
-    assert "vllm 0.10.2 requires torch==2.8.0 and torchvision 0.24.0 requires torch==2.9.0" in conflict.message
-    assert (conflict.line, conflict.cause) == (2, "vllm-torch-mismatch")
-    assert "Use torch==2.8.0, which vllm requires" in conflict.fix
+    assert "torchvision 0.22.0 requires torch==2.7.0 and torchaudio 2.8.0 requires torch==2.8.0" in conflict.message
+    assert (conflict.line, conflict.cause) == (2, "torch-companion-mismatch")
+    assert "Use torch==2.7.0, which torchvision requires" in conflict.fix
 
 
 def test_the_machine_of_a_guide_has_its_architecture() -> None:

@@ -90,6 +90,21 @@ def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolve
     assert "vLLM 0.10.2 does not work with transformers 5" in finding.message
 
 
+def test_a_conflict_is_reported_once_with_the_bounds_that_contradict(solver: UvStepSolver, tmp_path: Path) -> None:
+    """torchvision and its torch contradict vLLM at once; flash-attn is judged by what is installed without that."""
+    (tmp_path / "Dockerfile").write_text(
+        "FROM nvcr.io/nvidia/pytorch:24.02-py3\nRUN pip install flash-attn --no-build-isolation -U\n"
+        "RUN pip install torchvision==0.18.0 accelerate vllm==0.6.5 peft\n"
+    )
+    result = audit_file(str(tmp_path / "Dockerfile"), None, solver).result
+    (conflict,) = found(result, "RUN002")
+    assert conflict.line == 3
+    assert conflict.message.endswith("torchvision==0.18.0 and vllm 0.6.5 requires torchvision==0.20.1")
+    assert [each.message[:29] for each in found(result, "RUN124")] == ["without torchvision==0.18.0: "]
+    (replaced,) = found(result, "RUN010")
+    assert "Use an image that contains vllm==0.6.5, or keep" in replaced.fix
+
+
 def test_a_dependency_of_a_replaced_release_is_not_judged(solver: UvStepSolver, tmp_path: Path) -> None:
     """outlines 0.1.11 stays where vLLM 0.11 replaces the release that requires it, with another outlines-core."""
     steps = ("pip install vllm==0.9.0 'transformers<5'", "pip install vllm==0.11.0 'transformers<5'")
