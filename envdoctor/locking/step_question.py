@@ -34,6 +34,7 @@ class StepQuestion(NamedTuple):
     platform: str
     day: str
     with_dependencies: bool
+    is_of_uv: bool = False
 
 
 def step_question(problem: StepProblem) -> StepQuestion:
@@ -67,6 +68,7 @@ def step_question(problem: StepProblem) -> StepQuestion:
         tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(limits)), overrides, tuple(sorted(preferences)),
         tuple(placeholders), target.python, platform,
         "" if target.exclude_newer.startswith("9") else target.exclude_newer, problem.with_dependencies,
+        problem.is_of_uv,
     )  # fmt: skip
 
 

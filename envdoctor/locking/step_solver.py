@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +45,7 @@ TOTAL_SECONDS = 240.0  # of all steps of a command
 _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
 _MAX_CONFLICTS = 6  # of one step
 _MAX_PASSED_OVER = 4
+_MAX_HELD_BACK = 8
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
@@ -91,6 +92,8 @@ class UvStepSolver:
                 if not solution or not self._find_passed_over(question, solution):
                     break
                 solution = self._solve(question)
+            if solution and not question.is_of_uv:
+                solution = self._named_first(question, solution)
             if solution and self.sources.extra_indexes:
                 solution = self._keep_installed(question, solution)
             self.solved[question] = solution
@@ -160,6 +163,28 @@ class UvStepSolver:
         passed = [(name, version) for name, version in newest if is_older(solution.versions[name], version)]
         passed.sort(key=lambda each: series(each[1]) == series(solution.versions[each[0]]))
         return [f"{name}{extras[name]}=={version}" for name, version in passed]
+
+    def _named_first(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
+        """The solution with newer releases of the named packages that uv holds back for a newer dependency.
+
+        pip selects the named packages first, in their order: for datasets 5, which limits fsspec, it takes an older
+        fsspec, where uv takes the newest fsspec and datasets 2.14.4, the last release without a limit.
+        """
+        for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
+            name, version = _name(pin), pin.rpartition("=")[2]
+            current = solution.versions[name]
+            is_installed = any(_name(each) == name for each in question.preferences)
+            if is_installed or series(current) == series(version):
+                continue
+            attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
+            newer = self._solution(attempt)
+            first = _names_of_pip(question.requirements)
+            before = [each for each in first[: first.index(name)] if each in solution.versions]
+            if newer.versions and not any(
+                is_older(newer.versions.get(each, "0"), solution.versions[each]) for each in before
+            ):
+                solution = newer
+        return solution
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
         """The solution with the installed releases that its new packages accept.
@@ -302,6 +327,11 @@ def series(version: str) -> tuple[int, int]:
     """The major version; of releases before 1.0, with the minor version."""
     major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
     return major, 0 if major else minor
+
+
+def _names_of_pip(requirements: Sequence[str]) -> list[str]:
+    """The named packages in the order in which pip selects them: those with an upper bound first."""
+    return [_name(text) for text in sorted(requirements, key=lambda text: not re.search(r"<|==|~=", text))]
 
 
 def _without(question: StepQuestion, excluded: Container[str]) -> StepQuestion:

@@ -98,8 +98,13 @@ def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, 
     target = target._replace(exclude_newer=action.exclude_newer or "9")
     return StepProblem(
         tuple(requirements), action.constraints, action.overrides, before.packages, target, upgraded,
-        not action.no_deps, has_other_index(action),
+        not action.no_deps, has_other_index(action), _is_of_uv(action),
     )  # fmt: skip
+
+
+def _is_of_uv(action: Install) -> bool:
+    """Whether uv alone installs a step: a file of requirements and a project can be installed with pip as well."""
+    return action.tool == "uv" and action.command.startswith("uv ") and " -r " not in action.command
 
 
 def _has_unknown_requirements(action: Install) -> bool:

@@ -21,6 +21,7 @@ class StepProblem(NamedTuple):
     upgraded: frozenset[str] = frozenset()  # installed packages of which the installer prefers a newer release
     with_dependencies: bool = True
     has_other_index: bool = False  # takes packages from an index that is neither PyPI nor that of PyTorch
+    is_of_uv: bool = False  # pip selects the named packages before their dependencies, and uv does not
 
 
 class StepSolution(NamedTuple):

@@ -377,10 +377,11 @@ def test_the_directory_of_the_corrections_is_created(tmp_path: Path, index: Rele
 
 
 def test_what_was_not_read_is_named_where_nothing_is_corrected(tmp_path: Path, index: ReleaseIndex) -> None:
-    write(tmp_path, requirements_txt="vllm==0.10.2\ntransformers<5\n-r missing.txt\n")
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    write(tmp_path, requirements_txt=f"vllm==0.10.2\ntransformers<5\ngit+https://github.com/a/own.git@{commit}\n")
     note, *_ = audit(index, tmp_path, "requirements.txt", "--fix", "out")["notes"]
-    assert note.startswith("nothing to correct in requirements.txt: ")
-    assert "not read: missing.txt (line 3)" in note
+    assert note.startswith("nothing to correct in requirements.txt: it has no errors or warnings in what was read; ")
+    assert "not read: own (line 3)" in note
 
 
 def test_the_versions_of_an_included_file_are_corrected_in_that_file(tmp_path: Path, index: ReleaseIndex) -> None:

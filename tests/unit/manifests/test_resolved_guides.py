@@ -20,7 +20,7 @@ from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.step_question import StepQuestion
 from envdoctor.locking.step_solver import UvStepSolver, _Attempt
 from envdoctor.manifests.inputs.records import NothingToAudit
-from envdoctor.resolution.step import NoSolver
+from envdoctor.resolution.step import NoSolver, StepSolution
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,29 @@ def test_a_package_outside_the_tables_limits_an_open_version(solver: UvStepSolve
     (finding,) = found(audit(tmp_path, sh("pip install vllm==0.10.2 transformers"), solver), "RUN003")
     assert finding.status == "error"
     assert "vLLM 0.10.2 does not work with transformers 5" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("requirements", "selected"),
+    [
+        ("limits-files files-user", {"limits-files": "2.0", "files": "1.0"}),
+        ("files limits-files", {"limits-files": "1.0", "files": "2.0"}),  # pip selects the first one first
+    ],
+)
+def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
+    requirements: str, selected: dict[str, str], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    """uv returns after many conflicts to a dependency, and then selects an old release of what limits it."""
+    for name, version, requires in (
+        ("files", "1.0", []), ("files", "2.0", []), ("files-user", "1.0", ["files"]),
+        ("limits-files", "1.0", ["files"]), ("limits-files", "2.0", ["files<2"]),
+    ):  # fmt: skip
+        write_wheel(tmp_path / "wheels", name, version, requires=requires)
+    audit(tmp_path, sh(f"pip install {requirements}"), solver)
+    (question,) = solver.solved
+    old = StepSolution({"limits-files": "1.0", "files": "2.0", "files-user": "1.0"})
+    found_by_pip = solver._named_first(question, old).versions
+    assert {name: found_by_pip[name] for name in selected} == selected
 
 
 def test_a_conflict_is_reported_once_with_the_bounds_that_contradict(solver: UvStepSolver, tmp_path: Path) -> None:
