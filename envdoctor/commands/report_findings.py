@@ -287,10 +287,12 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
 
     Libraries warn at import about optional features. Such a warning is info unless it reports a failure or the
     score is near certain. A deprecated feature still works. Lines that leave several causes of the environment are a
-    warning; those that a faulty program prints as well blame none.
+    warning; those that a faulty program prints as well blame none. A library that states a fall-back continues.
     """
-    from envdoctor.explain.outcome import WARNING_LINE
+    from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE
 
+    if all(FALLBACK_LINE.search(line) for line in cause.lines):
+        return "info"
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     if cause.undecided:
         return "info" if quiet or cause.cause in OFTEN_OF_ANOTHER_CAUSE else "warning"

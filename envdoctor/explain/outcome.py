@@ -22,7 +22,10 @@ WARNING_LINE = re.compile(  # NCCL logs its errors as WARN
 )
 
 # A library selects another implementation and continues.
-FALLBACK_LINE = re.compile(r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b(?:[Uu]sing|[Uu]se) [^\n]{2,60} instead\b")
+FALLBACK_LINE = re.compile(
+    r"\b[Ff]all(?:s|ing)?[- ]?backs? (?:to|on)\b|\b[Uu]sing [^\n]{2,60} instead\b"
+    r"|\b[Ss]kipping (?:the )?(?:compil|build|optional)|\bwill be compiled at runtime\b"
+)
 NAMED_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: |Traceback \(most recent|\bundefined symbol\b|core dumped")
 
 

@@ -129,8 +129,15 @@ def test_an_error_of_a_compiled_module(line: str, cause: str) -> None:
             "version.parse(a)\nexpected string or bytes-like object\nNo CUDA runtime is found, using CUDA_HOME='c'",
             "torch-cpu-build",
         ),
+        (
+            "TypeError: LlamaAttention.forward() missing 1 required positional argument: 'attention_mask'",
+            "transformers-too-new",
+        ),
+        ('error: identifier "__syncwarp" is undefined', "nvcc-too-old"),
         # What resembles them.
         ("Make sure you have installed the requirements and Python 3.10", ""),
+        ("TypeError: MyAttention.forward() missing 1 required positional argument: 'labels'", ""),
+        ('error: identifier "my_counter" is undefined', ""),
         ("The model requires a tokenizer (pip install is not needed)", ""),
         ("Setting NCCL_P2P_DISABLE=1 did not work around it.", ""),
         ("No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'\nrunning build_ext", ""),

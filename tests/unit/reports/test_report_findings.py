@@ -450,3 +450,15 @@ LOADED = "INFO ggml_cuda_init: found 1 CUDA devices:\nllm_load_tensors: offloade
 )
 def test_a_fact_is_not_blamed_for_another_error(text: str, causes: set[str]) -> None:
     assert reported_causes(text) == causes
+
+
+@each_case(
+    "line",
+    [
+        "FlashAttention 3 requires Hopper GPUs or newer, falling back to FlashAttention 2\n",
+        "nvcc not found, skipping the compilation of optional kernels\n",
+        "flash_attn is not installed. Falling back to eager attention.\n",
+    ],
+)
+def test_a_fall_back_in_a_report_is_no_fault(line: str) -> None:
+    assert not reported_causes(torch_report({}, {}, line))
