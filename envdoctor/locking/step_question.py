@@ -43,7 +43,10 @@ def step_question(problem: StepProblem) -> StepQuestion:
     placeholders: dict[tuple[str, str], None] = {}
     lines: list[str] = []
     limits = [f"{each.name}{each.specifier}" for each in problem.constraints if each.specifier and not each.url]
+    folders = {each.name for each in problem.requirements if each.name and _is_folder(each)}
     for requirement in problem.requirements:
+        if requirement.name in folders and not _is_folder(requirement):
+            continue  # the project in the folder, which an installer takes for its name as well
         version = _version_of_placeholder(requirement)
         if version:
             placeholders[requirement.name, version] = None
@@ -94,11 +97,18 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
         tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", requirement.url)
         release = find_release(requirement.name, tag[1]) if tag else None
         newest = _newest(requirement.name)
+        if _is_folder(requirement):
+            return f"{newest or 1}+{COMMIT}"  # PyPI's package of this name can be another one
         if is_at_commit(requirement.url):
             return f"{newest}+{COMMIT}" if newest else ""
         return release.version if release else newest
     is_unpublished = "+" in requirement.pin or ("dev" in requirement.pin and requirement.name in TORCH_FAMILY)
     return _valid(requirement.pin) if is_unpublished else ""
+
+
+def _is_folder(requirement: InstallRequirement) -> bool:
+    """Whether a requirement is a project on disk: `./package`, a member of a workspace of uv."""
+    return bool(requirement.url) and not requirement.wheel and not re.search(r"://|^git@", requirement.url)
 
 
 def _version_of_installed(package: ResolvedPackage) -> str:

@@ -227,6 +227,8 @@ class _Reader:
         """The requirement with the repository, path or URL that tool.uv.sources has for it."""
         for source in self._sources(requirement.name):
             url = next((str(source[key]) for key in ("git", "url", "path") if key in source), "")
+            if source.get("workspace") is True:
+                return requirement._replace(url=f"./{requirement.name}", specifier="")
             if url:
                 prefix = "git+" if "git" in source and not url.startswith("git+") else ""
                 tag = next((f"@{source[key]}" for key in ("tag", "rev", "branch") if key in source), "")

@@ -113,6 +113,37 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     assert {name: found_by_pip[name] for name in selected} == selected
 
 
+WORKSPACE = """[project]
+name = "train"
+dependencies = ["transformers==4.50.0", "trl", "peft==99.0"]
+[tool.uv.sources]
+trl = { path = "../trl", editable = true }
+peft = { workspace = true }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "transformers==4.50.0\n-e ./trl\n"),
+        ("requirements.txt", "transformers==4.50.0\n-e ./trl\ntrl\n"),
+        ("pyproject.toml", WORKSPACE),
+    ],
+)
+def test_a_project_in_a_folder_is_not_the_package_of_pypi(
+    name: str, text: str, solver: UvStepSolver, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    result = audit_file(str(tmp_path / name), None, solver).result
+    assert [(each.id, each.message) for each in result.findings] == []
+
+
+def test_the_package_of_pypi_is_judged(solver: UvStepSolver, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("transformers==4.50.0\ntrl>=1.16\n")
+    result = audit_file(str(tmp_path / "requirements.txt"), None, solver).result
+    assert found(result, "RUN002", "RUN015")
+
+
 def test_a_conflict_is_reported_once_with_the_bounds_that_contradict(solver: UvStepSolver, tmp_path: Path) -> None:
     """torchvision and its torch contradict vLLM at once; flash-attn is judged by what is installed without that."""
     (tmp_path / "Dockerfile").write_text(
