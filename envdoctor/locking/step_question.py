@@ -108,7 +108,10 @@ def _version_of_placeholder(requirement: InstallRequirement) -> str:
 
 def _is_folder(requirement: InstallRequirement) -> bool:
     """Whether a requirement is a project on disk: `./package`, a member of a workspace of uv."""
-    return bool(requirement.url) and not requirement.wheel and not re.search(r"://|^git@", requirement.url)
+    is_named = (
+        requirement.name and requirement.url
+    )  # the project of `.` has a name that the requirement does not state
+    return bool(is_named) and not requirement.wheel and not re.search(r"://|^git@", requirement.url)
 
 
 def _version_of_installed(package: ResolvedPackage) -> str:

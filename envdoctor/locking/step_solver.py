@@ -168,15 +168,21 @@ class UvStepSolver:
         """The solution with newer releases of the named packages that uv holds back for a newer dependency.
 
         pip selects the named packages first, in their order: for datasets 5, which limits fsspec, it takes an older
-        fsspec, where uv takes the newest fsspec and datasets 2.14.4, the last release without a limit.
+        fsspec, where uv takes the newest fsspec and datasets 2.14.4, the last release without a limit. Of the named
+        packages, pip keeps the installed releases.
         """
+        named = {_name(text) for text in question.requirements}
+        kept = [pin for pin in question.preferences if _name(pin) in named and pin not in _pins(solution)]
+        attempt = self._run(question._replace(constraints=(*question.constraints, *kept))) if kept else _Attempt()
+        solution = self._solution(attempt) if attempt.lines else solution
+        kept = [pin for pin in question.preferences if _name(pin) in named and pin in _pins(solution)]
         for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
             name, version = _name(pin), pin.rpartition("=")[2]
             current = solution.versions[name]
             is_installed = any(_name(each) == name for each in question.preferences)
             if is_installed or series(current) == series(version):
                 continue
-            attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
+            attempt = self._run(question._replace(constraints=(*question.constraints, *kept, f"{name}>{current}")))
             newer = self._solution(attempt)
             first = _names_of_pip(question.requirements)
             before = [each for each in first[: first.index(name)] if each in solution.versions]

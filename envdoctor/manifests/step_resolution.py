@@ -21,12 +21,12 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY, cuda_name
 
 # A feed of Azure Artifacts, /_packaging/NAME/pypi/simple, has packages of its own.
 _HOST = re.compile(r"https?://[^$/{]*\.[a-z]{2,}(?:[:/]|$)")
-_MIRROR = re.compile(
+_PUBLIC = re.compile(
     r"//mirrors?\.|//(?:[\w-]+\.)*(?:pypi\.org|pypi\.python\.org|tuna\.tsinghua\.edu\.cn|ustc\.edu\.cn|aliyun(?:cs)?\.com|douban(?:io)?\.com"
     r"|tencent(?:yun)?\.com|baidu\.com|huaweicloud\.com|volces\.com|bfsu\.edu\.cn|sjtug?\.edu\.cn|nju\.edu\.cn|zju\.edu\.cn"
     r"|hust\.edu\.cn|sustech\.edu\.cn|pku\.edu\.cn|lzu\.edu\.cn|163\.com|kakao\.com|yandex\.ru)[:/]"
-    r"|^(?!.*/_packaging/).*//[^/]+/.*pypi"
 )
+_MIRROR = re.compile(_PUBLIC.pattern + r"|^(?!.*/_packaging/).*//[^/]+/.*pypi")
 
 # Indexes of one project, with its packages: all others come from PyPI. Read on 2026-11-26.
 _OF_PROJECTS = {
@@ -148,6 +148,12 @@ def other_indexes(action: Install) -> list[str]:
         and torch_source(action._replace(index_url=url, extra_indexes=(), find_links=(), torch_backend="")).backend
         == ""
     ]
+
+
+def has_unknown_mirror(action: Install) -> bool:
+    """Whether a step names an index whose path names PyPI, and which can have packages of its own as well."""
+    urls = (action.index_url, *action.extra_indexes)
+    return any(url and _HOST.match(url) and _is_pypi(url) and not _PUBLIC.search(url) for url in urls)
 
 
 def _is_pypi(url: str) -> bool:

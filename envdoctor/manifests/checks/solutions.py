@@ -15,6 +15,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system
+from envdoctor.manifests.step_resolution import has_unknown_mirror
 from envdoctor.resolution.requirement import InstallRequirement, is_file_name
 from envdoctor.rules.registry import Problem, rule
 
@@ -50,7 +51,9 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
             if conflict in seen:
                 continue
             seen.add(conflict)
-            is_misread = bool(install.action.unknown and _UNKNOWN.search(conflict))  # an argument may be no package
+            # An argument may be no package, and an index of a company has packages of its own.
+            is_doubtful = bool(install.action.unknown) or has_unknown_mirror(install.action)
+            is_misread = is_doubtful and bool(_UNKNOWN.search(conflict))
             if conflict and not is_misread and not _is_reported(install, conflict):
                 yield _problem(context, install, conflict)
 

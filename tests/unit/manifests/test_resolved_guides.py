@@ -113,6 +113,20 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     assert {name: found_by_pip[name] for name in selected} == selected
 
 
+def test_installed_releases_of_named_packages_stay(solver: UvStepSolver, tmp_path: Path) -> None:
+    audit(tmp_path, sh("pip install torch==2.6.0", "pip install 'torch>=2.4' accelerate"), solver)
+    question = next(each for each in solver.solved if "accelerate" in each.requirements)
+    replaced = StepSolution({"torch": "2.8.0", "accelerate": solver.solved[question].versions["accelerate"]})
+    assert solver._named_first(question, replaced).versions["torch"].startswith("2.6.0")
+
+
+def test_an_index_of_a_company_can_have_a_package_that_pypi_lacks(solver: UvStepSolver, tmp_path: Path) -> None:
+    step = "pip install torch==2.6.0 no-such-package-of-pypi"
+    assert found(audit(tmp_path, sh(step), solver), "RUN015")
+    index = "--index-url=https://artifacts.example.com/artifactory/api/pypi/team-pypi/simple"
+    assert not found(audit(tmp_path, sh(f"{step} {index}"), solver), "RUN015")
+
+
 WORKSPACE = """[project]
 name = "train"
 dependencies = ["transformers==4.50.0", "trl", "peft==99.0"]
@@ -136,6 +150,12 @@ def test_a_project_in_a_folder_is_not_the_package_of_pypi(
     (tmp_path / name).write_text(text)
     result = audit_file(str(tmp_path / name), None, solver).result
     assert [(each.id, each.message) for each in result.findings] == []
+
+
+def test_the_requirements_of_the_project_itself_are_resolved(solver: UvStepSolver, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\ndependencies = ["torch==2.6.0"]\n')
+    result = audit(tmp_path, sh("pip install -e ."), solver)
+    assert result.resolution.endswith("packages with torch 2.6.0+cu124")
 
 
 def test_the_package_of_pypi_is_judged(solver: UvStepSolver, tmp_path: Path) -> None:
