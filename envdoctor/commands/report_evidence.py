@@ -26,6 +26,7 @@ CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build
 PIN, NO_TOOLKIT = "dependency-pin-violated", "cuda-home-missing"
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
+    r"VLLM_CPU_\w+=|\bcpu_executor\.py|"
     r"--cpu\b|--use-cpu\b|--device[ =]cpu\b|\bdevice ?= ?[\"']cpu[\"']|-ngl 0\b|n[-_]gpu[-_]layers ?[=: ] ?0\b"
     r"|num_gpu ?[=: ] ?0\b|JAX_PLATFORMS=cpu|CUDA_VISIBLE_DEVICES=(?:-1|[\"']{2})"
     r"|(?i:\b(?:without|no) (?:a |an |any )?(?:discrete |dedicated |nvidia )?GPU\b"

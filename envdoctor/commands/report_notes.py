@@ -59,11 +59,15 @@ ENGINE_RAN = lazy_pattern(
 # What a sentence about a program that runs has.
 RESULTS = lazy_pattern(r"(?i)\b(?:throughput|latency|ttft|tpot|tokens?/s|returns|responses?|generates|generated)\b")
 # The CPU was selected, or the program is none of torch.
-FOR_CPU = lazy_pattern(r"Dockerfile\.cpu|--device[ =]cpu\b|VLLM_TARGET_DEVICE=cpu|\bllama_model_load|\bllm_load_")
+FOR_CPU = lazy_pattern(
+    r"Dockerfile\.cpu|--device[ =]cpu\b|VLLM_TARGET_DEVICE=cpu|VLLM_CPU_\w+=|\bllama_model_load|\bllm_load_"
+    r"|\bcpu_(?:executor|worker|model_runner)\.py"
+)
 MISSING_OPERATOR = lazy_pattern(r"_OpNamespace|vllm\._C\b|no kernel image")
 NEED_NO_TORCH = frozenset({"PY001", "PY003"})
-NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM003", "PY005"}) | NEED_NO_TORCH
+NEED_A_LOAD_FAILURE = frozenset({"VLLM001", "VLLM002", "VLLM003", "PY005", "PKG005"}) | NEED_NO_TORCH
 NEED_A_GPU_FAILURE = frozenset({"DRV007", "DRV008"})
+NEED_A_GPU = NEED_A_GPU_FAILURE | {"TORCH003", "VLLM005", "EXT007"}
 COMPILED_FOR_ONE_TORCH = frozenset({"FA001", "PKG002"})
 ERROR_NAMED = lazy_pattern(r"\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)\b")
 # A remark that the environment is in use.
@@ -145,7 +149,9 @@ def _on_engine_that_ran(finding: Finding, errors: str) -> Finding | None:
 
     Its build is of another origin then, and a report without torch or GPU is one of another environment.
     """
-    if finding.id in NEED_A_GPU_FAILURE and (GPU_RAN.search(errors) or FOR_CPU.search(errors)):
+    if (finding.id in NEED_A_GPU_FAILURE and GPU_RAN.search(errors)) or (
+        finding.id in NEED_A_GPU and FOR_CPU.search(errors)
+    ):
         return as_note(finding, "the program finds no GPU")
     if finding.id in NEED_NO_TORCH and ENGINE_RAN.search(errors):
         return as_note(finding, "the program is started with this Python")

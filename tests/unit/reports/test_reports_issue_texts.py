@@ -94,6 +94,7 @@ NO_TORCH = {"PyTorch version": "N/A", "CUDA used to build PyTorch": "N/A"}
 NO_GPU = dict.fromkeys(("GPU models and configuration", "Nvidia driver version"), "Could not collect") | {
     "Is CUDA available": "False"
 }
+CPU_BUILD = {"PyTorch version": "2.4.0+cpu", "CUDA used to build PyTorch": "None"}
 PROFILED = 'File "venv/site-packages/vllm/executor/gpu_executor.py", line 75, in determine_num_available_blocks\n'
 RESULT = "With speculative decoding the server returns the following incomplete object.\n"
 NOT_FOUND = "The server does not start at all: ModuleNotFoundError: No module named 'torch'\n"
@@ -110,6 +111,8 @@ NOT_FOUND = "The server does not start at all: ModuleNotFoundError: No module na
         (NO_GPU, f"{PROFILED}RuntimeError: GET was unable to find an engine\n", "no-nvidia-gpu", False),
         (NO_GPU, "RuntimeError: the engine fails\n", "no-nvidia-gpu", True),
         (NO_GPU, "docker build -f Dockerfile.cpu -t cpu . crashes my machine\n", "no-nvidia-gpu", False),
+        (CPU_BUILD, "INFO VLLM_CPU_KVCACHE_SPACE=4\nAttributeError: it fails\n", "torch-cpu-build", False),
+        (CPU_BUILD, "AttributeError: it fails\n", "torch-cpu-build", True),
     ],
 )
 def test_an_engine_that_ran_had_its_libraries(fields: dict[str, str], text: str, cause: str, expected: bool) -> None:
