@@ -172,7 +172,10 @@ class UvStepSolver:
         packages, pip keeps the installed releases.
         """
         named = {_name(text) for text in question.requirements}
-        kept = [pin for pin in question.preferences if _name(pin) in named and pin not in _pins(solution)]
+        kept = [
+            pin for pin in question.preferences
+            if _name(pin) in named and pin not in _pins(solution) and _is_accepted(pin, question.requirements)
+        ]  # fmt: skip
         attempt = self._run(question._replace(constraints=(*question.constraints, *kept))) if kept else _Attempt()
         solution = self._solution(attempt) if attempt.lines else solution
         kept = [pin for pin in question.preferences if _name(pin) in named and pin in _pins(solution)]
@@ -333,6 +336,12 @@ def series(version: str) -> tuple[int, int]:
     """The major version; of releases before 1.0, with the minor version."""
     major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
     return major, 0 if major else minor
+
+
+def _is_accepted(pin: str, requirements: Sequence[str]) -> bool:
+    """Whether the requirements of a step accept an installed release."""
+    parts = [_REQUIREMENT.match(text) for text in requirements if _name(text) == _name(pin)]
+    return all(satisfies(pin.partition("==")[2], part[2] or "") is not False for part in parts if part)
 
 
 def _names_of_pip(requirements: Sequence[str]) -> list[str]:

@@ -114,9 +114,10 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
 
 
 def test_installed_releases_of_named_packages_stay(solver: UvStepSolver, tmp_path: Path) -> None:
-    audit(tmp_path, sh("pip install torch==2.6.0", "pip install 'torch>=2.4' accelerate"), solver)
+    steps = ("pip install torch==2.6.0 peft==0.17.0", "pip install 'torch>=2.4' accelerate peft==0.17.1")
+    audit(tmp_path, sh(*steps), solver)
     question = next(each for each in solver.solved if "accelerate" in each.requirements)
-    replaced = StepSolution({"torch": "2.8.0", "accelerate": solver.solved[question].versions["accelerate"]})
+    replaced = StepSolution({**solver.solved[question].versions, "torch": "2.8.0"})
     assert solver._named_first(question, replaced).versions["torch"].startswith("2.6.0")
 
 
