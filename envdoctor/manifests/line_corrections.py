@@ -75,6 +75,17 @@ def _join_commands(lines: EditedLines, finding: Finding) -> bool:
     return "&& \\" in finding.fix and lines.replace(finding.line - 1, r"\s*\\\s*$", r" && \\")
 
 
+def _continue_command(lines: EditedLines, finding: Finding) -> bool:
+    """Add the backslash, unless a further command would become arguments."""
+    following = [lines.original(number) for number in lines.statement(finding.line + 1)]
+    is_command = any(re.search(r"\binstall\b", each) for each in following)
+    return (
+        not is_command
+        and lines.kind_at(finding.line) != "notebook"
+        and lines.replace(finding.line, r"(?<=\S)\s*$", r" \\")
+    )
+
+
 def _wait_for_command(lines: EditedLines, finding: Finding) -> bool:
     return lines.replace(finding.line, r"(?<!&)\s&\s(?!&)", " && ")
 
@@ -240,6 +251,7 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN155": image_corrections.copy_before,
     "RUN156": _join_commands,
     "RUN157": _use_bash,
+    "RUN177": _continue_command,
     "RUN158": _use_unix_line_ends,
     "RUN159": _read_hook,
     "RUN160": _without_blanks,

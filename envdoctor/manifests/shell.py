@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.missing_backslashes import missing_backslashes
 from envdoctor.manifests.shell_records import BOUND_CHARACTERS, Command, ShellState, ShellText
 from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 
@@ -42,6 +43,7 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
     """
     if not lines:
         return []
+    lines = _continued(lines)
     rows = [(number, row) for number, text in lines for row in text[:_MAX_TEXT_LENGTH].split("\n")]
     source = "\n".join(re.sub(r"\\[ \t\r]+$", r"\\", row.rstrip("\r")) for _, row in rows)[:_MAX_TEXT_LENGTH]
     source = _NAME_BEFORE_DASH.sub(r"${\1}", source)
@@ -55,6 +57,14 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
     reader = StatementReader(text, state)
     reader.read(tree)
     return reader.commands
+
+
+def _continued(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The lines with the backslashes that an installation of several lines lacks: they are read as they are meant."""
+    missing = set(missing_backslashes(lines))
+    return tuple(
+        (number, f"{text} \\" if position in missing else text) for position, (number, text) in enumerate(lines)
+    )
 
 
 def _replace_bound(match: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
+from envdoctor.manifests.missing_backslashes import missing_backslashes
 from envdoctor.manifests.shell import without_prompt
 from envdoctor.rules.registry import Problem, rule
 
@@ -27,6 +28,7 @@ _NEXT_COMMAND = re.compile(
     r"|git clone\s|uv pip install\b)"
 )
 _ENDED = re.compile(r"(?:&&|\|\||[;|&({]|\b(?:then|do|else))\s*\\?\s*$")
+_MAX_SHOWN = 100  # characters of a line
 _TAKES_NO_COMMAND = frozenset({"apt-get", "apt", "pip", "pip3", "git", "mkdir", "rm", "wget", "curl"})
 _BACKGROUND = re.compile(
     r"^\s*(?:sudo\s+)?((?:cd|source|export|mkdir|git clone|(?:conda|mamba) (?:activate|install|create)"
@@ -85,6 +87,34 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
         "Move the comment above the command." if text else "Remove the empty line.",
         line=number,
     )
+
+
+@rule("RUN177", kind="guide", severity="error", cause="dependency-pin-violated", url=ESCAPES)
+def installation_lacks_a_backslash(context: GuideContext) -> Iterator[Problem]:
+    """A line of an installation has no backslash at its end, and the next line has only arguments of it.
+
+    The shell runs the next line as a command of its own, or takes `name==version` for a variable. Nothing of it is
+    installed.
+    """
+    for block in _shell_blocks(context):
+        lines = tuple((number, without_prompt(text)) for number, text in block.lines)
+        for position in missing_backslashes(lines):
+            (number, text), (following, argument) = lines[position : position + 2]
+            yield Problem(
+                "error",
+                f"line {number} ends the command: the shell runs `{_shown(argument)}` of line {following} as a "
+                "command of its own, and does not install it",
+                (
+                    guide_evidence(context, "end of the command", _shown(text), number),
+                    guide_evidence(context, "next line", _shown(argument), following),
+                ),
+                f"End line {number} with a backslash.",
+                line=number,
+            )
+
+
+def _shown(text: str) -> str:
+    return text.strip().rstrip("\\").strip()[:_MAX_SHOWN]
 
 
 @rule("RUN156", kind="guide", severity="error", cause="dependency-pin-violated", url=LISTS)

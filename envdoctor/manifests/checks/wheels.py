@@ -15,6 +15,7 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel, torch_of_wheels
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement, WheelName, parse_wheel_name, wheel_architecture
+from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
 NAMES = "https://packaging.python.org/en/latest/specifications/binary-distribution-format/#file-name-convention"
@@ -152,13 +153,22 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
     if cuda and torch.cuda not in ("", "cpu") and cuda[1] != torch.cuda.partition(".")[0]:
         return f"built for CUDA {cuda[1]}, torch in the guide is built for CUDA {torch.cuda}", cause
     abi = re.search(r"cxx11abi(true|false)", local)
-    if abi and torch.origin == "PyPI" and not satisfies(torch.version, "==2.6.*"):
+    if abi and _has_known_abi(torch):
         torch_abi = "true" if satisfies(public_part(torch.version), ">=2.7") else "false"
         if abi[1] != torch_abi:
             abi_names = {"true": "new", "false": "old"}
             description = f"built for the {abi_names[abi[1]]} C++ ABI, torch {torch.version} has the "
             return description + f"{abi_names[torch_abi]} one", cause
     return None
+
+
+def _has_known_abi(torch: ResolvedPackage) -> bool:
+    """Whether the C++ ABI of a torch follows from its release: the PyTorch index has both for older ones than 2.7."""
+    version = public_part(torch.version)
+    if torch.origin == "PyPI":
+        return not satisfies(version, "==2.6.*")
+    is_release = torch.origin.startswith("the PyTorch index") and "nightly" not in torch.origin
+    return is_release and satisfies(version, ">=2.7") is True
 
 
 @rule("RUN032", kind="guide", severity="error", cause="flash-attn-no-wheel", url=FLASH)

@@ -42,6 +42,10 @@ def cell(line: str) -> str:
 # Name: file, text, corrected text.
 CASES: dict[str, tuple[str, str, str]] = {
     "a bound without quotes": ("a.sh", PIP + "pip install trl>=0.23\n", PIP + "pip install 'trl>=0.23'\n"),
+    "a missing backslash": (
+        "a.sh", "pip install torch==2.8.0 \\\n  numpy  \n  trl==0.23.1\n",
+        "pip install torch==2.8.0 \\\n  numpy \\\n  trl==0.23.1\n",
+    ),
     "another package": (
         "a.sh", "pip install torch==2.8.0 sklearn\n", "pip install torch==2.8.0 scikit-learn\n",
     ),

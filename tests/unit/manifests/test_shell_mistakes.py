@@ -14,6 +14,15 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a comment before an option": (("pip install a \\", "# old", "--upgrade"), "RUN081", [4]),
     "a comment before a command": (("pip install a \\", "# next", "pip install b"), "RUN081", []),
     "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
+    "no backslash before a requirement": (("pip install a \\", "  b", "  torch==2.6.0 \\", "  c"), "RUN177", [4]),
+    "no backslash in the first line": (("pip install a", "  torch==2.6.0"), "RUN177", [3]),
+    "no backslash before a wheel and an option": (
+        ("pip install \\", " a", " https://example.org/b-1-py3-none-any.whl", " --no-deps"), "RUN177", [4, 5],
+    ),
+    "a command after a command": (("pip install a \\", "  b", "python train.py \\", "  --lr 1"), "RUN177", []),
+    "output of a command": (("pip install a", "a==2.0", "torch==2.6.0"), "RUN177", []),
+    "an option of another program": (("pip install a", "python x.py", "  --lr 1"), "RUN177", []),
+    "a list of commands": (("pip install a &&", "  b==1"), "RUN177", []),
     "one ampersand after cd": (("cd ckpts & wget https://example.org/a",), "RUN082", [3]),
     "one ampersand after an installation": (("pip install a & pip install b",), "RUN082", [3]),
     "two ampersands": (("cd ckpts && wget https://example.org/a",), "RUN082", []),
@@ -28,6 +37,12 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
         ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
     ),
 }  # fmt: skip
+
+
+def test_an_installation_without_a_backslash_is_read_as_it_is_meant() -> None:
+    audit = audit_guide(sh("pip install torch==2.6.0 \\", "  numpy==1.26.4", "  deepspeed==0.16.8"), name="SETUP.md")
+    assert [(each.id, each.line) for each in audit.findings if each.status == "error"] == [("RUN177", 4)]
+    assert "deepspeed==0.16.8" in audit.requirements
 
 
 @each_case("name", [*SHELL])
