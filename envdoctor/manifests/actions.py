@@ -9,6 +9,14 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, TorchSource, torch_index
 
 
+class OwnBuild(NamedTuple):
+    """A project on disk whose setup.py imports modules that an isolated build lacks."""
+
+    url: str
+    imports: tuple[tuple[str, int], ...]  # module, line of setup.py
+    has_pyproject: bool  # without one, an old pip builds without isolation
+
+
 class Install(NamedTuple):
     """Installs packages into the current environment."""
 
@@ -37,6 +45,7 @@ class Install(NamedTuple):
     built_with_torch: frozenset[str] = frozenset()  # packages to whose isolated build tool.uv adds torch
     unquoted_bounds: tuple[str, ...] = ()  # requirements whose `<` or `>` the shell reads as a redirection
     read: tuple[str, ...] = ()  # folders of `requirements` whose own requirements are among them
+    own_builds: tuple[OwnBuild, ...] = ()
     invalid: tuple[InstallRequirement, ...] = ()  # texts that no installer accepts, without a name
     unknown: tuple[InstallRequirement, ...] = ()  # with a version or, if `name` is empty, a name that is not known
 

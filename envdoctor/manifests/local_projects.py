@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.manifests.actions import Install
+from envdoctor.manifests.actions import Install, OwnBuild
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.own_builds import missing_imports
 from envdoctor.manifests.pyproject import project_requirements
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.setup_py import requirements_of_setup_py
@@ -31,12 +32,33 @@ def with_local_projects(install: Install, files: Files, place_of: Callable[[str]
     """
     found: list[InstallRequirement] = []
     read: list[str] = []
+    builds = tuple(_own_builds(install, files, place_of))
     for each in install.requirements:
         own = _requirements_of_project(each, files, place_of)
         if own is not None:
             read.append(each.url)
             found += [] if install.no_deps else [requirement._replace(line=each.line) for requirement in own]
-    return install._replace(requirements=tuple(dict.fromkeys((*install.requirements, *found))), read=tuple(read))
+    requirements = tuple(dict.fromkeys((*install.requirements, *found)))
+    return install._replace(requirements=requirements, read=tuple(read), own_builds=builds)
+
+
+def _own_builds(install: Install, files: Files, place_of: Callable[[str], str | None]) -> Iterator[OwnBuild]:
+    """The projects on disk whose isolated build fails at an import of setup.py."""
+    for each in install.requirements:
+        place = _place(each, place_of)
+        if place is not None and not install.no_build_isolation:
+            setup, pyproject = (
+                files.of_project(posixpath.join(place, name), each.line) for name in ("setup.py", "pyproject.toml")
+            )
+            if imports := missing_imports(setup, pyproject):
+                yield OwnBuild(each.url, imports, bool(pyproject))
+
+
+def _place(requirement: InstallRequirement, place_of: Callable[[str], str | None]) -> str | None:
+    """The directory of the own project that a requirement names."""
+    match = _FOLDER.fullmatch(requirement.url)
+    path = match[1] if match and is_folder(requirement) else requirement.url if "://" in requirement.url else ""
+    return place_of(path) if path else None
 
 
 def is_folder(requirement: InstallRequirement) -> bool:
@@ -48,11 +70,10 @@ def _requirements_of_project(
     requirement: InstallRequirement, files: Files, place_of: Callable[[str], str | None]
 ) -> list[InstallRequirement] | None:
     """The requirements of a project on disk; None if it is not there, or its build computes them."""
-    match = _FOLDER.fullmatch(requirement.url)
-    path = match[1] if match and is_folder(requirement) else requirement.url if "://" in requirement.url else ""
-    place = place_of(path) if path else None
+    place = _place(requirement, place_of)
     if place is None:
         return None
+    match = _FOLDER.fullmatch(requirement.url)
     named = match[2] if match and match[2] else ",".join(requirement.extras)
     extras = [normalize_name(each.strip()) for each in named.split(",") if each.strip()]
     readers = {"pyproject.toml": _of_pyproject, "setup.cfg": _of_setup_cfg, "setup.py": requirements_of_setup_py}

@@ -25,6 +25,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     missing_packages,
     names,
     other_python,
+    own_setups,
     pinned_requirements,
     pins,
     platform_wheels,

@@ -180,3 +180,33 @@ def test_the_steps_of_a_dockerfile_run_in_its_working_directory(
     path.write_text("\n".join(["FROM python:3.11", "WORKDIR /opt/src", "RUN pip install accelerate", *steps]))
     result = audit_file(str(path), None, NoSolver()).result
     assert {each.id for each in result.findings if each.status == "error"} == expected
+
+
+# setup.py, pyproject.toml, the command, and whether its isolated build fails.
+SETUP = "from setuptools import setup\nsetup(name='mine', install_requires=['numpy'])\n"
+BUILDS = [
+    ("import torch\n" + SETUP, "", "pip install -e .", True),
+    ("from torch.utils.cpp_extension import CUDAExtension\n" + SETUP, "", "pip install .", True),
+    ("import pkg_resources\n" + SETUP, "", "uv pip install .", True),
+    ("import pkg_resources\n" + SETUP, '[build-system]\nrequires = ["setuptools<81"]\n', "pip install .", False),
+    ("import torch\n" + SETUP, '[build-system]\nrequires = ["setuptools", "torch"]\n', "pip install .", False),
+    ("import torch\n" + SETUP, '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n',
+     "pip install .", False),
+    ("import torch\n" + SETUP, "", "pip install --no-build-isolation .", False),
+    ("try:\n    import torch\nexcept ImportError:\n    torch = None\n" + SETUP, "", "pip install .", False),
+    ("import torch\n" + SETUP, "", "python setup.py develop", False),
+    (SETUP, "", "pip install .", False),
+]  # fmt: skip
+
+
+@each_case(("setup", "pyproject", "command", "fails"), BUILDS)
+def test_the_own_setup_py_is_built_in_isolation(
+    setup: str, pyproject: str, command: str, fails: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "setup.py").write_text(setup)
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    if not pyproject:
+        (tmp_path / "pyproject.toml").unlink()
+    result = audit(tmp_path / "README.md", "conda create -n a python=3.11", "conda activate a", command)
+    found = [each for each in result.findings if each.id == "RUN178"]
+    assert [each.status for each in found] == (["error"] if fails else [])

@@ -1,0 +1,53 @@
+"""Checks on the setup.py of a project on disk that a step installs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.builds import ISOLATION
+from envdoctor.manifests.checks.certainty import builds_in_isolation
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+_PACKAGES = {"pkg_resources": "setuptools<82", "Cython": "cython"}
+_FIRST_PYTHON = ">=3.9"  # with setuptools 82, which has no pkg_resources
+
+
+@rule("RUN178", kind="guide", severity="error", cause="build-isolation-no-torch", url=ISOLATION, needs=("isolation",))
+def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
+    """The project is built in isolation, and its own setup.py imports what that environment lacks.
+
+    torch, numpy and Cython are only there if pyproject.toml requires them. setuptools 82 has no pkg_resources.
+    """
+    reported: set[str] = set()
+    for install in context.trace.installs:
+        is_isolated = builds_in_isolation(install)
+        python = install.before.python or context.trace.python
+        for build in install.action.own_builds:
+            is_old = satisfies(python, _FIRST_PYTHON) is False
+            modules = [each for each, _ in build.imports if not (each == "pkg_resources" and is_old)]
+            is_kept = is_isolated is False and not build.has_pyproject
+            if not modules or is_kept or install.action.built_with_torch or build.url in reported:
+                continue
+            reported.add(build.url)
+            line = line_of(context, install.action.line, build.url)
+            needed = [_PACKAGES.get(each, each) for each in modules]
+            needed += [] if "setuptools<82" in needed else ["setuptools"]
+            yield Problem(
+                "error",
+                f"`{build.url}` is built in an isolated environment without {' and '.join(modules)}, which its "
+                f"setup.py imports{' (setuptools 82 removed pkg_resources)' if 'pkg_resources' in modules else ''}",
+                (
+                    guide_evidence(context, "command", install.action.command, line),
+                    *(table_evidence(f"setup.py:{row}", f"import {each}", "the project next to it")
+                      for each, row in build.imports if each in modules),
+                ),
+                f"Install {', '.join(needed)} and wheel first, then add --no-build-isolation.",
+                steps(shell_command("uv pip install {} wheel", needed)),
+                line=line,
+                proven=("isolation",) if build.has_pyproject else (),
+            )  # fmt: skip
