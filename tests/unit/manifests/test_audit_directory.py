@@ -124,7 +124,7 @@ def test_a_directory_without_anything_to_judge_is_an_error(tmp_path: Path) -> No
     with pytest.raises(BadInput, match="it contains 1 files with"):
         audit(tmp_path)
     with pytest.raises(BadInput, match="not a directory"):
-        run(AuditRequest(targets=(str(tmp_path),), fix=str(tmp_path / "missing")))
+        run(AuditRequest(targets=(str(tmp_path),), fix=str(tmp_path / "Pipfile")))
 
 
 def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
