@@ -291,7 +291,7 @@ def _status_of_lines(cause: Cause) -> Literal["error", "warning", "info"]:
     """
     from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE
 
-    if all(FALLBACK_LINE.search(line) for line in cause.lines):
+    if all(FALLBACK_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines):
         return "info"
     quiet = all(WARNING_LINE.search(line) and not re.search(FAILURE, line) for line in cause.lines)
     if cause.undecided:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAILURE = (
     r"[a-z]Error\b|\bError \d|\b[Ff]ail(?:ed|ure)\b|\bERROR\b|is_available\(\).{0,20}False|UnspecifiedPlatform"
     r"|devices to be zero|Invoking ptxas|[Cc]onnection refused|\bcan't load\b|\btim(?:es|ed) out\b"
-    r"|(?<!may )(?<!can )(?<!might )(?<!could )\bhangs\b"
+    r"|: -\d{1,3} \([A-Z]|(?<!may )(?<!can )(?<!might )(?<!could )\bhangs\b"
 )
 # In a text that has none of these, nothing failed.
 SIGN_OF_FAILURE = lazy_pattern(
