@@ -222,6 +222,7 @@ def parse_sglang_check_env(lines: list[Line]) -> Section | None:
         return None
     keys = {line.key for line in lines}
     is_sglang = not keys.isdisjoint({"sglang", "sgl_kernel", "cuda driver version", "nvidia topology"})
+    is_sglang = is_sglang and "lmdeploy" not in keys  # its check_env prints the topology as well
     section = Section("sglang check_env" if is_sglang else "collect_env (OpenMMLab)")
     in_report = False
     for line in lines:

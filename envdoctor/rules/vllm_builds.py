@@ -20,7 +20,14 @@ from envdoctor.knowledge.versions import (
     public_part,
     satisfies,
 )
-from envdoctor.rules.facts import first_in_use, is_for_another_platform, is_without_cuda, torch_cuda, torch_version
+from envdoctor.rules.facts import (
+    first_in_use,
+    is_for_another_platform,
+    is_rocm,
+    is_without_cuda,
+    torch_cuda,
+    torch_version,
+)
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.requirements import specifiers_for, version_evidence, versions_of
 from envdoctor.rules.torch_install import install_torch, is_windows, platform_of
@@ -49,7 +56,7 @@ def vllm_runs_on_a_prerelease_torch(machine: Machine, stack: Stack) -> Iterator[
         return
     if is_for_another_platform(stack):
         return
-    if _is_rocm(stack) or is_local_build(version):
+    if is_rocm(stack) or is_local_build(version):
         return  # vLLM's ROCm images build torch; a build from source fits the torch that it was built with
     distribution = (stack.distributions.value or {}).get("vllm")
     if distribution and distribution.requires and "vllm" not in specifiers_for(stack, "torch"):
@@ -111,7 +118,7 @@ def vllm_wheel_is_for_another_cuda(machine: Machine, stack: Stack) -> Iterator[P
     torch = versions_of(stack).get("torch", "")
     found = (evidence("torch", stack.torch), Evidence("vLLM", known_by or version, stack.distributions.source))
     without_cuda = is_without_cuda(stack) and not cuda_of_local(torch)
-    cpu_build = cuda_of_local(torch) == "cpu" or (without_cuda and not _is_rocm(stack))
+    cpu_build = cuda_of_local(torch) == "cpu" or (without_cuda and not is_rocm(stack))
     if cpu_build and vllm != "cpu" and (vllm or not local_part(versions_of(stack).get("vllm", ""))):
         yield Problem(
             "error" if vllm else "warning",
@@ -184,11 +191,6 @@ def _vllm_for(stack: Stack, releases: Sequence[str], major: str, cuda: str) -> t
     return steps(
         shell_command("uv pip install vllm=={} {} {} {}", release, [f"torch{torch}"] if torch else [], backend, again)
     )
-
-
-def _is_rocm(stack: Stack) -> bool:
-    build = stack.torch.value
-    return bool(build and (build.hip.value or "rocm" in (build.version.value or "")))
 
 
 @rule("VLLM008", kind="environment", severity=("warning", "info"), cause="vllm-torch-mismatch")
