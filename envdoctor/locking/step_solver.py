@@ -168,24 +168,17 @@ class UvStepSolver:
         """The solution with newer releases of the named packages that uv holds back for a newer dependency.
 
         pip selects the named packages first, in their order: for datasets 5, which limits fsspec, it takes an older
-        fsspec, where uv takes the newest fsspec and datasets 2.14.4, the last release without a limit. Of the named
-        packages, pip keeps the installed releases.
+        fsspec, where uv takes the newest fsspec and datasets 2.14.4, the last release without a limit. An installed
+        release stays only if the newest ones accept it: x_transformers 2.31 replaces torch 2.4, named or not
+        (pip 26.3, tried on 2026-11-27).
         """
-        named = {_name(text) for text in question.requirements}
-        kept = [
-            pin for pin in question.preferences
-            if _name(pin) in named and pin not in _pins(solution) and _is_accepted(pin, question.requirements)
-        ]  # fmt: skip
-        attempt = self._run(question._replace(constraints=(*question.constraints, *kept))) if kept else _Attempt()
-        solution = self._solution(attempt) if attempt.lines else solution
-        kept = [pin for pin in question.preferences if _name(pin) in named and pin in _pins(solution)]
         for pin in self._later_releases(question, solution)[:_MAX_HELD_BACK]:
             name, version = _name(pin), pin.rpartition("=")[2]
             current = solution.versions[name]
             is_installed = any(_name(each) == name for each in question.preferences)
             if is_installed or series(current) == series(version):
                 continue
-            attempt = self._run(question._replace(constraints=(*question.constraints, *kept, f"{name}>{current}")))
+            attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
             newer = self._solution(attempt)
             first = _names_of_pip(question.requirements)
             before = [each for each in first[: first.index(name)] if each in solution.versions]
@@ -336,12 +329,6 @@ def series(version: str) -> tuple[int, int]:
     """The major version; of releases before 1.0, with the minor version."""
     major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
     return major, 0 if major else minor
-
-
-def _is_accepted(pin: str, requirements: Sequence[str]) -> bool:
-    """Whether the requirements of a step accept an installed release."""
-    parts = [_REQUIREMENT.match(text) for text in requirements if _name(text) == _name(pin)]
-    return all(satisfies(pin.partition("==")[2], part[2] or "") is not False for part in parts if part)
 
 
 def _names_of_pip(requirements: Sequence[str]) -> list[str]:

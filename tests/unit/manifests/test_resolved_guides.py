@@ -113,14 +113,6 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     assert {name: found_by_pip[name] for name in selected} == selected
 
 
-def test_installed_releases_of_named_packages_stay(solver: UvStepSolver, tmp_path: Path) -> None:
-    steps = ("pip install torch==2.6.0 peft==0.17.0", "pip install 'torch>=2.4' accelerate peft==0.17.1")
-    audit(tmp_path, sh(*steps), solver)
-    question = next(each for each in solver.solved if "accelerate" in each.requirements)
-    replaced = StepSolution({**solver.solved[question].versions, "torch": "2.8.0"})
-    assert solver._named_first(question, replaced).versions["torch"].startswith("2.6.0")
-
-
 def test_an_index_of_a_company_can_have_a_package_that_pypi_lacks(solver: UvStepSolver, tmp_path: Path) -> None:
     step = "pip install torch==2.6.0 no-such-package-of-pypi"
     assert found(audit(tmp_path, sh(step), solver), "RUN015")
