@@ -289,7 +289,7 @@ def _audit_commands(  # noqa: PLR0917
         findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
-        requirements=_proposed(audit, document, text),
+        requirements=_proposed(audit, document, text, machine, python),
     )
     return FileAudit(result, document, audit.environment, audit)
 
@@ -327,11 +327,20 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
     return f"resolved with uv for {'; '.join(audit.targets)}{of_set}"
 
 
-def _proposed(audit: GuideAudit, document: Document, text: str) -> tuple[str, ...]:
-    """The proposed pins, if there are problems and one changes; of a list of all packages those that differ."""
+def _proposed(
+    audit: GuideAudit, document: Document, text: str, machine: Machine | None, python: str
+) -> tuple[str, ...]:
+    """The proposed pins, if there are problems and one changes; of a list of all packages those that differ.
+
+    They are not solved here: pins of which the tables know that they contradict are not proposed.
+    """
     words = set(text.split())
     changed = tuple(requirement for requirement in audit.requirements if requirement not in words)
     if not problems_of(audit.findings) or not changed:
+        return ()
+    name = "requirements.txt"
+    pins = _audit_document(read_input("\n".join(audit.requirements), name, Files(None)), machine, NoSolver(), python)
+    if any(finding.status == "error" for finding in pins.findings):
         return ()
     return changed if is_list(document, text) else audit.requirements
 

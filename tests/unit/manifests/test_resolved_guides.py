@@ -113,6 +113,13 @@ def test_named_packages_are_selected_before_their_dependencies_as_by_pip(
     assert {name: found_by_pip[name] for name in selected} == selected
 
 
+def test_pins_that_contradict_are_not_proposed(solver: UvStepSolver, tmp_path: Path) -> None:
+    first = "pip install torch==2.6.0 torchvision==0.21.0"
+    result = audit(tmp_path, sh(first, "pip install --upgrade torch transformers==4.50.0"), solver)
+    assert found(result, "RUN003")
+    assert not result.requirements  # torch 2.15.0 with torchvision 0.21.0
+
+
 def test_an_index_of_a_company_can_have_a_package_that_pypi_lacks(solver: UvStepSolver, tmp_path: Path) -> None:
     step = "pip install torch==2.6.0 no-such-package-of-pypi"
     assert found(audit(tmp_path, sh(step), solver), "RUN015")
