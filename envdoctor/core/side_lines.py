@@ -17,20 +17,20 @@ NOTE = re.compile(
 SIGNS_OF_NOTES = ("note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found", "'vllm._")
 # `__del__` of an object whose `__init__` failed: the attributes that `__init__` did not set are missing.
 IN_DESTRUCTOR = re.compile(
-    r"(?P<frames>Exception ignored in[^\n]{1,200}__del__[^\n]*\n(?:[^\n]*\n){1,12}?)"
-    r"[^\n]*Error: '\w+' object has no attribute '\w+'"
+    r"(?P<frames>Exception ignored in[^\n]{1,200}__del__[^\n]{0,400}\n(?:[^\n]{0,400}\n){1,12}?)"
+    r"[^\n]{0,400}Error: '\w+' object has no attribute '\w+'"
 )
 # vLLM's script of the report: it runs before vLLM is installed too.
 IN_REPORT_SCRIPT = re.compile(
-    r"(?P<frames>File \"[^\"\n]{0,200}collect_env\.py\", line \d+, in <module>[^\n]*\n[^\n]*\n)"
-    r"[^\n]*No module named 'vllm'"
+    r"(?P<frames>File \"[^\"\n]{0,200}collect_env\.py\", line \d+, in <module>[^\n]{0,400}\n[^\n]{0,400}\n)"
+    r"[^\n]{0,400}No module named 'vllm'"
 )
 
 
 # Run next to the source of vLLM, its script of the report imports the source, which has no compiled modules.
 NOT_COMPILED = re.compile(
-    r"^[^\n]{0,60}WARNING[^\n]{0,60}Failed to import from vllm\._C with ModuleNotFoundError[^\n]*"
-    r"(?=(?:\n[^\n]*){0,16}\n\W{0,8}(?:Collecting environment|PyTorch version))",
+    r"^[^\n]{0,60}WARNING[^\n]{0,60}Failed to import from vllm\._C with ModuleNotFoundError[^\n]{0,400}"
+    r"(?=(?:\n[^\n]{0,400}){0,16}\n\W{0,8}(?:Collecting environment|PyTorch version))",
     re.MULTILINE | re.IGNORECASE,
 )
 OPERATOR_FAILED = re.compile(

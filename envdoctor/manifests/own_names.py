@@ -25,10 +25,10 @@ _OWN_LINK = re.compile(
     r"|github\.com/[\w.-]+/([\w.-]+?)/(?:stargazers|network/members|graphs/contributors|actions/workflows/)"
 )
 _TITLE = re.compile(r"(?m)^\s*(?:#\s+|<h1[^>]*>)(.{1,200})$")
-_CLONE = re.compile(r"git\s+clone\s[^\n;&|]*?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
+_CLONE = re.compile(r"git\s{1,4}clone\s[^\n;&|]{0,200}?((?:https?://|git@|ssh://)[^\s\"'`;&|)]+)")
 _NAMED_FILE = re.compile(
-    r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w*\s+(?:create|update)\s+[^\n]*-f\s*)[\"']?([\w./-]+)"
-    r"|\binstall\s[^\n]*?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
+    r"(?:\s-r\s*|--requirement[ =]|--file[ =]|env\w{0,12}\s+(?:create|update)\s+[^\n]{0,200}?-f\s*)[\"']?([\w./-]+)"
+    r"|\binstall\s[^\n]{0,200}?(?:-e\s+|--editable[ =])?[\"']?(?:\./?)(?:\[[^\]]*\])?[\"']?(?:\s|$)"
 )
 _PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 _MENTIONS_OF_CLONE = 2  # `git clone URL` and `cd NAME`

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from datetime import date
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from support.guide_cases import FAULTS
 from support.paths import DATA
 
 from envdoctor.manifests import audit_guide
+from envdoctor.manifests.own_names import own_names
 
 GUIDES = [path.read_text(encoding="utf-8") for path in sorted((DATA / "guides").glob("*.md"))]
 MAX_SECONDS = 10.0
@@ -70,3 +72,10 @@ def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
     audit = audit_guide(ADVERSARIAL_GUIDES[name], name=name, today=date(2026, 11, 21))
     assert time.process_time() - start_time < 8
     assert not [finding.message for finding in audit.findings if finding.status == "crashed"]
+
+
+@pytest.mark.parametrize("text", ["git clone " * 30_000, "git clone https://x.example/a/b\n" + "install " * 30_000])
+def test_the_names_of_a_project_are_found_in_bounded_time(text: str, tmp_path: Path) -> None:
+    start_time = time.process_time()
+    own_names(tmp_path, text)
+    assert time.process_time() - start_time < 2
