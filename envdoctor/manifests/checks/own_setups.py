@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envdoctor.core.remedies import steps
@@ -35,8 +36,12 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
                 continue
             reported.add(build.url)
             line = line_of(context, install.action.line, build.url)
-            needed = [_PACKAGES.get(each, each) for each in modules]
+            # With another torch than the project requires, the build would be for one that is replaced next.
+            bounds = {each.name: each.specifier for each in install.action.requirements}
+            needed = [_PACKAGES.get(each, f"{each}{bounds.get(each, '')}") for each in modules]
             needed += [] if "setuptools<82" in needed else ["setuptools"]
+            # A remedy has no editable installations: its sentence says what to add to the command of the guide.
+            is_editable = re.search(r"\s(?:-e|--editable)\b", install.action.command)
             yield Problem(
                 "error",
                 f"`{build.url}` is built in an isolated environment without {' and '.join(modules)}, which its "
@@ -47,7 +52,10 @@ def own_build_lacks_a_module(context: GuideContext) -> Iterator[Problem]:
                       for each, row in build.imports if each in modules),
                 ),
                 f"Install {', '.join(needed)} and wheel first, then add --no-build-isolation.",
-                steps(shell_command("uv pip install {} wheel", needed)),
+                steps(
+                    shell_command("uv pip install {} wheel", needed),
+                    *([] if is_editable else [shell_command("uv pip install {} --no-build-isolation", build.url)]),
+                ),
                 line=line,
                 proven=("isolation",) if build.has_pyproject else (),
             )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.cases import each_case
 from support.guide_cases import sh
+from support.remedies import commands_of
 
 from envdoctor.commands.audit_file import AuditResult, audit_file
 from envdoctor.resolution.step import NoSolver
@@ -210,3 +211,14 @@ def test_the_own_setup_py_is_built_in_isolation(
     result = audit(tmp_path / "README.md", "conda create -n a python=3.11", "conda activate a", command)
     found = [each for each in result.findings if each.id == "RUN178"]
     assert [each.status for each in found] == (["error"] if fails else [])
+
+
+def test_a_build_gets_the_torch_that_its_project_requires(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text(
+        "import torch\nfrom setuptools import setup\nsetup(name='a', install_requires=['torch==2.8.0'])\n"
+    )
+    found = [each for each in audit(tmp_path / "README.md", "pip install .").findings if each.id == "RUN178"]
+    assert list(commands_of(found[0])) == [
+        "uv pip install torch==2.8.0 setuptools wheel",
+        "uv pip install . --no-build-isolation",
+    ]
