@@ -20,12 +20,12 @@ _FOLDER = re.compile(r"([^\[\]:@]+)(?:\[([^\[\]]*)\])?")
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
 
 
-def _beside(path: str) -> str | None:
+def _next_to(path: str) -> str | None:
     """The directory of a requirement of a file next to it."""
     return None if "://" in path else posixpath.normpath(path)
 
 
-def with_local_projects(install: Install, files: Files, place_of: Callable[[str], str | None] = _beside) -> Install:
+def with_local_projects(install: Install, files: Files, place_of: Callable[[str], str | None] = _next_to) -> Install:
     """The installation with the requirements of the projects on disk.
 
     `place_of` returns the directory of the own project that a requirement names, relative to that of the files.

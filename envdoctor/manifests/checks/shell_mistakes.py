@@ -93,7 +93,7 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
 def installation_lacks_a_backslash(context: GuideContext) -> Iterator[Problem]:
     """A line of an installation has no backslash at its end, and the next line has only arguments of it.
 
-    The shell runs the next line as a command of its own, or takes `name==version` for a variable. Nothing of it is
+    The shell runs the next line as a command of its own, or takes `name==version` for a variable. It is not
     installed.
     """
     for block in _shell_blocks(context):

@@ -1,4 +1,4 @@
-"""Reports of vLLM for other accelerators, and of engines whose environment report looks like another one's."""
+"""Reports of vLLM for other accelerators, and of engines whose environment report resembles another one's."""
 
 from __future__ import annotations
 
