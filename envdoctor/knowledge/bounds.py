@@ -23,15 +23,15 @@ NOTHING = "-"  # in place of the requirements of a release without any
 def bounds_of_release(package: str, version: str) -> tuple[str, ...]:
     """The requirements of a release; of one that is not in the table those that both of its neighbours have.
 
-    Empty for a release that is older or newer than the table, for a pre-release and for a local build.
+    Empty for a release that is older or newer than the table, for another pre-release and for a local build.
     """
-    if is_local_build(version) or is_prerelease(version):
-        return ()
     releases, key = _releases(package), version_key(public_part(version))
-    if key is None or not releases:
+    if key is None or not releases or is_local_build(version):
         return ()
     if key in releases:
         return releases[key]
+    if is_prerelease(version):
+        return ()
     older = max((each for each in releases if each < key), default=None)
     newer = min((each for each in releases if each > key), default=None)
     if older is None or newer is None:

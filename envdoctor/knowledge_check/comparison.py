@@ -91,14 +91,14 @@ def required_specifiers(metadata: Metadata, package: str) -> list[Specifiers]:
     by_python: list[Specifiers] = []
     for python in PYTHONS:
         combined: dict[str, frozenset[str]] = {}
-        for line in _applicable(metadata.requires, python, package):
+        for line in applicable_lines(metadata.requires, python, package):
             if parsed := parse_requirement(line):
                 combined[parsed.name] = combined.get(parsed.name, NO_BOUND) | clauses(parsed.specifier)
         by_python.append({name: {specifier} for name, specifier in combined.items()})
     return by_python
 
 
-def _applicable(lines: Sequence[str], python: str, package: str) -> list[str]:
+def applicable_lines(lines: Sequence[str], python: str, package: str) -> list[str]:
     """The requirements that apply. An extra of the runtime may name others: `sglang[common]; extra == "srt"`."""
     applicable: dict[str, None] = {}
     extras = ["", *RUNTIME_EXTRAS.get(package, ())]
