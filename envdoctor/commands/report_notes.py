@@ -10,8 +10,9 @@ import msgspec
 
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding
+from envdoctor.rules.engine_pins import ENGINES
 from envdoctor.rules.known_breaks import known_breaks
-from envdoctor.rules.requirements import requirements_of
+from envdoctor.rules.requirements import requirements_of, specifiers_for
 
 if TYPE_CHECKING:
     from envdoctor.reports import Report
@@ -83,6 +84,7 @@ LIST_OF_A_PAIR = 16
 LIST_OF_A_MODULE = 8  # of which two packages with one module are: InvokeAI's lock file has both of ONNX Runtime
 SAME_MODULE = frozenset({"PKG041", "PKG042"})
 RANGE_OF_TRANSFORMERS = "PKG004"
+ENGINE_PINS = "PKG050"
 DECLARED_RANGES = "PKG001"  # a package outside a range that another one declares, neither compiled for the other
 # Findings on vLLM next to another torch, or another torchvision, than it was compiled for.
 COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
@@ -90,7 +92,7 @@ COMPILED_FOR = frozenset({"VLLM001", "PKG002"})
 # another vLLM, torchao uses its Python code, ONNX Runtime the CPU. Projects override declared ranges and run.
 ACCEPTED_VERSIONS = frozenset({
     "PKG001", "PKG002", "PKG003", "PKG004", "PKG005", "PKG006", "PKG008", "PKG010", "PKG013", "TRL001", "VLLM001",
-    "FA001", "MKL001", "PKG030", "PKG041", "PKG042", "EXT007",
+    "FA001", "MKL001", "PKG030", "PKG041", "PKG042", "PKG050", "EXT007",
 })  # fmt: skip
 # Of these, on wheels of PyPI without the libraries, or the code for the GPU, that the machine has.
 WHEELS = frozenset({"PKG030", "EXT007"})
@@ -221,6 +223,10 @@ def _on_tested_releases(finding: Finding, reports: Sequence[Report], errors: str
 def _on_versions(finding: Finding, reports: Sequence[Report], errors: str, number: int) -> Finding | None:
     """A note on versions outside of a declared range, or on a function that fails only if it is called."""
     packages = {each.fact for each in finding.evidence} - {"torch"}
+    if finding.id == ENGINE_PINS:  # the engine is in every traceback; a mere list shows what is installed
+        packages -= ENGINES.keys()
+        if not (SENTENCE.search(errors) or SHOWN_ERROR.search(errors) or SIGN_OF_FAILURE.search(errors)):
+            return None
     compiled = (
         finding.id == DECLARED_RANGES and "triton" in packages
     )  # torch generates code for one release of triton
@@ -263,7 +269,8 @@ def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) ->
     something failed. A report without a sentence does not show whether something failed.
     """
     if finding.id == "VLLM001" and all("sglang" in (each.stack.distributions.value or {}) for each in reports):
-        return None if re.search(r"(?i)\bvllm\b", errors) else as_note(finding, "vLLM itself is used")
+        is_used = re.search(r"(?i)\bvllm\b", errors) or (not errors.strip() and all(map(_requires_vllm, reports)))
+        return None if is_used else as_note(finding, "vLLM itself is used")
     if finding.id == PTX_NEEDED and (
         STARTED.search(errors) or (SHOWN_ERROR.search(errors) and not OF_A_KERNEL.search(errors))
     ):
@@ -277,6 +284,11 @@ def _on_unused_code(finding: Finding, reports: Sequence[Report], errors: str) ->
     if not used or re.search(_any_name(used), errors):
         return None
     return as_note(finding, f"{min(used)} is used")
+
+
+def _requires_vllm(report: Report) -> bool:
+    """Whether the installed SGLang takes kernels and layers from vLLM, as up to 0.4.4."""
+    return "sglang" in specifiers_for(report.stack, "vllm")
 
 
 def as_note(finding: Finding, unless: str) -> Finding:

@@ -53,6 +53,13 @@ class BitsandbytesLibraries(TableRow, frozen=True, kw_only=True):
     x86_64: tuple[str, ...]
 
 
+class WithdrawnReleases(TableRow, frozen=True, kw_only=True):
+    """Releases of a package that the index had, and no longer lists."""
+
+    package: str
+    versions: str  # specifier
+
+
 class TorchPairing(TableRow, frozen=True, kw_only=True):
     """A release whose compiled code works with one torch release, although its metadata does not require it."""
 
@@ -228,6 +235,12 @@ def version_range(versions: Iterable[str]) -> str:
     if len(ordered) < 2:
         return ordered[0] if ordered else ""
     return f"{ordered[0]} to {ordered[-1]}"
+
+
+def is_withdrawn(package: str, version: str) -> bool:
+    """Whether a release was removed from the index: what requires exactly it cannot be installed."""
+    rows = load_table("companions.toml", tuple[WithdrawnReleases, ...], "withdrawn")
+    return any(row.package == package and satisfies(version, row.versions) for row in rows)
 
 
 def bitsandbytes_libraries() -> tuple[BitsandbytesLibraries, ...]:

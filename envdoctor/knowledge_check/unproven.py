@@ -59,6 +59,7 @@ UNPROVEN = {
     "companions undeclared": Unproven(
         _COMPILED, "An import of the row's release with a torch outside of its range works, or one within it fails."
     ),
+    "companions withdrawn": Unproven(_PROJECTS, "The index lists a release of the row."),
     "cuda release": Unproven(
         _NVIDIA, "The release notes of the CUDA toolkit give another driver, or CUDA starts with an older one."
     ),

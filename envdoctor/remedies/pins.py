@@ -16,7 +16,7 @@ import msgspec
 from envdoctor.core.records import Finding, Machine, Stack
 from envdoctor.core.remedies import Install, Remedy, Uninstall, remedy_of
 from envdoctor.knowledge.published import releases_in_range
-from envdoctor.knowledge.releases import releases_of, required_specifier
+from envdoctor.knowledge.releases import is_withdrawn, releases_of, required_specifier
 from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies, version_key
 from envdoctor.remedies.affected import VERSION_RULES
 from envdoctor.remedies.simulate import (
@@ -302,7 +302,8 @@ class _Search:
             newest.setdefault(minor_of(version) if minor_of(version) != "0.0" else version, version)
         if installed in rows:
             newest[minor_of(installed)] = installed
-        if not rows and (exact := re.fullmatch(r"==([^*,]+)", specifier)):
+        exact = re.fullmatch(r"==([^*,]+)", specifier)
+        if not rows and exact and not is_withdrawn(name, exact[1]):
             yield exact[1]
         order = list(newest.values())
         position = next((i for i, each in enumerate(order) if _is_at_most(each, installed)), len(order))

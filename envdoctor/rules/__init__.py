@@ -5,6 +5,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     cuda_initialization,
     driver,
     driver_ptx,
+    engine_pins,
     extensions,
     gpu,
     host,

@@ -9,6 +9,7 @@ from envdoctor.core.remedies import either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import checked_specifier, releases_that_accept, undeclared_versions
 from envdoctor.knowledge.versions import is_local_build, is_prerelease, public_part, satisfies
+from envdoctor.rules.engine_pins import ENGINES, pins_of
 from envdoctor.rules.facts import is_from_conda, is_from_report
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import (
@@ -33,10 +34,11 @@ PROVIDED_ELSEWHERE = frozenset({"triton", "torch", "opencv-python-headless", "op
 def version_conflicts(stack: Stack, cause: str) -> Iterator[Problem]:
     """One problem for each package whose version others reject; conflicts of severity `info` are left out."""
     versions = versions_of(stack)
+    of_engines = {each for engine in ENGINES for each in pins_of(stack, engine)}  # PKG050 reports them together
     conflicts = [
         violation
         for violation in requirements_of(stack).violations
-        if cause_of(violation, versions) == cause and not _is_minor(violation)
+        if cause_of(violation, versions) == cause and not _is_minor(violation) and violation not in of_engines
     ]
     for name, violations in group_by_package(conflicts):
         yield version_conflict(stack, name, violations)

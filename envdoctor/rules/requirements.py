@@ -138,6 +138,7 @@ class Requirements(Record, frozen=True):
     undecided: tuple[Violation, ...] = ()  # of local builds, whose versions do not show what they are compatible with
 
 
+UNKNOWN_VERSION = "0.0.0"  # a module without metadata: zmq of a Linux distribution
 # The releases of `pytorch` on PyPI, which contain no torch; conda has no such release: both lists, 2026-11-26.
 _EMPTY_PYTORCH = ("0.1.2", "1.0.2")
 _last: list[tuple[Stack, Requirements]] = []  # cache: several rules use the same environment in one run
@@ -231,7 +232,7 @@ def _check_requirements(stack: Stack) -> Requirements:
             present = versions.get(required.name)
             if present is None:
                 missing.append(Missing(distribution.name, required.name, required.specifier))
-            elif required.specifier and _is_outside(present, required.specifier):
+            elif required.specifier and present != UNKNOWN_VERSION and _is_outside(present, required.specifier):
                 if _built_together(distribution, distributions.get(required.name), present, required.specifier):
                     continue
                 if required.name == "torch" and _may_be_of_conda(distribution, present):

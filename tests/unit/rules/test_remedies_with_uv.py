@@ -53,6 +53,8 @@ def other_examples() -> Iterator[tuple[str, Machine, Stack, tuple[str, ...]]]:
     nvidia = make_stack("2.1.0a0+32f93b1", cuda="12.2", uses=("vllm",), packages={"accelerate": "0.34.0"})
     yield "VLLM002", h100, nvidia, ()
     yield "VLLM004", make_machine([RTX5090]), test_rules_packages.stack_of("torch 2.7.0+cu128, vllm 0.9.1"), ()
+    engine = "torch 2.8.0+cu128, sglang 0.5.10, transformers 4.56.1, openai 2.6.1"
+    yield "PKG050", h100, test_rules_packages.stack_of(engine), ()
     yield "TORCH010", make_machine(["NVIDIA H20"]), test_rules_packages.stack_of("torch 2.4.0+cu121"), ()
     yield "VLLM005", make_machine([T4]), test_rules_packages.stack_of("torch 2.8.0+cu128, flash-attn 2.8.3"), ()
     yield "HF016", h100, test_rules_packages.stack_of("torch 2.4.1+cu121, trl 0.11.4, transformers 4.46.0"), ()

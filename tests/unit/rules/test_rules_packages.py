@@ -30,7 +30,7 @@ from envdoctor.rules.requirements import requirements_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 MODULES = ("packages", "vllm", "vllm_builds", "training", "companions", "shared_libraries", "known_breaks",
-           "wheel_builds", "wheel_cuda", "package_pairs")  # fmt: skip
+           "wheel_builds", "wheel_cuda", "package_pairs", "engine_pins")  # fmt: skip
 
 
 def packages(text: str) -> dict[str, str]:
