@@ -11,7 +11,7 @@ from envdoctor.commands.report_notes import SIGN_OF_FAILURE
 from envdoctor.commands.rule_filter import TEXT_PREFIX
 from envdoctor.core.patterns import lazy_pattern
 from envdoctor.core.records import Finding, Status
-from envdoctor.core.remedies import Remedy
+from envdoctor.core.remedies import Remedy, steps
 from envdoctor.knowledge.causes import causes
 from envdoctor.knowledge.tables import TableRow, load_table
 from envdoctor.rules.driver_remedies import container_of, start_container_with_gpus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 CONTAINER, CPU_BUILD, EXTENSION, FULL_GPU = "container-no-gpu", "torch-cpu-build", "ext-cpu-build", "gpu-oom"
-PIN, NO_TOOLKIT = "dependency-pin-violated", "cuda-home-missing"
+PIN, NO_TOOLKIT, SELECTION = "dependency-pin-violated", "cuda-home-missing", "cuda-device-selection"
 # The CPU was selected, or there is no GPU to use.
 SELECTS_CPU = lazy_pattern(
     r"VLLM_CPU_\w+=|\bcpu_executor\.py|"
@@ -56,6 +56,13 @@ SOURCE_BUILD = lazy_pattern(r"\bsetup\.py (?:install|develop|build_ext|bdist_whe
 FAILED_STEP = lazy_pattern(
     r"(?i)\bexit(?:ed)?(?: with)?(?: exit)? (?:code|status):? [1-9]|\bstep (?:\w+ )?(?:is red|fails?)"
 )
+# Of `ray status`.
+GPU_DEMAND = lazy_pattern(r"\{'GPU': [\d.]{1,8}[^}\n]{0,200}\}(?: \* \d+ \(\w+\))?: (\d+\+?) pending")
+RAY_FIX = (
+    "Ray counts a node's GPUs when it starts there: run these commands on each node, where Ray is started. If a GPU "
+    "is listed and the variable is empty, unset it, then stop and start Ray there. If none is listed, add a node "
+    "with GPUs."
+)
 FULL, NEARLY_ALL = 0.9, 0.95  # of a GPU's memory, next to a start and without one
 
 
@@ -78,10 +85,30 @@ def cpu_lines() -> tuple[CpuLine, ...]:
 
 def findings_of_evidence(report: Report) -> Iterator[Finding]:
     """The findings on a report that no rule and no message explains."""
+    yield from _on_container_without_gpus(report)
+    yield from _on_ray_without_gpus(report)
     yield from _on_cpu(report)
     yield from _on_full_gpu(report)
     yield from _outside_of_range(report)
     yield from _on_build_without_toolkit(report)
+
+
+def _on_container_without_gpus(report: Report) -> Iterator[Finding]:
+    """`docker inspect` shows a container of a CUDA image that asks for no GPU."""
+    from envdoctor.reports.container_images import INSPECTED_WITHOUT_GPUS
+
+    if report.machine.system.container.note == INSPECTED_WITHOUT_GPUS and torch_cuda(report.stack):
+        message = f"docker inspect: a container with torch for CUDA {torch_cuda(report.stack)} that asks for no GPU"
+        yield _finding(CONTAINER, "warning", message, start_container_with_gpus("docker"))
+
+
+def _on_ray_without_gpus(report: Report) -> Iterator[Finding]:
+    """Tasks wait for GPUs in a Ray cluster that has none."""
+    from envdoctor.reports.clusters import RAY_WITHOUT_GPUS
+
+    if RAY_WITHOUT_GPUS in report.kinds and (found := GPU_DEMAND.search(report.errors)):
+        message = f"{found[1]} requests wait for GPUs, and this Ray cluster has none"
+        yield _finding(SELECTION, "warning", message, steps("nvidia-smi -L", 'echo "$CUDA_VISIBLE_DEVICES"'), RAY_FIX)
 
 
 def _on_cpu(report: Report) -> Iterator[Finding]:
@@ -98,7 +125,7 @@ def _on_cpu(report: Report) -> Iterator[Finding]:
     if row and row.cause == EXTENSION and HAS_GPU_PART.search(text):
         return
     cause = row.cause if row else CPU_BUILD
-    without_gpus = machine.system.container.note == WITHOUT_GPUS
+    without_gpus = machine.system.container.note in WITHOUT_GPUS
     if without_gpus:
         cause = CONTAINER
     elif cause == CONTAINER or (cause == CPU_BUILD and torch_cuda(report.stack)):

@@ -169,7 +169,7 @@ def _of_container(finding: Finding, report: Report) -> Finding:
     from envdoctor.knowledge.causes import causes
     from envdoctor.reports.container_images import WITHOUT_GPUS
 
-    if finding.cause not in NO_GPU_SEEN or report.machine.system.container.note != WITHOUT_GPUS:
+    if finding.cause not in NO_GPU_SEEN or report.machine.system.container.note not in WITHOUT_GPUS:
         return finding
     text = causes()[CONTAINER]
     start = start_container_with_gpus(container_of(report.machine))

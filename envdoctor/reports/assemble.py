@@ -53,7 +53,7 @@ class MergedFacts:
                 if path == "stack.python_version":
                     return _most_exact(of_state)
                 if path == "system.container":  # how it was started says more than a prompt
-                    return next((fact for fact in of_state if fact.note in (WITHOUT_GPUS, WITH_GPUS)), of_state[0])
+                    return next((fact for fact in of_state if fact.note in (*WITHOUT_GPUS, WITH_GPUS)), of_state[0])
                 return of_state[0]
         return NOT_IN_REPORT
 

@@ -186,6 +186,9 @@ def _record_ray_resources(section: Section, line: Line) -> None:
         section.consumed.add(line.number)
 
 
+RAY_WITHOUT_GPUS = "ray status of a cluster without GPUs"
+
+
 def parse_ray_status(lines: list[Line]) -> Section | None:
     """Parse `ray status`. Only of a cluster with one node are the GPUs those of a node.
 
@@ -196,7 +199,7 @@ def parse_ray_status(lines: list[Line]) -> Section | None:
     ```
     """
     section = Section("ray status")
-    inside = False
+    inside, counted = False, False
     nodes, gpus = 0, 0
     for line in lines:
         _record_ray_resources(section, line)
@@ -207,9 +210,11 @@ def parse_ray_status(lines: list[Line]) -> Section | None:
             section.set_gpu_fact(len(section.gpus), "name", name if compute_capability(name) else None)
         elif not (inside and (RAY_LINE.match(line.text) or not line.text.strip("-"))):
             continue
+        counted = counted or line.text in ("Usage:", "Total Usage:")
         nodes += int(first_group(r"^(\d{1,3}) node_", line.text) or 0)
         gpus = int(first_group(r"^[\d.]+/(\d{1,3})(?:\.0)? GPU$", line.text) or gpus)
         section.consumed.add(line.number)
     for index in range(min(gpus, MAX_GPUS) if nodes == len(section.gpus) == 1 else 0):
         section.gpus[index] = section.gpus[0]
+    section.kind = RAY_WITHOUT_GPUS if counted and not gpus else section.kind
     return section if section.consumed else None

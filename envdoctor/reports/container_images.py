@@ -37,7 +37,9 @@ GPU_REQUEST = re.compile(
 LACKING_OPTION = re.compile(
     r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?[\"'`]?--?\S+(?: nvidia\S*)?"
 )
-WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
+STARTED_WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
+INSPECTED_WITHOUT_GPUS = "docker inspect shows no request for GPUs"
+WITHOUT_GPUS = (STARTED_WITHOUT_GPUS, INSPECTED_WITHOUT_GPUS)
 
 
 def parse_container_images(lines: list[Line]) -> Section | None:
@@ -55,12 +57,13 @@ def parse_container_images(lines: list[Line]) -> Section | None:
     if pod or _starts_container(lines):
         has_gpus = any(GPU_REQUEST.search(LACKING_OPTION.sub("", line.text)) for line in lines)
         section.set_fact(
-            "system.container", "kubernetes" if pod else "docker", WITH_GPUS if has_gpus else WITHOUT_GPUS
+            "system.container", "kubernetes" if pod else "docker", WITH_GPUS if has_gpus else STARTED_WITHOUT_GPUS
         )
     is_private = True
     host_config = {line.key: line for line in lines if line.key in HOST_CONFIG}
     if len(host_config) >= MIN_HOST_CONFIG or {"runtime", "devicerequests"} <= host_config.keys():
-        _record_host_config(section, host_config)
+        has_device = any("/dev/nvidia" in line.text for line in lines)  # passed by its path, without a request
+        _record_host_config(section, host_config, has_device)
     for line in lines:
         text = line.text
         in_field = line.key in FIELDS or text.startswith("FROM ")
@@ -86,11 +89,12 @@ HOST_CONFIG = ("ipcmode", "shmsize", "runtime", "devicerequests", "networkmode",
 MIN_HOST_CONFIG = 3
 
 
-def _record_host_config(section: Section, lines: dict[str, Line]) -> None:
+def _record_host_config(section: Section, lines: dict[str, Line], has_device: bool) -> None:
     """Record the memory limit and whether GPUs were requested: by DeviceRequests, or by NVIDIA's runtime."""
     requests, runtime = lines.get("devicerequests"), lines.get("runtime")
     without = requests and runtime and requests.value.strip(" ,") in ("", "null", "[]") and runtime.value == "runc"
-    section.set_fact("system.container", "docker", WITHOUT_GPUS if without else "docker inspect")
+    without = without and not has_device
+    section.set_fact("system.container", "docker", INSPECTED_WITHOUT_GPUS if without else "docker inspect")
     memory = lines["memory"].value if "memory" in lines else ""
     section.set_fact("memory.cgroup_limit", int(memory[:16]) or None if memory.isdecimal() else None)
     section.consumed.update(line.number for line in lines.values())
