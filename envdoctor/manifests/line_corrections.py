@@ -12,6 +12,7 @@ from typing import NamedTuple
 from envdoctor.core.records import Finding
 from envdoctor.manifests import image_corrections, install_corrections
 from envdoctor.manifests.edited_lines import EditedLines, named
+from envdoctor.manifests.missing_backslashes import without_comment
 
 Correct = Callable[[EditedLines, Finding], bool]
 
@@ -76,14 +77,20 @@ def _join_commands(lines: EditedLines, finding: Finding) -> bool:
 
 
 def _continue_command(lines: EditedLines, finding: Finding) -> bool:
-    """Add the backslash, unless a further command would become arguments."""
-    following = [lines.original(number) for number in lines.statement(finding.line + 1)]
-    is_command = any(re.search(r"\binstall\b", each) for each in following)
-    return (
-        not is_command
-        and lines.kind_at(finding.line) != "notebook"
-        and lines.replace(finding.line, r"(?<=\S)\s*$", r" \\")
-    )
+    """Add the backslashes, with the comments above the command, unless a further command would become arguments."""
+    last = int(named(r"^End lines \d+ to (\d+) with", finding.fix) or finding.line)
+    numbers = range(finding.line, last + 1)
+    following = [lines.original(number) for number in lines.statement(last + 1)]
+    if any(re.search(r"\binstall\b", each) for each in following) or lines.kind_at(finding.line) == "notebook":
+        return False
+    for number in numbers:
+        text = lines.of(number).rstrip()
+        code = without_comment(text)
+        if comment := text.removeprefix(code).strip():
+            option = f"{words[0]}: " if (words := code.split())[0].startswith("-") else ""
+            lines.insert_above(finding.line, f"# {option}{comment.lstrip('# ')}")
+        lines.set(number, f"{code} \\")
+    return True
 
 
 def _wait_for_command(lines: EditedLines, finding: Finding) -> bool:

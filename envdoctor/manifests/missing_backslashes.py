@@ -1,43 +1,111 @@
-"""Lines of an installation that a backslash should continue: the next line has only arguments of it."""
+"""Lines of a command that a backslash should continue: the next line has only arguments of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from envdoctor.manifests.markdown import Line
 
-_INSTALL = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b|\buv\s+add\b")
 _CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
-_ENDED = re.compile(r"(?:&&|\|\|?|[;&({]|\b(?:then|do|else))\s*$|#")
+# `^` and the backtick continue a line in the shells of Windows.
+_ENDED = re.compile(r"(?:&&|\|\|?|[;&({^`]|\b(?:then|do|else))\s*$")
+_COMMENT_AFTER = re.compile(r"\\[ \t]+#")
+_COMMENT = re.compile(r"(?<=\s)#")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
+_INSTALL = re.compile(r"\b(?:pip3?|conda|mamba)\s+install\b|\buv\s+add\b")
+_LAUNCH = r"(?:torchrun|deepspeed|accelerate\s+launch|python3?\s+-m\s+torch\.distributed\.(?:launch|run))\b"
+_LAUNCHER = re.compile(rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*{_LAUNCH}(?!.*\S\.py\b)(?!.*\s-m\s+(?!torch\.))")
+_PROGRAM = re.compile(
+    rf"\s*(?:[A-Za-z_]\w*=[^\s()'\"]*\s+)*(?:(?:sudo|nohup|time|env)\s+)?"
+    rf"(?:{_LAUNCH}|(?:python3?|srun|mpirun|bash|sh|vllm|hf|huggingface-cli|lm_eval|llamafactory-cli|swift)\s"
+    r"|(?:docker|uv|poetry|conda)\s+run\s|(?:\./)?[\w/.-]+\.(?:py|sh)(?=\s|$))"
+)
+# What prints or describes options: the next lines can be that text.
+_DESCRIBES = re.compile(r"\s(?:--?h(?:elp)?\b|\[|\.\.\.|OPTIONS|options\b)")
+_DESCRIPTION = re.compile(r"(?:\s+\(?[A-Za-z][A-Za-z'-]*[,.:)]?){3}(?=\s|$)|\s{2,}(?![-#])\S.*\s\S+\s\S")
+_OPTION = re.compile(r"\s*--?[A-Za-z][\w.-]*(?=[\s=]|$)")
+_OVERRIDE = re.compile(r"\s*\+{0,2}[a-z_]\w*(?:\.\w+)+=\S")  # of Hydra; no variable has a dot in its name
+_SCRIPT = re.compile(r"\s*[\w/.-]+\.py(?=\s|$)")
 # What no shell runs: a requirement with a version, the address of a wheel or of a repository, a long option.
-_ARGUMENT = re.compile(
+_REQUIREMENT = re.compile(
     r"\s*(?:(['\"]?)[A-Za-z][\w.-]*(?:\[[\w,-]+\])?(?:==|>=|<=|~=|!=)\d[^\s'\"]*\1(?=\s|$)"
     r"|(?:git\+)?https?://\S+(?:\.whl|\.git)\b|--[a-z][\w-]+(?=[\s=]|$))"
 )
+_MAX_LINES = 200  # of a command
 
 
-def missing_backslashes(lines: Sequence[Line]) -> list[int]:
-    """The positions of the lines of shell code that end an installation, although the next line continues it.
+def missing_backslashes(lines: Sequence[Line]) -> list[range]:
+    """The positions of the lines of shell code that end a command, although the next line continues it.
 
-    Such a line is indented, ends with a backslash, or follows a command of several lines: output of a command is not.
+    Each range has consecutive lines. The next line of an installation is indented, ends with a backslash, or follows
+    a command of several lines: output of a command is not.
     """
-    found: list[int] = []
-    start, is_install = 0, False
-    for position, (_, text) in enumerate(lines[:-1]):
-        is_install |= bool(_INSTALL.search(text)) and not text.lstrip().startswith("#")
+    found: list[range] = []
+    start = 0
+    is_text = set(_heredoc_positions(lines))
+    for position, (number, text) in enumerate(lines[:-1]):
         if _CONTINUES.search(text):
             continue
-        following = lines[position + 1][1]
-        is_complete = bool(_ENDED.search(text)) or any(text.count(quote) % 2 for quote in "\"'")
-        is_written_below = (
-            start < position or _indent(following) > _indent(lines[start][1]) or _CONTINUES.search(following)
-        )
-        if is_install and not is_complete and is_written_below and _ARGUMENT.match(following):
-            found.append(position)
+        next_number, following = lines[position + 1]
+        is_next = next_number == number + 1 and not is_text & {position, position + 1}
+        if (
+            is_next
+            and position - start < _MAX_LINES
+            and not _is_complete(text)
+            and _continues(lines[start : position + 1], following)
+        ):
+            if found and found[-1].stop == position:
+                found[-1] = range(found[-1].start, position + 1)
+            else:
+                found.append(range(position, position + 1))
         else:
-            start, is_install = position + 1, False
+            start = position + 1
     return found
+
+
+def without_comment(text: str) -> str:
+    """A line of shell code without the comment at its end."""
+    starts = (found.start() for found in _COMMENT.finditer(text))
+    return text[: next((start for start in starts if not _is_quoted(text[:start])), None)].rstrip()
+
+
+def _is_quoted(before: str) -> bool:
+    """Whether a text leaves a quote open."""
+    return any(before.count(quote) % 2 for quote in "\"'")
+
+
+def _heredoc_positions(lines: Sequence[Line]) -> Iterator[int]:
+    end = ""
+    for position, (_, text) in enumerate(lines):
+        if end:
+            yield position
+            end = "" if text.strip() == end else end
+        elif opened := _HEREDOC.search(text):
+            end = opened[1]
+
+
+def _is_complete(text: str) -> bool:
+    code = without_comment(text)
+    return bool(_ENDED.search(code) or _COMMENT_AFTER.search(text)) or _is_quoted(code)
+
+
+def _continues(command: Sequence[Line], following: str) -> bool:
+    """Whether a line has only arguments of the command in the lines above it."""
+    if any(text.lstrip().startswith("#") or not text.strip() for _, text in command):
+        return False
+    texts = [without_comment(text) for _, text in command]
+    argument = without_comment(following)
+    first, whole = texts[0], " ".join(text.rstrip("\\ ") for text in texts)
+    if _INSTALL.search(whole):
+        is_written_below = len(texts) > 1 or _indent(following) > _indent(first) or _CONTINUES.search(following)
+        return bool(is_written_below and _REQUIREMENT.match(following))
+    if not _PROGRAM.match(first) or _DESCRIBES.search(whole):
+        return False
+    if _SCRIPT.match(argument):
+        return bool(_LAUNCHER.match(whole))
+    is_argument = _OPTION.match(argument) or _OVERRIDE.match(argument)
+    return bool(is_argument) and not _DESCRIPTION.search(argument)
 
 
 def _indent(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from envdoctor.manifests.markdown import Line
-from envdoctor.manifests.missing_backslashes import missing_backslashes
+from envdoctor.manifests.missing_backslashes import missing_backslashes, without_comment
 from envdoctor.manifests.shell_records import BOUND_CHARACTERS, Command, ShellState, ShellText
 from envdoctor.manifests.shell_statements import StatementReader, parse_tree
 
@@ -60,10 +60,11 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
 
 
 def _continued(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """The lines with the backslashes that an installation of several lines lacks: they are read as they are meant."""
-    missing = set(missing_backslashes(lines))
+    """The lines with the backslashes that a command of several lines lacks: they are read as they are meant."""
+    missing = {position for positions in missing_backslashes(lines) for position in positions}
     return tuple(
-        (number, f"{text} \\" if position in missing else text) for position, (number, text) in enumerate(lines)
+        (number, f"{without_comment(text)} \\" if position in missing else text)
+        for position, (number, text) in enumerate(lines)
     )
 
 

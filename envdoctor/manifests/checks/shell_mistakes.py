@@ -10,7 +10,7 @@ from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.missing_backslashes import missing_backslashes
-from envdoctor.manifests.shell import without_prompt
+from envdoctor.manifests.shell import strip_prompts, without_prompt
 from envdoctor.rules.registry import Problem, rule
 
 ESCAPES = "https://www.gnu.org/software/bash/manual/html_node/Escape-Character.html"
@@ -90,25 +90,28 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
 
 
 @rule("RUN177", kind="guide", severity="error", cause="dependency-pin-violated", url=ESCAPES)
-def installation_lacks_a_backslash(context: GuideContext) -> Iterator[Problem]:
-    """A line of an installation has no backslash at its end, and the next line has only arguments of it.
+def command_lacks_a_backslash(context: GuideContext) -> Iterator[Problem]:
+    """A line of a command has no backslash at its end, and the next line has only arguments of it.
 
-    The shell runs the next line as a command of its own, or takes `name==version` for a variable. It is not
-    installed.
+    The shell runs the next line as a command of its own, or takes `name==version` for a variable. A requirement is
+    not installed, and a program starts without its options.
     """
     for block in _shell_blocks(context):
-        lines = tuple((number, without_prompt(text)) for number, text in block.lines)
-        for position in missing_backslashes(lines):
-            (number, text), (following, argument) = lines[position : position + 2]
+        lines = strip_prompts(block.lines, console=False)
+        for positions in missing_backslashes(lines):
+            (number, text), (following, argument) = lines[positions[0]], lines[positions[0] + 1]
+            last = lines[positions[-1]][0]
+            ended = f"line {number} ends" if number == last else f"lines {number} to {last} end"
+            more = "" if number == last else ", and each line below it,"
             yield Problem(
                 "error",
-                f"line {number} ends the command: the shell runs `{_shown(argument)}` of line {following} as a "
-                "command of its own, and does not install it",
+                f"{ended} the command: the shell runs `{_shown(argument)}` of line {following}{more} as a "
+                "command of its own",
                 (
                     guide_evidence(context, "end of the command", _shown(text), number),
                     guide_evidence(context, "next line", _shown(argument), following),
                 ),
-                f"End line {number} with a backslash.",
+                f"End {ended.rpartition(' ')[0]} with a backslash.",
                 line=number,
             )
 

@@ -46,6 +46,10 @@ CASES: dict[str, tuple[str, str, str]] = {
         "a.sh", "pip install torch==2.8.0 \\\n  numpy  \n  trl==0.23.1\n",
         "pip install torch==2.8.0 \\\n  numpy \\\n  trl==0.23.1\n",
     ),
+    "options without backslashes": (
+        "guide.md", sh("pip install torch==2.8.0", "python x.py  ", "--lr 1e-4 # high", " --bs 2"),
+        sh("pip install torch==2.8.0", "# --lr: high", "python x.py \\", "--lr 1e-4 \\", " --bs 2"),
+    ),
     "another package": (
         "a.sh", "pip install torch==2.8.0 sklearn\n", "pip install torch==2.8.0 scikit-learn\n",
     ),
