@@ -12,6 +12,8 @@ from envdoctor.reports.section import Line, Section
 
 ASSIGNMENT = re.compile(r"(?:export |declare -x |-e |ENV |- |\")?([A-Za-z_][A-Za-z0-9_]{1,60})=(.*)$")
 REMARK = re.compile(r"\s+#.*$|\s+\([^()]*\)$")  # after a value: `-1   (system wide)`
+# vLLM's collect_env prints TORCH_CUDA_ARCH_LIST among its build flags.
+BUILD_FLAGS = re.compile(r"CUDA Archs: (\d+\.\d[\d.+;PTX ]*?);? ROCm:")
 # What follows a value in the report of an experiment: `1, same test:`.
 EXPERIMENT = re.compile(r"\w+,? (?:and |with )?(?:the )?same [a-z]")
 RESULT = re.compile(r"^\S+\s(?:-+>|=>|\u2192)\s[a-z]")  # `1 -> runs`
@@ -38,6 +40,8 @@ def parse_env_vars(lines: list[Line]) -> Section | None:
     slurm: dict[str, str] = {}
     _record_shown(section, lines)
     for line in lines:
+        if flags := BUILD_FLAGS.search(line.text):
+            section.environment.setdefault("TORCH_CUDA_ARCH_LIST", flags[1])
         if "=" not in line.text[:80] or "==" in line.text[:80]:
             continue
         command = extract_command(line.text) or line.text

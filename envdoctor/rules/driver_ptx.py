@@ -44,7 +44,8 @@ def driver_cannot_compile_the_ptx(machine: Machine, stack: Stack) -> Iterator[Pr
 
     torch itself works (minor-version compatibility), but a kernel fails with "the provided PTX was compiled with an
     unsupported toolchain". This affects vLLM on Hopper and newer, whose FlashAttention 2 has native code only for
-    `sm_80`. The rule reads the compiled files if possible, else it uses a table of vLLM's wheels.
+    `sm_80`. The rule reads the compiled files if possible, else it uses a table of vLLM's wheels. A vLLM is not
+    reported if TORCH_CUDA_ARCH_LIST shows a build of its own for this GPU.
 
     Fix: install a driver of that CUDA release, or a release of the library for an older CUDA. On data-centre GPUs the
     `cuda-compat` package of that release is an alternative.
@@ -176,6 +177,11 @@ def _from_names(machine: Machine, stack: Stack, driver_cuda: str) -> tuple[str, 
         or major_minor(driver_cuda) >= major_minor(cuda)
     ):
         return None
+    if ";" in (built_for := (machine.environment.value or {}).get("TORCH_CUDA_ARCH_LIST", "")):
+        # The list of a build from source; images of NVIDIA have one of their own, separated by spaces.
+        native = ["sm_" + text.removesuffix("+PTX").replace(".", "") for text in built_for.split(";")]
+        if all((found := capability_of(gpu)) and runs_native(native, found) for gpu in gpus_of(machine)):
+            return None
     gpus = [gpu for gpu in gpus_of(machine) if (capability_of(gpu) or (0, 0)) >= FIRST_PTX_GPU]
     version = installed_version(stack, "vllm")
     return (f"vLLM {version or 'of torch ' + torch_version(stack)}", cuda, gpus) if gpus else None

@@ -462,3 +462,29 @@ def test_a_fact_is_not_blamed_for_another_error(text: str, causes: set[str]) -> 
 )
 def test_a_fall_back_in_a_report_is_no_fault(line: str) -> None:
     assert not reported_causes(torch_report({}, {}, line))
+
+
+@each_case(
+    ("archs", "expected"),
+    [
+        ("8.0;8.6;9.0", "8.0;8.6;9.0"),
+        ("7.5 8.0 9.0+PTX", "7.5 8.0 9.0+PTX"),
+        ("Not Set", None),
+        ("", None),
+    ],
+)
+def test_the_architectures_of_vllms_build_flags(archs: str, expected: str | None) -> None:
+    text = f"vLLM Version: 0.9.1\nvLLM Build Flags:\nCUDA Archs: {archs}; ROCm: Disabled; Neuron: Disabled\n"
+    environment = parse_report(text).machine.environment.value or {}
+    assert environment.get("TORCH_CUDA_ARCH_LIST") == expected
+
+
+@each_case(("archs", "is_reported"), [("8.0;8.6;9.0", False), ("8.0;8.6", True), ("8.0 8.6 9.0+PTX", True)])
+def test_a_vllm_that_was_built_for_the_gpu_needs_no_ptx(archs: str, *, is_reported: bool) -> None:
+    """Images of NVIDIA set a list of their own, separated by spaces, for which PyPI's vLLM is not built."""
+    text = (
+        f"vLLM Version: 0.9.1\nvLLM Build Flags:\nCUDA Archs: {archs}; ROCm: Disabled; Neuron: Disabled\n"
+        "PyTorch version: 2.7.0+cu126\nCUDA used to build PyTorch: 12.6\nIs CUDA available: True\n"
+        "GPU models and configuration: GPU 0: NVIDIA H100 80GB HBM3\nNvidia driver version: 550.90.12\n"
+    )
+    assert ("TORCH005" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
