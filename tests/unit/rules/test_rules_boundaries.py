@@ -24,7 +24,7 @@ from support.report_stack import (
 )
 
 from envdoctor.core.records import Distribution, Extension, KernelCode, Stack, known, unreadable
-from envdoctor.reports.container_images import WITHOUT_GPUS
+from envdoctor.reports.container_images import STARTED_WITHOUT_GPUS
 from envdoctor.rules import evaluate
 
 H100, H200, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla V100-SXM2-32GB"
@@ -170,7 +170,9 @@ def builds() -> Iterator[Case]:
     yield Case("FA004", "warning", (make_machine(on), without), (make_machine(on), with_wheel))
     quantized = torch_stack("2.4.1+cu121", packages={"bitsandbytes": "0.41.1"})
     yield Case("BNB006", "error", (make_machine(on, os="Windows 11"), quantized), (make_machine(on), quantized))
-    started = msgspec.structs.replace(make_machine(on).system, container=known("docker", "report", WITHOUT_GPUS))
+    started = msgspec.structs.replace(
+        make_machine(on).system, container=known("docker", "report", STARTED_WITHOUT_GPUS)
+    )
     unread = make_stack(None, available=False, cuda_unread=True, uses=("vllm",))
     in_container = make_machine(on, system=started)
     yield Case("DRV015", "error", (in_container, unread), (make_machine(on, container="docker"), unread))
