@@ -101,6 +101,19 @@ def _use_directory(lines: EditedLines, finding: Finding) -> bool:
     return lines.replace_text(finding.line, finding.evidence[-1].value, named(r"^Use (cd .+)\.$", finding.fix))
 
 
+def _without_yes(lines: EditedLines, finding: Finding) -> bool:
+    option = named(r"^Remove (-y|--yes)\.$", finding.fix)
+    numbers = lines.statement(finding.line) if option else []
+    return any(
+        lines.replace(number, rf"(\bpip3?\s+install\b[^&|;#]*?)\s{option}(?=\s|$)", r"\1") for number in numbers
+    )
+
+
+def _clone(lines: EditedLines, finding: Finding) -> bool:
+    address = named(r"^Use git clone (\S+)\.$", finding.fix)
+    return lines.replace_text(finding.line, address, f"git clone {address}")
+
+
 def _use_bash(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001
     return lines.replace(1, r"^#!.*$", "#!/bin/bash")
 
@@ -272,4 +285,6 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN170": _without_remote_name,
     "RUN171": install_corrections.install_system_packages,
     "RUN175": image_corrections.declare_argument,
+    "RUN179": _without_yes,
+    "RUN180": _clone,
 }

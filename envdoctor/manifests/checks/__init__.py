@@ -32,6 +32,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     prerequisites,
     python_code,
     refused_arguments,
+    refused_commands,
     replaced_extensions,
     replacements,
     repository_builds,

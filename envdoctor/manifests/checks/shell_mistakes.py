@@ -182,8 +182,12 @@ def command_runs_in_the_background(context: GuideContext) -> Iterator[Problem]:
 
 @rule("RUN083", kind="guide", severity="error", cause="dependency-pin-violated", url="")
 def directory_of_a_clone_has_another_case(context: GuideContext) -> Iterator[Problem]:
-    """`cd` names the directory of a clone in another case, which Linux distinguishes."""
+    """`cd` names the directory of a clone in another case, which Linux distinguishes.
+
+    Not reported below the directory of a clone, which can have one of that name.
+    """
     created: dict[str, tuple[str, int]] = {}
+    entered: set[str] = set()
     for command in context.guide.commands:
         words = [word for word in command.words if not word.startswith("-")]
         if words[:2] == ["git", "clone"] and len(words) > 2:
@@ -195,7 +199,9 @@ def directory_of_a_clone_has_another_case(context: GuideContext) -> Iterator[Pro
         elif command.name == "cd" and len(words) == 2:
             name = words[1].rstrip("/").rpartition("/")[2]
             same = next((each for each in created if each.lower() == name.lower()), "")
-            if same and name not in created:
+            is_inside = same in entered or same in words[1].split("/")
+            entered |= set(words[1].split("/"))
+            if same and name not in created and not is_inside:
                 text, line = created[same]
                 yield Problem(
                     "error",

@@ -50,6 +50,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         "guide.md", sh("pip install torch==2.8.0", "python x.py  ", "--lr 1e-4 # high", " --bs 2"),
         sh("pip install torch==2.8.0", "# --lr: high", "python x.py \\", "--lr 1e-4 \\", " --bs 2"),
     ),
+    "an option that pip lacks": ("a.sh", "pip install -y torch==2.6.0\n", PIP),
+    "an address alone": (
+        "a.sh", "https://github.com/a/Model.git\ncd Model\n" + PIP,
+        "git clone https://github.com/a/Model.git\ncd Model\n" + PIP,
+    ),
     "another package": (
         "a.sh", "pip install torch==2.8.0 sklearn\n", "pip install torch==2.8.0 scikit-learn\n",
     ),

@@ -52,6 +52,18 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "another name for the clone": (
         ("git clone https://github.com/a/BigModel.git bigmodel", "cd bigmodel"), "RUN083", [],
     ),
+    "a folder in the clone": (("git clone https://github.com/a/BigModel", "cd BigModel/bigmodel"), "RUN083", []),
+    "a folder after the clone": (
+        ("git clone https://github.com/a/BigModel", "cd BigModel", "cd bigmodel"), "RUN083", [],
+    ),
+    "pip install -y": (("pip install -y torch==2.6.0", "python -m pip install a --yes"), "RUN179", [3, 4]),
+    "uv pip install -y": (("uv pip install -y torch==2.6.0",), "RUN179", [3]),
+    "-y of other programs": (
+        ("pip uninstall -y a", "conda install -y pip", "apt-get install -y b && pip install c"), "RUN179", [],
+    ),
+    "an address before cd": (("https://github.com/a/Model.git", "cd Model", "pip install -e ."), "RUN180", [3]),
+    "a link": (("https://github.com/a/Model", "pip install torch==2.6.0"), "RUN180", []),
+    "a clone": (("git clone https://github.com/a/Model.git", "cd Model"), "RUN180", []),
     "a folder that a step makes": (
         ("git clone https://github.com/a/BigModel", "mkdir bigmodel", "cd bigmodel"), "RUN083", [],
     ),
