@@ -14,6 +14,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.imports import cause_of, spans_of_name
+from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
@@ -51,7 +52,9 @@ FILE_TYPES = (
 RECEIVES_KEYWORDS_OF = {"Config": "serve_http", **{f"{each}Config": "load_dataset" for each in FILE_TYPES}}
 OPTIONS_OF = ("AsyncEngineArgs", "EngineArgs")  # classes whose attributes are vLLM's options
 STRUCT = "SamplingParams"  # its error names no class, since msgspec raises it
-OWN_SYMPTOMS = ("numpy", "torchvision", "torchaudio", "torch", "triton")  # a symptom names the cause of a removal
+NUMPY_2 = "1.26.1"  # the first release with modules of NumPy 2
+OF_TORCH = ("torchvision", "torchaudio", "torch", "triton")  # torch, or its build, decides on their releases
+OWN_SYMPTOMS = ("numpy", *OF_TORCH)  # a symptom names the cause of a removal
 NAMES_MOVE_IN = ("vllm",)  # a name that one of its modules lacks can be in another one of the same release
 RELEASE_PAGES = {
     "vllm": "vllm-project/vllm", "unsloth_zoo": "unslothai/unsloth-zoo", "verl": "verl-project/verl",
@@ -130,6 +133,7 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
         for match in pattern.finditer(text):
             if spans := find_member("attributes", match["owner"], match["member"]):
                 yield f"{match['owner']}.{match['member']}", spans
+    yield from _members_of_modules(text)
     for pattern in (NAME, MODULE):
         for match in pattern.finditer(text):
             spans = find_name(match["package"], match["member"])
@@ -140,6 +144,26 @@ def _members(text: str, caller: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
             module = f"{match['package']}{match['module']}"
             member = match["member"] if pattern is NAME else ""
             if match["package"] not in OWN_SYMPTOMS and (spans := spans_of_name(module, member)):
+                yield f"{module}.{member}".removesuffix("."), spans
+
+
+def _members_of_modules(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """The modules, and the names of one module, that an error line does not find."""
+    for pattern in (NAME, MODULE, NO_MODULE):
+        for match in pattern.finditer(text):
+            module, member = f"{match['package']}{match['module']}", match.groupdict().get("member", "")
+            if match["package"] in OF_TORCH:
+                continue
+            if member:
+                # For names of the package itself the other table compares more releases.
+                is_in_names = not match["module"] and find_name(module, member)
+                spans = () if is_in_names else spans_of_module_name(module, member)
+                if pattern is MODULE and not spans:
+                    spans = spans_of_module(f"{module}.{member}")
+                    spans = spans if spans and spans[-1].last else ()  # others are there, but not imported
+            else:
+                spans = spans_of_module(module)
+            if spans:
                 yield f"{module}.{member}".removesuffix("."), spans
 
 
@@ -171,10 +195,33 @@ def _less_exact(is_newer: bool, cause: str) -> tuple[str, ...]:
     return () if is_newer else tuple({"dependency-pin-violated", "library-too-new"} - {cause})
 
 
+def _requirement(verdict: Verdict) -> str:
+    """The releases that have the member; empty where torch decides on them, or if both directions are possible."""
+    span = verdict.span
+    package = project_of(span.package)
+    if verdict.returned or package in OF_TORCH:
+        return ""
+    if verdict.is_required:
+        return f"{package}<={span.before}"
+    if span.first == span.last:
+        return f"{package}=={span.last}"
+    bounds = [f">={span.first}"] if span.first else []
+    return package + ",".join([*bounds, *([f"<={span.last}"] if span.last else [])])
+
+
+def _cause_of(span: Span, *, is_newer: bool) -> str:
+    """The cause of a member that a library lacks because it is newer, or older, than the code that uses it."""
+    package = project_of(span.package)
+    if package == "numpy":
+        is_of_numpy_2 = _reaches(span.next, "2") if is_newer else _reaches(span.first, NUMPY_2)
+        return "numpy2-abi" if is_of_numpy_2 else "library-too-new" if is_newer else "library-too-old"
+    return cause_of(package, is_newer=is_newer)
+
+
 def _symptom(verdict: Verdict) -> Symptom:
     span = verdict.span
     package = span.package
-    newer, older = (cause_of(project_of(package), is_newer=is_newer) for is_newer in (True, False))
+    newer, older = (_cause_of(span, is_newer=is_newer) for is_newer in (True, False))
     if verdict.is_required:
         cause = newer
         fix = (
@@ -203,7 +250,9 @@ def _symptom(verdict: Verdict) -> Symptom:
             f"{verdict.member} is in {package} {span.first} and not in {span.before}: the installed release is older "
             f"than the code that uses it. Install {package} {span.first} or newer with the packages that require it."
         )
-    shown = list(dict.fromkeys((project_of(package), "transformers")))
+    shown = list(dict.fromkeys((project_of(package), *(["transformers"] if package in packages() else []))))
+    requirement = _requirement(verdict)
+    install = [shell_command("uv pip install {}", requirement)] if requirement else []
     page = RELEASE_PAGES.get(package, f"huggingface/{package}" if package in packages() else "")
     undecided = verdict.is_newer and not verdict.installed and not verdict.is_required
     question = Question(
@@ -219,7 +268,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         weight=WEIGHT,
         sample="",
         fix=fix,
-        remedies=((shell_command("uv pip show {}", shown), "uv pip check"),),
+        remedies=((shell_command("uv pip show {}", shown), *install, "uv pip check"),),
         check=shell_command("uv pip show {}", project_of(package)),
         outranks=_less_exact(verdict.is_newer, cause),
         url=f"https://github.com/{page}/releases" if page else SPECIFIERS,

@@ -27,7 +27,7 @@ from envdoctor.package_index.wheel_sources import MEMBER_BYTES, WHEEL_BYTES, Whe
 
 LIST = Path(__file__).with_name("import_packages.txt")
 FIRST_DAY = "2021-01-01"
-MAX_RELEASES = 70  # of one package; of more, the first and last ones of each minor series
+MAX_RELEASES = 70  # of one package; of more, first the first and last ones of each minor series
 SECONDS = 4 * 3600.0
 CONNECTIONS = 8
 DATA_FOLDER = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
@@ -43,10 +43,10 @@ class Package(NamedTuple):
     entries: tuple[str, ...]  # modules that a user imports, the package itself first
 
 
-def listed_packages() -> dict[str, Package]:
-    """The packages of the list by name."""
+def listed_packages(path: Path = LIST) -> dict[str, Package]:
+    """The packages of a list by name."""
     found = {}
-    for line in LIST.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") or not line.strip():
             continue
         names, _, entries = line.partition("+")
@@ -107,6 +107,10 @@ class StoredSources(WheelSources):
             self._texts[path] = self.store.read(self.keys[path])
         return self._texts[path]
 
+    def forget(self) -> None:
+        """Release the memory of the texts that were read."""
+        self._texts.clear()
+
 
 def select_releases(releases: Iterable[Release]) -> list[Release]:
     """The releases that are read, oldest first."""
@@ -121,7 +125,11 @@ def select_releases(releases: Iterable[Release]) -> list[Release]:
         each for n, each in enumerate(wanted)
         if n in (0, len(wanted) - 1) or len({minor[wanted[k].version] for k in (n - 1, n, n + 1)}) > 1
     ]  # fmt: skip
-    step = max(1, -(-len(ends) // MAX_RELEASES))
+    if len(ends) < MAX_RELEASES:  # hundreds of releases of few minor series, such as those of sglang
+        others = [each for each in wanted if each not in ends]
+        step = -(-len(others) // (MAX_RELEASES - len(ends)))
+        return [each for each in wanted if each in ends or each in others[::step]]
+    step = -(-len(ends) // MAX_RELEASES)
     return [each for n, each in enumerate(ends) if n % step == 0 or n == len(ends) - 1]
 
 

@@ -69,7 +69,7 @@ def keyword(owner: str, argument: str) -> str:
             {"vllm": "0.12.0"},
             ["library-too-new"],
         ),
-        ("ImportError: cannot import name 'FlexibleArgumentParser' from 'vllm.utils'", {}, []),  # it moved
+        (missing("FlexibleArgumentParser", "vllm.utils"), {}, ["library-too-new"]),  # it moved
         (
             "ImportError: cannot import name '_unsloth_get_batch_samples' from 'unsloth_zoo.loss_utils'",
             {},
@@ -140,6 +140,48 @@ COMPARE, IMPORTS = "_compare_version", "torchmetrics.utilities.imports"
 )  # fmt: skip
 def test_direction_of_an_import_between_packages(text: str, versions: dict[str, str], causes: list[str]) -> None:
     assert causes_of(text, versions) == causes
+
+
+# Modules of libraries, and names in one of their modules.
+@each_case(
+    ("text", "versions", "causes"),
+    [
+        ("No module named 'numpy._core'", {}, ["numpy2-abi"]),
+        (missing("asscalar", "numpy.lib"), {}, ["library-too-new"]),
+        (missing("trapz", "scipy.integrate"), {}, ["library-too-new"]),
+        (missing("trapz", "scipy.integrate"), {"scipy": "1.12.0"}, []),
+        (missing("trapz", "scipy.integrate"), {"scipy": "1.7.0"}, []),  # older than the compared ones, can have it
+        ("No module named 'httpx._urls'", {}, ["library-too-old"]),
+        ("module 'PIL' has no attribute 'PyAccess'", {}, ["library-too-new"]),
+        ("module 'PIL' has no attribute 'ImageText'", {}, []),  # a module of each newer release, but not imported
+        ("No module named 'scipy.stats'", {}, []),  # each release has it
+        (missing("norm", "scipy.stats"), {}, []),
+        (missing("trapz", "integrate"), {}, []),
+    ],
+)  # fmt: skip
+def test_direction_of_a_module_and_of_a_name_in_it(text: str, versions: dict[str, str], causes: list[str]) -> None:
+    assert causes_of(text, versions) == causes
+
+
+@each_case(
+    ("text", "requirement"),
+    [
+        (missing("trapz", "scipy.integrate"), "'scipy<=1.13.1'"),
+        ("No module named 'httpx._urls'", "'httpx>=0.23.0'"),
+        (missing("HfFolder", "huggingface_hub.file_download"), "'huggingface-hub<=0.9.0'"),
+        (keyword("GRPOConfig.__init__", "top_p"), "'trl>=0.16.0'"),
+        ("No module named 'torchvision.models.utils'", ""),  # torch decides on its release
+        (removed_name("is_flash_attn_greater_or_equal_2_10"), ""),  # either direction is possible
+    ],
+)
+def test_the_command_installs_a_release_that_has_the_member(text: str, requirement: str) -> None:
+    commands = [
+        command for cause in explain(io.BytesIO(text.encode())).causes[:1]
+        for remedy in cause.remedies for command in remedy.commands
+    ]  # fmt: skip
+    assert [each for each in commands if each.startswith("uv pip install ")] == (
+        [f"uv pip install {requirement}"] if requirement else []
+    )
 
 
 def test_the_fix_names_both_directions_of_a_member_that_was_added_again() -> None:
