@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -14,7 +14,7 @@ from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
-from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, shared_files
+from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
@@ -171,6 +171,12 @@ class IndexReader:
     def refused_releases(self, installed: InstalledSet) -> Sequence[RefusedRelease]:
         """The named packages of the set whose metadata pip refuses."""
         return self._of_set(refused_releases, installed)
+
+    @_limited
+    def refused_versions(self, versions: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+        """Of the packages whose metadata pip refuses: this release and older ones, each with such a requirement."""
+        wheels = self._reader()
+        return refused_versions(wheels, versions) if wheels else {}
 
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         """The packages of the set that install the same module."""

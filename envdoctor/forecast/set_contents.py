@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envdoctor.download.http_client import RequestFailed
 from envdoctor.forecast.set_names import SetNames
-from envdoctor.forecast.wheels import Pin
+from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.numpy_builds import numpy_1_module
 from envdoctor.resolution.index_facts import InstalledSet, Numpy1Build, RefusedRelease, SharedFile
 
+MAX_OLDER = 40  # releases of a package whose metadata are read, when pip refuses a newer one
 MAX_WHEELS = 25  # of a set of which compiled modules are read
 _LAST_NUMPY_1_DAY = "2025-06-30"  # few wheels were built with NumPy 1 one year after NumPy 2.0
 _PIP_REFUSES_DAY = "2024-06-20"  # of pip 24.1, which refuses versions and specifiers outside of PEP 440
@@ -71,18 +73,34 @@ def _loaded_modules(names: SetNames, pin: Pin) -> frozenset[str]:
 
 def refused_releases(names: SetNames, installed: InstalledSet) -> Iterator[RefusedRelease]:
     """The named packages whose METADATA pip 24.1 and newer refuse."""
-    wheels = names.wheels
-    old = [
-        pin for name in sorted(installed.named) if name in installed.versions
-        if (day := wheels.day(pin := Pin(name, installed.versions[name]))) and day <= _PIP_REFUSES_DAY
-        and wheels.any_wheel(pin)
-    ]  # fmt: skip
-    wheels.read_metadata(old)
-    for pin in old:
-        metadata = wheels.metadata(pin)
-        refused = next((text for text in metadata.requires if not _is_valid(text)), "") if metadata else ""
-        if metadata and refused:
+    pins = [Pin(name, installed.versions[name]) for name in sorted(installed.named & installed.versions.keys())]
+    for pin, refused in _refused(names.wheels, pins).items():
+        if metadata := names.wheels.metadata(pin):
             yield RefusedRelease(names.indexed(pin), refused, metadata.file)
+
+
+def refused_versions(wheels: Wheels, versions: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Of the packages whose METADATA pip refuses: this release and older ones, each with such a requirement."""
+    wheels.read_releases(versions)
+    found = _refused(wheels, [Pin(name, version) for name, version in versions.items()])
+    older: list[Pin] = []
+    for pin in found:
+        releases = (Pin(pin.name, each.version) for each in wheels.releases(pin.name))
+        older += [each for each in releases if satisfies(each.version, f"<{pin.version}")][-MAX_OLDER:]
+    refused: dict[str, dict[str, str]] = {}
+    for pin, text in (found | _refused(wheels, older)).items():
+        refused.setdefault(pin.name, {})[pin.version] = text
+    return refused
+
+
+def _refused(wheels: Wheels, pins: Sequence[Pin]) -> dict[Pin, str]:
+    """The releases with a wheel whose METADATA pip refuses, each with such a requirement."""
+    days = ((pin, wheels.day(pin)) for pin in pins)
+    old = [pin for pin, day in days if day and day <= _PIP_REFUSES_DAY and wheels.any_wheel(pin)]
+    wheels.read_metadata(old)
+    found = {pin: metadata for pin in old if (metadata := wheels.metadata(pin))}
+    refused = {pin: next((text for text in each.requires if not _is_valid(text)), "") for pin, each in found.items()}
+    return {pin: text for pin, text in refused.items() if text}
 
 
 def _is_valid(text: str) -> bool:

@@ -46,6 +46,7 @@ _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one b
 _MAX_CONFLICTS = 6  # of one step
 _MAX_PASSED_OVER = 4
 _MAX_HELD_BACK = 8
+_MAX_REFUSED = 4  # packages whose older releases pip refuses as well
 _MAX_RELEASED = 4  # runs with fewer installed releases each
 _BOUND_TO_TORCH = re.compile(r"torch|triton$|(?:nvidia|cuda)-")  # torch requires exact releases of these
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;]+)[^#]*(?:# via (.*))?")
@@ -94,6 +95,7 @@ class UvStepSolver:
                 solution = self._solve(question)
             if solution and not question.is_of_uv:
                 solution = self._named_first(question, solution)
+                solution = self._with_refused(question, solution)
             if solution and self.sources.extra_indexes:
                 solution = self._keep_installed(question, solution)
             self.solved[question] = solution
@@ -186,6 +188,32 @@ class UvStepSolver:
                 is_older(newer.versions.get(each, "0"), solution.versions[each]) for each in before
             ):
                 solution = newer
+        return solution
+
+    def _with_refused(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
+        """The solution with the packages of which pip accepts no release that the others permit.
+
+        pip 24.1 and newer skip releases whose metadata are not valid, which uv reads: omegaconf below 2.1, which
+        fairseq 0.12.2 requires.
+        """
+        limits: list[str] = []
+        first: Mapping[str, Mapping[str, str]] = {}
+        versions = solution.versions
+        for _ in range(_MAX_REFUSED):
+            refused = self.index.refused_versions(versions) if self.index and versions else {}
+            if not refused:
+                break
+            first = first or refused
+            limits += [f"{name}!={version}" for name, texts in refused.items() for version in texts]
+            attempt = self._run(question._replace(constraints=(*question.constraints, *limits)))
+            if not attempt.lines:
+                newest = partial(self._newest_releases, question)
+                is_proven = _NO_SOLUTION.search(attempt.output) and not (
+                    releases_to_build(attempt.output, question.requirements, newest) - self.built
+                )
+                texts = {name: texts[versions[name]] for name, texts in first.items() if versions[name] in texts}
+                return solution._replace(refused=texts) if is_proven else solution
+            versions = self._solution(attempt).versions
         return solution
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:

@@ -73,7 +73,7 @@ def resolve_step(
     is_open = has_other_index(action) and not all(each.pin or each.url for each in action.requirements)
     state: ResolutionState = "partial" if _has_unknown_requirements(action) or is_open else "solved"
     return Resolution(dict(_packages(action, before.packages, solution)), (), state, built=solution.built,
-                      absent_extras=solution.absent_extras)  # fmt: skip
+                      absent_extras=solution.absent_extras, refused=solution.refused)  # fmt: skip
 
 
 def _problem(action: Install, before: EnvironmentState, target: ResolverTarget, known: Resolution) -> StepProblem:

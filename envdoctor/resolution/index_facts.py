@@ -173,6 +173,10 @@ class IndexFacts(Protocol):
         """The named packages of the set whose metadata pip refuses."""
         ...
 
+    def refused_versions(self, versions: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+        """Of the packages whose metadata pip refuses: this release and older ones, each with such a requirement."""
+        ...
+
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         """The packages of the set that install the same module."""
         ...

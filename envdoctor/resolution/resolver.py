@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from envdoctor.knowledge.published import PublishedRelease, is_newer_than_table, published_releases, releases_in_range
@@ -86,6 +86,7 @@ class Resolution(NamedTuple):
     further_conflicts: tuple[str, ...] = ()  # of other requirements
     built: frozenset[str] = frozenset()  # packages of a solution that have no wheel for the target
     absent_extras: frozenset[tuple[str, str]] = frozenset()  # package and extra that its release does not have
+    refused: Mapping[str, str] = {}  # packages of which pip accepts no release, with a requirement that it refuses
 
 
 class _Reason(NamedTuple):

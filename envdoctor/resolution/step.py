@@ -33,6 +33,7 @@ class StepSolution(NamedTuple):
     conflict: str = ""
     further_conflicts: tuple[str, ...] = ()  # that remain without the requirements of the others
     absent_extras: frozenset[tuple[str, str]] = frozenset()  # package and extra that its release does not have
+    refused: Mapping[str, str] = {}  # packages of which pip accepts no release, with a requirement that it refuses
 
 
 class StepSolver(Protocol):

@@ -38,6 +38,7 @@ class FixedIndex:
         self.rejected: Sequence[RejectedRelease] = ()
         self.numpy_1: Sequence[Numpy1Build] = ()
         self.refused: Sequence[RefusedRelease] = ()
+        self.older: Mapping[str, Mapping[str, str]] = {}  # that pip refuses
         self.shared: Sequence[SharedFile] = ()
         self.removed: Sequence[RemovedImport] = ()
         self.compiled: frozenset[str] = frozenset()
@@ -68,6 +69,9 @@ class FixedIndex:
 
     def refused_releases(self, installed: InstalledSet) -> Sequence[RefusedRelease]:
         return [each for each in self.refused if each.release.name in installed.versions]
+
+    def refused_versions(self, versions: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+        return {name: self.older[name] for name, version in versions.items() if version in self.older.get(name, {})}
 
     def shared_files(self, installed: InstalledSet) -> Sequence[SharedFile]:
         return [each for each in self.shared if {each.first.name, each.second.name} <= installed.versions.keys()]
@@ -113,6 +117,7 @@ class FixedSolver:
     def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
         self.index, self.versions, self.built = index, versions, frozenset(built)
         self.required = ["starlette"]  # by webui
+        self.refused: Mapping[str, str] = {}
         self.problems: list[StepProblem] = []
 
     def __call__(self, problem: StepProblem) -> StepSolution:
@@ -122,7 +127,8 @@ class FixedSolver:
             return StepSolution(conflict="there is no version of no-such-release")
         required_by = dict.fromkeys(self.required, ("webui",)) if "webui" in names else {}
         chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
-        return StepSolution(chosen, required_by, self.built & chosen.keys())
+        refused = {name: text for name, text in self.refused.items() if name in chosen}
+        return StepSolution(chosen, required_by, self.built & chosen.keys(), refused=refused)
 
 
 def findings(text: str, solver: FixedSolver, *identifiers: str) -> list[Finding]:

@@ -103,18 +103,27 @@ def _numpy_1_build(
     needs=("release",),
 )
 def pip_refuses_the_metadata(context: GuideContext) -> Iterator[Problem]:
-    """The metadata of a pinned release have a requirement outside of PEP 440, which pip 24.1 and newer refuse.
+    """The metadata of a release have a requirement outside of PEP 440, which pip 24.1 and newer refuse.
 
-    pip skips the release and finds no other one for the pin. uv accepts some of these requirements: a warning for a
-    requirements file, which both can read.
+    pip skips the release. It finds no other one for a pin, or where another package permits only such releases:
+    fairseq 0.12.2 requires omegaconf below 2.1. uv accepts some of these requirements: a warning for a requirements
+    file, which both can read.
     """
+    found: set[str] = set()
     for each in _sets(context):
         for refused in each.facts.refused_releases(each.installed):
             package = each.state.packages[refused.release.name]
             step = step_of(context, package.line)
             status = _status_with_pip(context, each.state, step) if step and package.pinned else None
             if status:
+                found.add(package.name)
                 yield _refused(context, refused, package, status)
+    for install in context.trace.installs:
+        for name, requirement in install.resolution.refused.items():
+            status = _status_with_pip(context, install.before, install)
+            if status and name not in found:
+                found.add(name)
+                yield _all_refused(context, install.resolution.packages[name], requirement, status)
 
 
 def _status_with_pip(context: GuideContext, state: EnvironmentState, step: InstallStep) -> Status | None:
@@ -142,6 +151,22 @@ def _refused(context: GuideContext, refused: RefusedRelease, package: ResolvedPa
             table_evidence("METADATA", f"Requires-Dist: {refused.requirement}", refused.wheel),
         ),
         f"Install it with uv or with pip below 24.1, or use a newer release of {package.name}.",
+        line=line_of(context, package.line, package.reason),
+    )
+
+
+def _all_refused(context: GuideContext, package: ResolvedPackage, requirement: str, status: Status) -> Problem:
+    image = " (not certain: the release of pip in the image is not known)" if status == "unknown" else ""
+    of = f" ({package.reason})" if package.is_dependency else ""
+    return Problem(
+        status,
+        f"pip 24.1 and newer find no release of {package.name}{of}: {package.version} and the others in its range "
+        f"have invalid metadata, such as `{requirement}`{image}",
+        (
+            guide_evidence(context, package.name, package.reason, package.line),
+            table_evidence(f"{package.name} {package.version}", f"Requires-Dist: {requirement}", "the package index"),
+        ),
+        "Install it with uv or with pip below 24.1.",
         line=line_of(context, package.line, package.reason),
     )
 

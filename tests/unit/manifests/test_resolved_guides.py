@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from support.cases import each_case
+from support.fixed_index import FixedIndex
 from support.guide_cases import INDEX, sh
 from support.local_packages import index_without_wheels, write_wheel
 from support.release_index import ReleaseIndex, serve
@@ -476,3 +477,12 @@ def test_extras_that_exclude_each_other_are_environments_of_their_own(solver: Uv
     assert finding.message.startswith("old: ")  # torch 2.8 requires 12.8.90 itself
     path.write_text(PYPROJECT + '[tool.uv]\noverride-dependencies = ["nvidia-cuda-runtime-cu12==12.8.90"]\n')
     assert found(audit_file(str(path), None, solver).result, "RUN015") == []
+
+
+@each_case("valid", [True, False])
+def test_pip_skips_releases_with_invalid_metadata(valid: bool, solver: UvStepSolver, tmp_path: Path) -> None:
+    """caps-torch 2.0 is refused; caps-torch 1.0 remains, or is refused as well."""
+    solver.index = FixedIndex()
+    solver.index.older = {"caps-torch": {"2.0": "torch (>=1.9.*)"} | ({} if valid else {"1.0": "torch (>=1.9.*)"})}
+    result = audit(tmp_path, sh("pip install caps-torch" if valid else "pip install 'caps-torch>=1'"), solver)
+    assert [each.status for each in found(result, "RUN121")] == ([] if valid else ["error"])

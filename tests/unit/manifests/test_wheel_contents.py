@@ -219,3 +219,12 @@ def test_builds_of_opencv_get_one_version() -> None:
         sh("pip install opencv-python==4.6.0.66", "pip install opencv-python-headless"), solved, "RUN122"
     )
     assert found.remedies[0].commands == ("uv pip install opencv-python==4.6.0.66 opencv-python-headless==4.6.0.66",)
+
+
+def test_pip_finds_no_release_of_a_dependency() -> None:
+    solved = solver(webui="3.48.0", starlette="0.36.0", pip="24.0")
+    solved.refused = {"starlette": "anyio (>=3.1.*)"}
+    (found,) = findings(sh("pip install webui"), solved, "RUN121")
+    assert (found.status, found.line) == ("error", 3)
+    assert "starlette (required by webui 3.48.0)" in found.message
+    assert findings(sh("pip install pip==24.0", "pip install webui"), solved, "RUN121") == []
