@@ -152,7 +152,7 @@ def _members_of_modules(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
     for pattern in (NAME, MODULE, NO_MODULE):
         for match in pattern.finditer(text):
             module, member = f"{match['package']}{match['module']}", match.groupdict().get("member", "")
-            if match["package"] in OF_TORCH or "._C" in module:  # compiled: a build or a source folder lacks it
+            if match["package"] in OF_TORCH:
                 continue
             if member:
                 # For names of the package itself the other table compares more releases.

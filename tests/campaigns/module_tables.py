@@ -8,7 +8,8 @@ folder for the Python files of their releases, of which only the changed ones ar
 
 A module is present if a file or folder of the wheel has its path. A name is absent only if its module is there and
 cannot provide it. Unknown are the names of a module that creates names when it is loaded, and of one with
-`from X import *` of a compiled module. Private names and tests are left out.
+`from X import *` of a compiled module. Private names, tests and compiled modules are left out: a broken build and a
+folder with sources lack compiled modules of every release.
 """
 
 from __future__ import annotations
@@ -316,8 +317,9 @@ def derive(store: Store, top: str) -> tuple[list[str], list[str], list[str]]:
             len(release.defined)
             release.sources.forget()
     modules: dict[str, list[str]] = {}
+    compiled = frozenset().union(*(each.compiled for each in releases))
     for module, states in states_of_modules(releases).items():
-        if periods := format_periods(states, versions):
+        if module not in compiled and (periods := format_periods(states, versions)):
             modules.setdefault(periods, []).append(module.partition(".")[2])
     names: dict[str, dict[str, list[str]]] = {}
     skipped = NO_NAMES.get(top)
