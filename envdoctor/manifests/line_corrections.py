@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Finding
 from envdoctor.manifests import image_corrections, install_corrections
 from envdoctor.manifests.edited_lines import EditedLines, named
@@ -111,7 +112,7 @@ def _without_yes(lines: EditedLines, finding: Finding) -> bool:
 
 def _clone(lines: EditedLines, finding: Finding) -> bool:
     address = named(r"^Use git clone (\S+)\.$", finding.fix)
-    return lines.replace_text(finding.line, address, f"git clone {address}")
+    return lines.replace_text(finding.line, address, command_line("git", "clone", address))
 
 
 def _use_bash(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001

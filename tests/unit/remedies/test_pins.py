@@ -130,6 +130,8 @@ FAULTS = [
     ("PKG043", V4, "mmdet 3.3.0, mmcv 2.2.0"),
     ("PKG044", V4, "mmdet 3.3.0, mmcv-full 1.7.1"),
     ("PKG045", V4, "pytorch-lightning 1.7.7, torchmetrics 1.4.0"),
+    ("PKG051", V4, "lightning 2.2.1, setuptools 84.2.1"),
+    ("PKG052", V4, "pytorch-lightning 2.0.9, setuptools 84.2.1"),
     ("PKG046", "torch 2.2.1+cu121", "nemo-toolkit 1.23.0, huggingface-hub 0.26.0"),
     ("PKG047", V4, "albumentations 1.4.15, albucore 0.0.17"),
     ("PKG048", "torch 2.2.1+cu121, torchvision 0.17.1", "basicsr 1.4.2"),

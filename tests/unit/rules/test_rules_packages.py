@@ -237,6 +237,8 @@ BROKEN = [
     ("mmdet 3.3.0, mmcv 2.2.0", "PKG043", "warning"),
     ("mmdet 3.1.0, mmcv-full 1.7.1", "PKG044", "warning"),
     ("pytorch-lightning 1.7.7, torchmetrics 1.4.0, setuptools 80.9.0", "PKG045", "error"),
+    ("lightning 2.2.1, setuptools 84.2.1", "PKG051", "error"),
+    ("pytorch-lightning 2.0.9, setuptools 84.2.1, torchmetrics 1.4.0", "PKG052", "error"),
     ("nemo-toolkit 1.23.0, huggingface-hub 0.26.0", "PKG046", "error"),
     ("albumentations 1.4.15, albucore 0.0.17", "PKG047", "error"),
     ("torch 2.2.1+cu121, torchvision 0.17.1, basicsr 1.4.2", "PKG048", "warning"),
