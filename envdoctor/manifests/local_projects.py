@@ -11,7 +11,7 @@ from envdoctor.manifests.actions import Install, OwnBuild
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.own_builds import missing_imports
-from envdoctor.manifests.pyproject import project_requirements
+from envdoctor.manifests.pyproject import parse_pyproject, project_requirements
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.setup_py import requirements_of_setup_py
 from envdoctor.resolution.requirement import InstallRequirement
@@ -39,7 +39,23 @@ def with_local_projects(install: Install, files: Files, place_of: Callable[[str]
             read.append(each.url)
             found += [] if install.no_deps else [requirement._replace(line=each.line) for requirement in own]
     requirements = tuple(dict.fromkeys((*install.requirements, *found)))
-    return install._replace(requirements=requirements, read=tuple(read), own_builds=builds)
+    return install._replace(
+        requirements=requirements,
+        read=tuple(read),
+        own_builds=builds,
+        built_with_torch=install.built_with_torch.union(*_built_with_torch(install, files, place_of)),
+    )
+
+
+def _built_with_torch(
+    install: Install, files: Files, place_of: Callable[[str], str | None]
+) -> Iterator[frozenset[str]]:
+    """The packages that `uv pip install .` builds with torch, by tool.uv of the directory where it runs."""
+    for each in install.requirements if install.tool == "uv" else ():
+        match, place = _FOLDER.fullmatch(each.url), _place(each, place_of)
+        if place is not None and match and match[1] in (".", "./"):
+            project = parse_pyproject(files.of_project(posixpath.join(place, "pyproject.toml"), each.line), files)
+            yield project.built_with_torch if project else frozenset()
 
 
 def _own_builds(install: Install, files: Files, place_of: Callable[[str], str | None]) -> Iterator[OwnBuild]:

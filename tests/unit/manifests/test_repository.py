@@ -213,6 +213,25 @@ def test_the_own_setup_py_is_built_in_isolation(
     assert [each.status for each in found] == (["error"] if fails else [])
 
 
+OWN_SETTINGS = """[project]
+name = "mine"
+dependencies = ["torch==2.8.0", "flash-attn==2.8.3"]
+[tool.uv]
+no-build-isolation-package = ["flash-attn"]
+"""
+
+
+@each_case(
+    ("command", "fails"),
+    [("uv pip install -e .", False), ("uv pip install '.[all]'", False), ("pip install -e .", True)],
+)
+def test_uv_reads_its_settings_of_the_own_project(command: str, fails: bool, tmp_path: Path) -> None:
+    """uv builds the packages of no-build-isolation-package without isolation; pip does not read the list."""
+    (tmp_path / "pyproject.toml").write_text(OWN_SETTINGS)
+    found = {each.id for each in audit(tmp_path / "README.md", "uv venv -p 3.12 --seed", command).findings}
+    assert ("RUN040" in found) is fails
+
+
 def test_a_build_gets_the_torch_that_its_project_requires(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text(
         "import torch\nfrom setuptools import setup\nsetup(name='a', install_requires=['torch==2.8.0'])\n"
