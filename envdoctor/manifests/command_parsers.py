@@ -73,7 +73,7 @@ def _parse_names(names: Iterable[str], line: int) -> list[InstallRequirement]:
     A further `pip install` among the arguments is a command of its own that lacks `&&`: RUN156 reports it.
     """
     words = [name for name in names if name.strip()]
-    seconds = [n for n in range(1, len(words)) if words[n - 1] in ("pip", "pip3") and words[n] == "install"]
+    seconds = {n for n in range(1, len(words)) if words[n - 1] in ("pip", "pip3") and words[n] == "install"}
     return [
         parse_install_requirement(name, line) or InstallRequirement("", text=name, line=line)
         for number, name in enumerate(words)

@@ -32,7 +32,7 @@ _BUNDLES = frozenset(
 )
 _BARE_IMAGES = re.compile(r"(?:^|/)(?:nvidia/cuda|ubuntu|debian|rockylinux|python|almalinux|uv)\b")
 _INSTALLS_UNKNOWN = re.compile(
-    r"\binstall\s+(?:\S+\s+)*\.(?:\[|/|\s|$)|\s(?:-e|--editable)[ =]|\buv sync\b|\bpoetry install\b"
+    r"\binstall\s+(?:\S+\s+){0,200}\.(?:\[|/|\s|$)|\s(?:-e|--editable)[ =]|\buv sync\b|\bpoetry install\b"
     r"|\benv (?:create|update)\b|\bsetup\.py\b|\bpixi install\b|\bmake\b"
     r"|(?:\b(?:bash|sh|source)\s+|^\.?/?(?=\S*/))\S*(?:install|setup|env|deps|build)\S*\.sh\b"
 )

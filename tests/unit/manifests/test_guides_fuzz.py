@@ -56,6 +56,7 @@ ADVERSARIAL_GUIDES = {
     "open fences": "```bash\n" * 25_000,
     "parentheses": "```bash\necho " + "$(" * 25_000 + "\n```",
     "continuations": "```bash\npip install \\\n" + "torch \\\n" * 12_500 + "```",
+    "repeated installs": "```bash\n" + "pip install -y " * 10_000 + "\n```",
     "prompts": "```console\n" + "(a) " * 25_000 + "$ pip install x\n```",
     "numbered lists": "1. `pip install x` \n" * 12_500,
     "calls": "```python\n" + "GRPOConfig(" * 5_000 + "\n```",
