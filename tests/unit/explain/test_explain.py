@@ -167,6 +167,15 @@ def test_a_file_with_the_name_of_a_rule_is_read(tmp_path: Path) -> None:
     assert "driver-too-old" in envdoctor("explain", "RUN999", home=tmp_path).stdout
 
 
+def test_versions_with_a_traceback_of_a_notebook_are_no_report(tmp_path: Path) -> None:
+    """A notebook prints the name of the error in front of the word Traceback."""
+    heading = "ValueError                                Traceback (most recent call last)"
+    (tmp_path / "cell.txt").write_text(f"torch == 2.0.0+cu118\npeft == 0.6.2\n{heading}\nCell In[1], line 7\n")
+    done = envdoctor("explain", "cell.txt", home=tmp_path)
+    assert done.returncode == 1
+    assert "recognizes no error in this text" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
