@@ -38,7 +38,7 @@ LACKING_OPTION = re.compile(
     r"(?i)\b(?:no|not|without|missing|forgot(?:ten)?|lacks?)\b:?,? (?:the )?[\"'`]?--?\S+(?: nvidia\S*)?"
 )
 STARTED_WITHOUT_GPUS, WITH_GPUS = "started without a request for GPUs", "started with a request for GPUs"
-INSPECTED_WITHOUT_GPUS = "docker inspect shows no request for GPUs"
+INSPECTED_WITHOUT_GPUS = f"{STARTED_WITHOUT_GPUS} (docker inspect)"
 WITHOUT_GPUS = (STARTED_WITHOUT_GPUS, INSPECTED_WITHOUT_GPUS)
 
 
@@ -92,8 +92,8 @@ MIN_HOST_CONFIG = 3
 def _record_host_config(section: Section, lines: dict[str, Line], has_device: bool) -> None:
     """Record the memory limit and whether GPUs were requested: by DeviceRequests, or by NVIDIA's runtime."""
     requests, runtime = lines.get("devicerequests"), lines.get("runtime")
-    without = requests and runtime and requests.value.strip(" ,") in ("", "null", "[]") and runtime.value == "runc"
-    without = without and not has_device
+    is_empty = requests is not None and requests.value.strip(" ,") in ("", "null", "[]")
+    without = is_empty and runtime is not None and runtime.value == "runc" and not has_device
     section.set_fact("system.container", "docker", INSPECTED_WITHOUT_GPUS if without else "docker inspect")
     memory = lines["memory"].value if "memory" in lines else ""
     section.set_fact("memory.cgroup_limit", int(memory[:16]) or None if memory.isdecimal() else None)
