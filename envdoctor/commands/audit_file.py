@@ -356,7 +356,7 @@ def _undecided(target: str, text: str, coverage: Coverage) -> NothingToAudit:
     """The error for a target in which nothing decides whether it works."""
     if not coverage.packages and not coverage.steps and not coverage.unread:
         return _empty_target("requirement or install step", target, text)
-    read = f"{coverage.packages} packages and {coverage.steps} steps were read"
+    read = f"packages read: {coverage.packages}, steps read: {coverage.steps}"
     unread = f"; not read: {', '.join(coverage.unread[:3])}" if coverage.unread else ""
     return NothingToAudit(
         f"nothing in {target} can be judged: {read}, none of them in the built-in tables{unread}",

@@ -27,7 +27,7 @@ def pip_install_has_no_option_yes(context: GuideContext) -> Iterator[Problem]:
         if option and _PIP_INSTALL.match(f"{command.name}{text}"):
             yield Problem(
                 "error",
-                f"`{command}` stops with `no such option: {option}`",
+                f"`{command}` stops before it installs something: there is no option {option}",
                 command_evidence(context, command),
                 f"Remove {option}.",
                 line=command.line,
