@@ -30,6 +30,7 @@ from envdoctor.rules import (  # noqa: F401  importing them registers their rule
     wheel_builds,
     wheel_code,
     wheel_cuda,
+    wsl,
 )
 from envdoctor.rules.registry import RULES, evaluate
 

@@ -6,9 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from envdoctor.core.records import Evidence, Gpu, Machine, Stack
-from envdoctor.core.remedies import either, steps
-from envdoctor.core.shell_commands import shell_command
+from envdoctor.core.records import Evidence, Machine, Stack
+from envdoctor.core.remedies import steps
 from envdoctor.knowledge.versions import is_prerelease, public_part
 from envdoctor.rules.driver_remedies import (
     container_of,
@@ -33,9 +32,6 @@ from envdoctor.rules.host_remedies import set_path
 from envdoctor.rules.registry import Problem, evidence, rule
 from envdoctor.rules.torch_install import install_torch, is_windows
 
-# With four or more, cuInit fails with error 2: github.com/microsoft/WSL/issues/12467 and
-# github.com/mlcommons/ck/issues/916.
-WSL_GPUS = 3
 HGX_GPUS = 4
 # Kernels that Ubuntu and Debian do not provide: such a system runs in a container on another host.
 FOREIGN_KERNEL = r"\.(el\d|amzn|fc\d|cm\d|azl)|-(cos|gke|bottlerocket|lts-anolis|tlinux|velinux)|fbk\d"
@@ -55,7 +51,7 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     References:
     https://docs.pytorch.org/docs/stable/notes/cuda.html
     """
-    if not _finds_no_driver(machine, stack) or machine.system.container.value or _foreign_kernel(machine):
+    if not finds_no_driver(machine, stack) or machine.system.container.value or _foreign_kernel(machine):
         return
     if machine.cuda.nvcc_version.value or machine.system.wsl.value:
         return  # DRV009 covers machines with a toolkit, DRV012 WSL
@@ -66,7 +62,7 @@ def cuda_torch_finds_no_gpu(machine: Machine, stack: Stack) -> Iterator[Problem]
     yield Problem(
         "error",
         f"{torch_label(stack)} is built for CUDA {torch_cuda(stack)}, but no NVIDIA GPU or driver was found",
-        _shown(machine, stack),
+        shown_facts(machine, stack),
         "Use a machine with an NVIDIA GPU, and install the driver if lspci lists one."
         + (f" Otherwise install {cpu}." if cpu else ""),
         steps("lspci | grep -i nvidia", *(cpu.steps if cpu else ())),
@@ -88,7 +84,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html
     https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html
     """
-    if not (_finds_no_driver(machine, stack) or _only_host_has_gpus(machine, stack)) or machine.system.wsl.value:
+    if not (finds_no_driver(machine, stack) or _only_host_has_gpus(machine, stack)) or machine.system.wsl.value:
         return
     container = machine.system.container
     container_name = container.value or _foreign_kernel(machine)
@@ -100,7 +96,7 @@ def container_was_started_without_gpus(machine: Machine, stack: Stack) -> Iterat
         f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU in a container ({container_name})"
         if container_name
         else "no GPU was found; if this is a container, it was started without access to the GPUs",
-        (*_shown(machine, stack), evidence("system.container", container)),
+        (*shown_facts(machine, stack), evidence("system.container", container)),
         "Start the container with GPUs. If that fails, configure the container toolkit on the host; a restart of "
         "Docker stops its containers.",
         start_container_with_gpus(container_of(machine)),
@@ -123,7 +119,7 @@ def container_requests_no_gpus(machine: Machine, stack: Stack) -> Iterator[Probl
     is_unrequested = "without a request for GPUs" in container.note and stack.cuda_available.value is False
     if not is_unrequested or is_without_cuda(stack):
         return
-    if not _finds_no_driver(machine, stack):  # DRV008
+    if not finds_no_driver(machine, stack):  # DRV008
         yield Problem(
             "error",
             "torch finds no GPU in a container that was started without a request for GPUs",
@@ -153,18 +149,18 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
     https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/index.html
     https://github.com/pytorch/pytorch/issues/49081
     """
-    if _finds_no_driver(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
+    if finds_no_driver(machine, stack) and machine.cuda.nvcc_version.value and not machine.system.wsl.value:
         container = machine.system.container.value or _foreign_kernel(machine)
         yield Problem(
             "warning" if container else "error",
             f"CUDA toolkit {machine.cuda.nvcc_version.value} and torch for CUDA {torch_cuda(stack)} are installed, "
             "but nvidia-smi reports no driver: not installed, not loaded, or of another version than its libraries",
-            _shown(machine, stack),
+            shown_facts(machine, stack),
             "Run nvidia-smi, which prints the reason; load the module or build it for this kernel"
             + (" on the host." if container else "."),
             load_driver(),
         )
-    elif _cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
+    elif cuda_fails(machine, stack) and not _has_other_reason(machine, stack):
         gpus = gpu_labels(gpus_of(machine))
         described = not machine.driver.version.value and _are_described(machine)
         yield Problem(
@@ -173,7 +169,7 @@ def driver_does_not_start_cuda(machine: Machine, stack: Stack) -> Iterator[Probl
             "nvidia-smi is missing"
             if described
             else f"nvidia-smi lists {gpus or 'a driver'}, but CUDA does not initialize in torch",
-            _shown(machine, stack),
+            shown_facts(machine, stack),
             f"Load nvidia_uvm again{on_host(machine)}; if it is in use or that does not help, reboot. Remove other "
             "libcuda files from LD_LIBRARY_PATH.",
             steps(
@@ -198,102 +194,16 @@ def nvswitch_machine_does_not_start_cuda(machine: Machine, stack: Stack) -> Iter
     https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
     """
     gpus = [gpu for gpu in gpus_of(machine) if (model := model_of(gpu)) and model.nvswitch]
-    if not _cuda_fails(machine, stack) or len(gpus) < HGX_GPUS or _driver_is_too_old(machine, stack):
+    if not cuda_fails(machine, stack) or len(gpus) < HGX_GPUS or driver_is_too_old(machine, stack):
         return
     fix, remedies = start_fabric_manager(machine)
     yield Problem(
         "error",
         f"CUDA does not initialize on an NVSwitch board with {gpu_labels(gpus)}: check the fabric manager first",
-        _shown(machine, stack),
+        shown_facts(machine, stack),
         fix,
         remedies,
     )
-
-
-@rule("DRV011", kind="environment", severity=("error", "warning"), cause="wsl-multi-gpu-limit")
-def wsl_fails_with_many_gpus(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """CUDA does not initialize under WSL2 with many GPUs: error 2, "out of memory", regardless of the free memory.
-
-    With few GPUs the usual reason is that libcuda is not found. The Windows driver installs it in /usr/lib/wsl/lib.
-
-    Fix: make at most three GPUs visible to a process, or use native Linux.
-
-    References:
-    https://github.com/microsoft/WSL/issues/12467
-    https://github.com/pytorch/pytorch/issues/150048
-    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
-    """
-    gpus = gpus_of(machine)
-    if not machine.system.wsl.value or len(gpus) <= WSL_GPUS:
-        return
-    fails = stack.cuda_available.value is False and bool(torch_cuda(stack))
-    if not fails and stack.cuda_available.value:
-        return
-    yield Problem(
-        "error" if fails else "warning",
-        f"{len(gpus)} GPUs under WSL2"
-        + (", and CUDA does not initialize" if fails else ": CUDA may not initialize with more than three"),
-        (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
-        f"Make at most {WSL_GPUS} GPUs visible before Python starts, or use native Linux.",
-        steps("export CUDA_VISIBLE_DEVICES=0,1"),
-    )
-
-
-@rule("DRV012", kind="environment", severity="warning", cause="libcuda-not-found")
-def wsl_does_not_find_libcuda(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """A CUDA build of torch finds no GPU under WSL2.
-
-    libcuda of the Windows driver is not found, or a Linux driver hides it. The Windows driver installs libcuda.so.1
-    in /usr/lib/wsl/lib. Do not install a Linux driver inside WSL.
-
-    Fix: add that directory to the loader's path, update the Windows driver, and remove Linux drivers from WSL.
-
-    References:
-    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
-    https://github.com/microsoft/WSL/issues/8587
-    """
-    if not machine.system.wsl.value or len(gpus_of(machine)) > WSL_GPUS or _driver_is_too_old(machine, stack):
-        return
-    if not _in_tcc_mode(machine) and (_cuda_fails(machine, stack) or _finds_no_driver(machine, stack)):
-        yield Problem(
-            "warning",
-            f"{torch_label(stack)} for CUDA {torch_cuda(stack)} finds no GPU under WSL2",
-            (evidence("system.wsl", machine.system.wsl), *_shown(machine, stack)),
-            "Remove Linux drivers from WSL and place WSL's libcuda first; if it is missing, update the Windows "
-            "driver and WSL, which ends its sessions.",
-            either(
-                [
-                    "ls -l /usr/lib/wsl/lib/libcuda.so.1",
-                    "dpkg -l | grep -E 'nvidia-driver|libcuda|libnvidia-compute'",
-                    "export LD_LIBRARY_PATH=/usr/lib/wsl/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}",
-                ],
-                ["wsl --update  # in Windows", "wsl --shutdown  # in Windows"],
-            ),
-        )
-
-
-@rule("DRV016", kind="environment", severity="error", cause="mig-or-compute-mode")
-def windows_keeps_the_gpu_from_wsl(machine: Machine, stack: Stack) -> Iterator[Problem]:
-    """nvidia-smi of Windows lists a GPU in TCC mode, which Windows does not pass to WSL2.
-
-    Only the driver models WDDM and MCDM share a GPU with WSL. Tesla and some Quadro cards start in TCC mode.
-
-    Fix: switch the card to WDDM in Windows (`nvidia-smi -dm 0` as administrator) and restart. A card that supports
-    only TCC needs Windows or Linux itself.
-
-    References:
-    https://docs.nvidia.com/cuda/wsl-user-guide/index.html
-    """
-    gpus = _in_tcc_mode(machine)
-    if machine.system.wsl.value and gpus and stack.cuda_available.value is not True:
-        yield Problem(
-            "error",
-            f"{gpu_labels(gpus)} runs in TCC mode, which WSL2 does not pass to Linux",
-            (evidence("system.wsl", machine.system.wsl), evidence("gpus", machine.gpus)),
-            "Switch the card to WDDM in Windows, as administrator, and restart. With a card that supports only TCC "
-            "use Windows or Linux itself.",
-            steps(shell_command("nvidia-smi -g {} -dm 0  # in Windows, as administrator", gpus[0].index)),
-        )
 
 
 @rule("DRV013", kind="environment", severity="warning", cause="cuda-compat-lib-conflict")
@@ -312,14 +222,14 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     container = machine.system.container.value or _foreign_kernel(machine)
     path = (machine.environment.value or {}).get("LD_LIBRARY_PATH", "")
     compat = [part for part in path.split(":") if re.search(r"/compat(/|$)", part)]
-    fails = _cuda_fails(machine, stack) and not _only_host_has_gpus(machine, stack)
-    if not container or not fails or _driver_is_too_old(machine, stack):
+    fails = cuda_fails(machine, stack) and not _only_host_has_gpus(machine, stack)
+    if not container or not fails or driver_is_too_old(machine, stack):
         return
     yield Problem(
         "warning",
         f"CUDA does not initialize in a container ({container}) "
         f"with driver {machine.driver.version.value or 'unknown'} and {gpu_labels(gpus_of(machine)) or 'no GPU'}",
-        _shown(machine, stack),
+        shown_facts(machine, stack),
         "If ldconfig lists a libcuda.so.1 in a compat directory first, move the file that grep lists away, and run "
         "ldconfig. Remove such directories from LD_LIBRARY_PATH.",
         steps(
@@ -330,7 +240,7 @@ def image_may_hide_the_drivers_libcuda(machine: Machine, stack: Stack) -> Iterat
     )
 
 
-def _finds_no_driver(machine: Machine, stack: Stack) -> bool:
+def finds_no_driver(machine: Machine, stack: Stack) -> bool:
     """Whether a CUDA build of torch runs without GPU and driver."""
     no_driver = not gpus_of(machine) and not machine.driver.version.value and not machine.driver.library.value
     if is_for_another_platform(stack):
@@ -339,7 +249,7 @@ def _finds_no_driver(machine: Machine, stack: Stack) -> bool:
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and no_driver and not _jetson(machine)
 
 
-def _cuda_fails(machine: Machine, stack: Stack) -> bool:
+def cuda_fails(machine: Machine, stack: Stack) -> bool:
     """Whether a CUDA build of torch does not initialize CUDA although a driver or GPUs are listed."""
     detected = gpus_of(machine) or machine.driver.version.value
     return bool(torch_cuda(stack)) and stack.cuda_available.value is False and bool(detected)
@@ -348,18 +258,13 @@ def _cuda_fails(machine: Machine, stack: Stack) -> bool:
 def _only_host_has_gpus(machine: Machine, stack: Stack) -> bool:
     """Whether torch in a container finds none of the GPUs that a description names, which are those of the host."""
     requested = "with a request for GPUs" in machine.system.container.note
-    fails = _cuda_fails(machine, stack) and not _driver_is_too_old(machine, stack)
+    fails = cuda_fails(machine, stack) and not driver_is_too_old(machine, stack)
     return bool(machine.system.container.value) and _are_described(machine) and not requested and fails
 
 
 def _are_described(machine: Machine) -> bool:
     """Whether sentences name the GPUs of a report, and no tool lists them."""
     return all(gpu.name.note == "from a sentence" for gpu in gpus_of(machine))
-
-
-def _in_tcc_mode(machine: Machine) -> list[Gpu]:
-    """The GPUs that Windows drives in TCC mode."""
-    return [gpu for gpu in gpus_of(machine) if "driver model TCC" in gpu.name.note]
 
 
 def _has_other_reason(machine: Machine, stack: Stack) -> bool:
@@ -371,14 +276,15 @@ def _has_other_reason(machine: Machine, stack: Stack) -> bool:
         or _only_host_has_gpus(machine, stack)  # DRV008
         or "without a request for GPUs" in machine.system.container.note  # DRV015
         or len(switched) >= HGX_GPUS
-        or _driver_is_too_old(machine, stack)
+        or driver_is_too_old(machine, stack)
         or any(gpu.mig.value for gpu in gpus_of(machine))
         or visible in ("", "-1")
         or names_no_gpu(visible or "", len(gpus_of(machine)))
     )
 
 
-def _driver_is_too_old(machine: Machine, stack: Stack) -> bool:
+def driver_is_too_old(machine: Machine, stack: Stack) -> bool:
+    """Whether the driver is too old for the CUDA version of torch."""
     return is_driver_too_old(machine, torch_cuda(stack), windows=is_windows(machine))
 
 
@@ -398,7 +304,8 @@ def _jetson(machine: Machine) -> bool:
     return "tegra" in (machine.system.kernel.value or "")
 
 
-def _shown(machine: Machine, stack: Stack) -> tuple[Evidence, ...]:
+def shown_facts(machine: Machine, stack: Stack) -> tuple[Evidence, ...]:
+    """The facts that show that torch finds no GPU."""
     return (
         evidence("cuda_available", stack.cuda_available),
         evidence("gpus", machine.gpus),
