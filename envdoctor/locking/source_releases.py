@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.resolution.step import StepSolution
 
 Release = tuple[str, str]  # name and version
 
@@ -29,7 +31,7 @@ def releases_to_build(
     older: set[Release] = set()
     ranges: dict[str, str] = {}
     plain = " ".join(output.split())
-    stated = {name: specifier for text in requirements for name, specifier in [_parts(text)]}
+    stated = {name: specifier for text in requirements for name, specifier in [name_and_specifier(text)]}
     for match in _NO_WHEEL.finditer(plain):
         name = normalize_name(match[1])
         if exact := _EXACT.fullmatch(match[2]):
@@ -43,7 +45,23 @@ def releases_to_build(
     return found | (find_newest(ranges) if ranges else set()) or older
 
 
-def _parts(text: str) -> tuple[str, str]:
+def builds_that_exclude(
+    installed: Mapping[str, str], solution: StepSolution, requires: Callable[[str, str], Iterable[str]]
+) -> dict[str, str]:
+    """The releases of a solution that an installer builds, and because of which an installed release is replaced."""
+    replaced = {
+        name: version for name, version in installed.items()
+        if solution.versions.get(name, version) != version
+    }  # fmt: skip
+    return {
+        name: solution.versions[name]
+        for name in sorted(solution.built) if replaced
+        for each in map(parse_requirement, requires(name, solution.versions[name]))
+        if each and each.name in replaced and satisfies(public_part(replaced[each.name]), each.specifier) is False
+    }  # fmt: skip
+
+
+def name_and_specifier(text: str) -> tuple[str, str]:
     """The name and the specifier of a requirement."""
     match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?([^;]*)", text)
     return (normalize_name(match[1]), match[2].strip()) if match else ("", "")

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
 from envdoctor.knowledge.releases import normalize_name, parse_requirement, requirements_of_release
-from envdoctor.knowledge.versions import major_minor, newest_patch, public_part, satisfies
+from envdoctor.knowledge.versions import newest_patch, public_part
 from envdoctor.locking.placeholders import write_wheel
-from envdoctor.locking.source_releases import releases_to_build
+from envdoctor.locking.source_releases import builds_that_exclude, name_and_specifier, releases_to_build
 from envdoctor.locking.step_conflicts import (
     absent_extras,
     absent_requirement,
@@ -28,6 +28,7 @@ from envdoctor.locking.step_conflicts import (
     requiring_requirements,
 )
 from envdoctor.locking.step_question import COMMIT, StepQuestion, step_question
+from envdoctor.locking.step_series import is_older, names_of_pip, series
 from envdoctor.locking.uv import (
     OWN_PYTHON,
     describe_unreachable,
@@ -45,6 +46,7 @@ TOTAL_SECONDS = 240.0  # of all steps of a command
 _MAX_ATTEMPTS = 40  # one for each release without a wheel, which uv names one by one
 _MAX_CONFLICTS = 6  # of one step
 _MAX_PASSED_OVER = 4
+_MAX_OLDER_BUILDS = 4
 _MAX_HELD_BACK = 8
 _MAX_REFUSED = 4  # packages whose older releases pip refuses as well
 _MAX_RELEASED = 4  # runs with fewer installed releases each
@@ -76,6 +78,7 @@ class UvStepSolver:
         self.solved: dict[StepQuestion, StepSolution | None] = {}
         self.current: set[str] = set()  # pins that this command resolved with the network
         self.built: set[tuple[str, str]] = set()  # releases without a wheel
+        self.older: set[tuple[str, str]] = set()  # further ones, of which uv selects one
         self.absent: dict[str, str] = {}  # requirements that no release satisfies, with their conflicts
         self.newest: dict[tuple[object, ...], set[tuple[str, str]]] = {}
         self.end = time.monotonic() + TOTAL_SECONDS
@@ -96,6 +99,8 @@ class UvStepSolver:
             if solution and not question.is_of_uv:
                 solution = self._named_first(question, solution)
                 solution = self._with_refused(question, solution)
+            if solution and question.is_of_uv:
+                solution = self._with_older_builds(question, solution)
             if solution and self.sources.extra_indexes:
                 solution = self._keep_installed(question, solution)
             self.solved[question] = solution
@@ -182,7 +187,7 @@ class UvStepSolver:
                 continue
             attempt = self._run(question._replace(constraints=(*question.constraints, f"{name}>{current}")))
             newer = self._solution(attempt)
-            first = _names_of_pip(question.requirements)
+            first = names_of_pip(question.requirements)
             before = [each for each in first[: first.index(name)] if each in solution.versions]
             if newer.versions and not any(
                 is_older(newer.versions.get(each, "0"), solution.versions[each]) for each in before
@@ -214,6 +219,27 @@ class UvStepSolver:
                 texts = {name: texts[versions[name]] for name, texts in first.items() if versions[name] in texts}
                 return solution._replace(refused=texts) if is_proven else solution
             versions = self._solution(attempt).versions
+        return solution
+
+    def _with_older_builds(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
+        """The solution with older releases to build that accept what is installed, as uv selects them.
+
+        uv reads the requirements of each source archive: mamba-ssm 2.3.1 accepts the torch that 2.3.2 would replace.
+        """
+        installed = {_name(pin): pin.partition("==")[2] for pin in question.preferences}
+        stated = dict(name_and_specifier(text) for text in question.requirements)
+        excluding = builds_that_exclude(installed, solution, partial(self._requires, question=question))
+        for _ in range(_MAX_OLDER_BUILDS):
+            ranges = {name: f"{stated.get(name, '')},<{version}".strip(",") for name, version in excluding.items()}
+            if not ranges or not (older := self._newest_releases(question, ranges)):
+                break
+            self.older |= older
+            question = question._replace(placeholders=(*question.placeholders, *sorted(older)))
+            found, excluding = self._solution(self._run(question)), dict(older)
+            if any(
+                solution.versions.get(each, "") != installed[each] == found.versions.get(each) for each in installed
+            ):
+                return found
         return solution
 
     def _keep_installed(self, question: StepQuestion, solution: StepSolution) -> StepSolution:
@@ -254,7 +280,7 @@ class UvStepSolver:
                 versions[name] = match[2]
                 via = (part.strip() for part in (match[3] or "").split(","))
                 required_by[name] = tuple(normalize_name(part) for part in via if part and not part.startswith("-"))
-        built = frozenset(name for name, version in versions.items() if (name, version) in self.built)
+        built = frozenset(name for name, version in versions.items() if (name, version) in self.built | self.older)
         return StepSolution(versions, required_by, built, absent_extras=attempt.absent_extras)
 
     def _run(self, question: StepQuestion) -> _Attempt:
@@ -304,7 +330,7 @@ class UvStepSolver:
             return []
         platform = question.platform.partition("-")[0]
         texts: Iterable[str] = requirements_of_release(name, public_part(version))
-        if not texts and self.index and (name, version) in self.built:
+        if not texts and self.index and (name, version) in self.built | self.older:
             texts = self.index.requires(name, version)
         parsed = [(text, parse_requirement(text)) for text in texts]
         return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
@@ -346,22 +372,6 @@ def _among_pins(solution: StepSolution, question: StepQuestion) -> StepSolution 
         and all(_EXACT.search(text) for text in conflicting_requirements(each, question.requirements))
     ]  # fmt: skip
     return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
-
-
-def is_older(version: str, than: str) -> bool:
-    """Whether a release comes before another one."""
-    return satisfies(version, f"<{than}") is True
-
-
-def series(version: str) -> tuple[int, int]:
-    """The major version; of releases before 1.0, with the minor version."""
-    major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
-    return major, 0 if major else minor
-
-
-def _names_of_pip(requirements: Sequence[str]) -> list[str]:
-    """The named packages in the order in which pip selects them: those with an upper bound first."""
-    return [_name(text) for text in sorted(requirements, key=lambda text: not re.search(r"<|==|~=", text))]
 
 
 def _without(question: StepQuestion, excluded: Container[str]) -> StepQuestion:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envdoctor.locking.step_solver import series
+from envdoctor.locking.step_series import series
 
 
 @pytest.mark.parametrize(

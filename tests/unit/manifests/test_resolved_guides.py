@@ -293,6 +293,27 @@ def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: Uv
     assert [each.line for each in found(result, "RUN132")] == [5]
 
 
+@each_case(
+    ("step", "replaced"),
+    [
+        ("uv pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", []),
+        ("uv pip install 'torch>=2.5.1' scan-kernels==2.3", [5]),
+        ("uv pip install --upgrade 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),
+        ("pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", [5]),  # pip selects the newest release of what is named
+    ],
+)
+def test_uv_builds_an_older_release_that_accepts_what_is_installed(
+    step: str, replaced: list[int], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    solver.index = FixedIndex()
+    requires = {"2.1": "torch>=2.4", "2.2": "torch>=2.8", "2.3": "torch>=2.8"}
+    for version, text in requires.items():
+        write_sdist(tmp_path / "wheels", "scan-kernels", version)
+        solver.index.requirements[f"scan-kernels {version}"] = [text]
+    result = audit(tmp_path, sh("uv venv --python 3.10", "uv pip install torch==2.6.0", step), solver)
+    assert [each.line for each in found(result, "RUN010")] == replaced
+
+
 def test_wheels_for_other_systems_only_are_a_note_where_the_section_names_one(
     solver: UvStepSolver, tmp_path: Path
 ) -> None:

@@ -1,0 +1,26 @@
+"""The order of releases and of their series, and the order in which pip selects packages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envdoctor.knowledge.versions import major_minor, satisfies
+from envdoctor.locking.source_releases import name_and_specifier
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a release comes before another one."""
+    return satisfies(version, f"<{than}") is True
+
+
+def series(version: str) -> tuple[int, int]:
+    """The major version; of releases before 1.0, with the minor version."""
+    major, minor = major_minor(version.rpartition("!")[2])  # without an epoch
+    return major, 0 if major else minor
+
+
+def names_of_pip(requirements: Sequence[str]) -> list[str]:
+    """The named packages in the order in which pip selects them: those with an upper bound first."""
+    ordered = sorted(requirements, key=lambda text: not re.search(r"<|==|~=", text))
+    return [name_and_specifier(text)[0] for text in ordered]
