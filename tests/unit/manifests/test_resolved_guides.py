@@ -294,6 +294,19 @@ def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: Uv
 
 
 @each_case(
+    ("requires", "replaced"),
+    [(["torch>=1.6", "torchvision"], []), (["torchvision>=0.15"], []), (["torchvision>=0.20"], [2])],
+)
+def test_the_torchvision_of_nvidias_containers_stays(
+    requires: list[str], replaced: list[int], solver: UvStepSolver, tmp_path: Path
+) -> None:
+    write_wheel(tmp_path / "wheels", "embeds", "1.0", requires=requires)
+    path = tmp_path / "Dockerfile"
+    path.write_text("FROM nvcr.io/nvidia/pytorch:23.11-py3\nRUN pip install embeds\n")
+    assert [each.line for each in found(audit_file(str(path), None, solver).result, "RUN010")] == replaced
+
+
+@each_case(
     ("step", "replaced"),
     [
         ("uv pip install 'torch>=2.5.1' 'scan-kernels>=2.0'", []),
