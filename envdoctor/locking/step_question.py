@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
@@ -18,7 +19,7 @@ from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 COMMIT = "commit"  # local version of a placeholder whose requirements are not known
 _GLIBC = "2.35"  # of Ubuntu 22.04
-_INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
+INSTALLED = "installed"  # local version of a placeholder: uv distinguishes it from the release of an index
 _VALID_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
@@ -35,6 +36,15 @@ class StepQuestion(NamedTuple):
     day: str
     with_dependencies: bool
     is_of_uv: bool = False
+
+    @property
+    def has_own_torch(self) -> bool:
+        """Whether torch is a development build, as in NVIDIA's containers, whose torchvision is built for it."""
+        return any(pin.startswith("torch==") and is_prerelease(pin.partition("==")[2]) for pin in self.preferences)
+
+    def without(self, excluded: Container[str]) -> StepQuestion:
+        """The question without some of its requirements."""
+        return self._replace(requirements=tuple(each for each in self.requirements if each not in excluded))
 
 
 def step_question(problem: StepProblem) -> StepQuestion:
@@ -118,7 +128,7 @@ def _version_of_installed(package: ResolvedPackage) -> str:
     """The version that uv keeps; with a local part if the package does not come from an index."""
     version = _valid(package.version) or _newest(package.name)
     is_of_index = package.origin == "PyPI" and not package.wheel and package.version
-    return version if is_of_index or not version or "+" in version else f"{version}+{_INSTALLED}"
+    return version if is_of_index or not version or "+" in version else f"{version}+{INSTALLED}"
 
 
 def _valid(version: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from envdoctor.locking.step_conflicts import (
     describe_conflict,
     requiring_requirements,
 )
-from envdoctor.locking.step_question import COMMIT, StepQuestion, step_question
+from envdoctor.locking.step_question import COMMIT, INSTALLED, StepQuestion, step_question
 from envdoctor.locking.step_series import is_older, names_of_pip, series
 from envdoctor.locking.uv import (
     OWN_PYTHON,
@@ -135,9 +135,9 @@ class UvStepSolver:
             conflicts.append(describe_conflict(attempt.output))
             if absent := absent_requirement(conflicts[-1], question.requirements):
                 self.absent[absent] = conflicts[-1]
-                question = _without(question, (absent,))
+                question = question.without((absent,))
             elif named := requiring_requirements(conflicts[-1], question.requirements):
-                question = _without(question, named)
+                question = question.without(named)
             else:
                 break
         return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
@@ -333,7 +333,11 @@ class UvStepSolver:
         if not texts and self.index and (name, version) in self.built | self.older:
             texts = self.index.requires(name, version)
         parsed = [(text, parse_requirement(text)) for text in texts]
-        return [text for text, found in parsed if found and not is_for_x86_only(found, platform)]
+        own_torch = "torch" if version.endswith(f"+{INSTALLED}") and question.has_own_torch else ""
+        return [
+            text for text, found in parsed
+            if found and found.name != own_torch and not is_for_x86_only(found, platform)
+        ]  # fmt: skip
 
     def _call(self, source: Path, output: Path, *options: str | Path) -> _Attempt:
         limit = min(STEP_SECONDS, self.end - time.monotonic())
@@ -372,10 +376,6 @@ def _among_pins(solution: StepSolution, question: StepQuestion) -> StepSolution 
         and all(_EXACT.search(text) for text in conflicting_requirements(each, question.requirements))
     ]  # fmt: skip
     return StepSolution(conflict=conflicts[0], further_conflicts=tuple(conflicts[1:])) if conflicts else None
-
-
-def _without(question: StepQuestion, excluded: Container[str]) -> StepQuestion:
-    return question._replace(requirements=tuple(each for each in question.requirements if each not in excluded))
 
 
 def _pins(solution: StepSolution) -> list[str]:

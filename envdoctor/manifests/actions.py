@@ -17,6 +17,9 @@ class OwnBuild(NamedTuple):
     has_pyproject: bool  # without one, an old pip builds without isolation
 
 
+PACKAGE_LIST = "a list of packages without a command"
+
+
 class Install(NamedTuple):
     """Installs packages into the current environment."""
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from urllib.parse import unquote
 
-from envdoctor.manifests.actions import Action, AddWheel, Install, SelectEnvironment, SetVariables, UseImage
+from envdoctor.manifests.actions import (
+    PACKAGE_LIST,
+    Action,
+    AddWheel,
+    Install,
+    SelectEnvironment,
+    SetVariables,
+    UseImage,
+)
 from envdoctor.manifests.command_parsers import parse_actions, split_image
 from envdoctor.manifests.container_files import (
     Instruction,
@@ -197,7 +205,8 @@ class BlockReader:
         elif name and (requirements := _valid_requirements(block.lines, self.files)):
             for action in parse_actions(Command(line, ("pip", "install", "-r", name)), self.files):
                 if isinstance(action, Install):
-                    yield action._replace(requirements=tuple(requirements))
+                    command = action.command if _stated_name(block) else PACKAGE_LIST
+                    yield action._replace(requirements=tuple(requirements), command=command)
 
 
 def _exports(name: str, lines: tuple[Line, ...]) -> tuple[Line, ...]:
@@ -243,13 +252,18 @@ def _added_wheels(instruction: Instruction) -> Iterator[AddWheel]:
             yield AddWheel(number, f"{instruction.name} {first}"[:200], file, folder)
 
 
-def _file_name(block: Block) -> str:
-    """The file in a block, from its info string, its first comment, the text above it, or its content."""
+def _stated_name(block: Block) -> str:
+    """The file that the info string of a block, its first comment, or the text above it names."""
     first = block.lines[0][1].strip() if block.lines else ""
     texts = [block.info, first if first.startswith(("#", "//")) else ""]
     if block.language in _PLAIN_TEXT | {"yaml", "yml", "toml"}:
         texts.append(block.preceding_text)
-    name = next((match[1] for text in texts if (match := _FILE_NAME.search(text))), "")
+    return next((match[1] for text in texts if (match := _FILE_NAME.search(text))), "")
+
+
+def _file_name(block: Block) -> str:
+    """The file in a block, by its name or its content."""
+    name = _stated_name(block)
     if block.language in ("yaml", "yml") or name.endswith((".yml", ".yaml")):
         has_dependencies = any(text.startswith("dependencies:") for _, text in block.lines)
         return (name if name.endswith((".yml", ".yaml")) else "environment.yml") if has_dependencies else ""

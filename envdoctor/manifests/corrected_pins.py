@@ -23,7 +23,7 @@ from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
-from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.manifests.step_resolution import URL_ORIGIN, other_indexes
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -314,7 +314,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package is None or not is_valid:
         return "", "" if is_valid else "its name is not valid"
-    if package.origin in ("a direct URL", LOCAL_FOLDER) or not package.version:
+    if package.origin in (URL_ORIGIN, LOCAL_FOLDER) or not package.version:
         return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):

@@ -73,13 +73,12 @@ def _torch_companions(packages: dict[str, ResolvedPackage], action: UseImage) ->
     torch = packages.get("torch")
     if not torch or not action.name.endswith(("pytorch/pytorch", "nvidia/pytorch")):
         return {}
-    version = re.match(r"(\d+(?:\.\d+)+)(a0)?", torch.version)  # both are built from the same development branch
-    suffix = version[2] or "" if version else ""
+    version = re.match(r"\d+(?:\.\d+)+", torch.version)
     names = ("torchvision",) if action.name.endswith("nvidia/pytorch") else ("torchvision", "torchaudio")
-    found = {name: releases_that_pin(name, "torch", version[1] if version else "") for name in names}
+    found = {name: releases_that_pin(name, "torch", version[0] if version else "") for name in names}
     return {
         name: torch._replace(
-            name=name, version=f"{releases[0]}{suffix}" if releases else "", reason=f"required by {torch.reason}", pinned=False
+            name=name, version=releases[0] if releases else "", reason=f"required by {torch.reason}", pinned=False
         )
         for name, releases in found.items()
     }

@@ -33,6 +33,7 @@ _OF_PROJECTS = {
     "flashinfer.ai/whl": frozenset({"flashinfer", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"}),
 }
 
+URL_ORIGIN = "a direct URL"  # origin of packages from a wheel or a repository
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
 _CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
@@ -296,6 +297,6 @@ def package_at_url(requirement: InstallRequirement) -> ResolvedPackage:
         requirement.text,
         pinned=bool(wheel),
         cuda=cuda_name(build[1]) if build and public_part(version) else "",
-        origin="a direct URL" if "://" in requirement.url else LOCAL_FOLDER,
+        origin=URL_ORIGIN if "://" in requirement.url else LOCAL_FOLDER,
         wheel=requirement.wheel,
     )

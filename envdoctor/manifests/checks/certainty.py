@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.images import UBUNTU_WITH_OLD_PIP, has_old_pip
 from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import PACKAGE_LIST
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_resolution import other_indexes
@@ -103,13 +104,14 @@ def step_of(context: GuideContext, line: int) -> InstallStep | None:
 def builds_in_isolation(install: InstallStep) -> bool | None:
     """Whether a project without a pyproject.toml is built in isolation: by uv, and by pip from 25.3 on.
 
-    None if the release of pip is not known: in an image without a date, and where venv installs an old one.
+    None if the release of pip is not known: in an image without a date, and where venv installs an old one. The
+    reader of a list without a command can install it in any way.
     """
     action, before = install.action, install.before
     if action.no_build_isolation or action.tool == "conda" or action.only_binary:
         return False
-    if action.tool == "uv":
-        return True
+    if action.tool == "uv" or action.command == PACKAGE_LIST:
+        return True if action.tool == "uv" else None
     pip = before.packages.get("pip")
     if pip and pip.version:
         return satisfies(pip.version, f">={_ISOLATING_PIP}")
@@ -167,6 +169,8 @@ def _unknown_isolation(context: GuideContext, problem: Problem) -> _Gap | None:
     step = step_of(context, problem.line)
     if step is None or builds_in_isolation(step) is not None:
         return None
+    if step.action.command == PACKAGE_LIST:
+        return _Gap("no command installs the list", "State how it is installed.")
     image = re.sub(r"^.*/", "", step.before.image) or f"an environment of venv with Python {step.before.python}"
     return _Gap(
         f"the release of pip in {image} is not known, and pip before {_ISOLATING_PIP} builds without isolation",

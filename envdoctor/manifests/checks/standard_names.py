@@ -14,6 +14,7 @@ from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import imports_of_guide
+from envdoctor.manifests.step_resolution import URL_ORIGIN
 from envdoctor.resolution.index_facts import IndexFacts, RemovedImport
 from envdoctor.rules.registry import Problem, rule
 
@@ -102,15 +103,17 @@ def _removed_import(
     package = state.packages[found.user.name]
     if package.name not in certain_packages(context.trace, state):
         return
+    patching = _may_be_set(found.name, state)
     line = line_of(context, package.line, package.reason)
     what, _, version = found.since.partition(" ")
     where = "its import fails" if found.is_loaded else "the import of that module fails"
     status: Status = "error" if found.is_loaded else "warning"
     if package.is_dependency:
         status = "warning" if found.is_loaded else "info"
+    unless = f" (unless the code of {patching}, which was not read, sets it first)" if patching else ""
     yield Problem(
-        status,
-        f"{found.user} imports {found.name}, which {found.since} removed: {where} with {installed}",
+        "info" if patching else status,
+        f"{found.user} imports {found.name}, which {found.since} removed: {where} with {installed}{unless}",
         (
             guide_evidence(context, package.name, package.reason, package.line),
             table_evidence(found.place, found.name, found.wheel),
@@ -120,6 +123,15 @@ def _removed_import(
         line=line,
         url=WHATS_NEW.format(version) if what == "Python" else "",
     )
+
+
+def _may_be_set(name: str, state: EnvironmentState) -> str:
+    """A package from a repository, whose code can set an attribute that a module of Python no longer has.
+
+    DeepSeek-VL2 sets `collections.Mapping` before it imports attrdict.
+    """
+    unread = (each.name for each in state.packages.values() if each.origin == URL_ORIGIN and not each.wheel)
+    return next(unread, "") if "." in name else ""
 
 
 @rule(

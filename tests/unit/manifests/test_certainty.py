@@ -139,8 +139,11 @@ PYTORCH = "pytorch/pytorch:2.1.0-cuda12.1-cudnn8-devel"
 TORCH = "RUN pip install torch==2.6.0"
 STEPS = {"torch": "2.6.0", "pip": "26.1"}
 DETECTRON = "git+https://github.com/facebookresearch/detectron2.git"
+LIST = "torch>=2.1\ntransformers>=4.37.2\nflash-attn==2.3.6\n"
 ISOLATED: dict[str, tuple[str, list[str]]] = {
     "a repository": (sh(f"pip install {DETECTRON}"), ["error"]),
+    "a list without a command": (f"## Requirements\n```\n{LIST}```\n", ["unknown"]),
+    "a list for a file": (f"Put this in `requirements.txt`:\n```\n{LIST}```\n", ["error"]),
     "a repository on an old Python": (
         sh("conda create -n x python=3.8", "conda activate x", f"pip install {DETECTRON}"), [],
     ),

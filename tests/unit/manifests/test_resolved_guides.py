@@ -294,15 +294,19 @@ def test_a_newer_series_that_requires_a_source_archive_replaces_torch(solver: Uv
 
 
 @each_case(
-    ("requires", "replaced"),
-    [(["torch>=1.6", "torchvision"], []), (["torchvision>=0.15"], []), (["torchvision>=0.20"], [2])],
+    ("name", "requires", "replaced"),
+    [
+        ("reads", ["torch>=1.6", "torchvision"], []),
+        ("embeds", ["torchvision>=0.15"], []),
+        ("draws", ["torchvision>=0.20"], [2]),
+    ],
 )
 def test_the_torchvision_of_nvidias_containers_stays(
-    requires: list[str], replaced: list[int], solver: UvStepSolver, tmp_path: Path
+    name: str, requires: list[str], replaced: list[int], solver: UvStepSolver, tmp_path: Path
 ) -> None:
-    write_wheel(tmp_path / "wheels", "embeds", "1.0", requires=requires)
+    write_wheel(tmp_path / "wheels", name, "1.0", requires=requires)
     path = tmp_path / "Dockerfile"
-    path.write_text("FROM nvcr.io/nvidia/pytorch:23.11-py3\nRUN pip install embeds\n")
+    path.write_text(f"FROM nvcr.io/nvidia/pytorch:23.11-py3\nRUN pip install {name}\n")
     assert [each.line for each in found(audit_file(str(path), None, solver).result, "RUN010")] == replaced
 
 

@@ -12,8 +12,11 @@ from envdoctor.knowledge.standard_library import find_name, later_names, removed
 from envdoctor.resolution.index_facts import IndexedRelease, RemovedImport
 
 OLD = IndexedRelease("attrs-of", "2.0.1", "2019-02-01")
+GIT = "uv pip install git+https://github.com/an-org/vision-language.git"
 PACKAGES: dict[str, tuple[str, str, str]] = {
     "named": ("uv venv --python 3.10", "collections.Mapping", "error"),
+    "a repository can set it": (f"uv venv --python 3.10 && {GIT}", "collections.Mapping", "info"),
+    "a module next to a repository": (f"uv venv --python 3.12 && {GIT}", "imp", "error"),
     "setuptools of conda": ("conda create -n x python=3.12 -y && conda activate x", "distutils", ""),
     "no setuptools": ("uv venv --python 3.12", "distutils", "error"),
 }
