@@ -34,6 +34,7 @@ from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
+from envdoctor.manifests.stated_python import USER, StatedPython, stated_python
 from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.resolution.step import NoSolver, StepSolver
 from envdoctor.rules import evaluate
@@ -161,8 +162,16 @@ def audit_text(
     files = Files(project_folder(path), *platforms, on_disk=on_disk)
     document = read_input(text, path.name, files, platforms[0])
     if document.paths:
-        return _audit_commands(text, target, machine, solver, document, python, is_tried=is_tried)
+        stated = StatedPython(python, USER) if python else _stated_python(path, document, text)
+        return _audit_commands(text, target, machine, solver, document, stated, is_tried=is_tried)
     return _audit_sets(text, target, machine, document, python, is_tried=is_tried)
+
+
+def _stated_python(path: Path, document: Document, text: str) -> StatedPython:
+    """The Python that the project of a file states outside of its commands."""
+    if path.name == STANDARD_INPUT:
+        return StatedPython()
+    return stated_python(path, project_folder(path), document.kind, text, document.paths[0])
 
 
 def _fixed(  # noqa: PLR0917
@@ -258,7 +267,7 @@ def _audit_commands(  # noqa: PLR0917
     machine: Machine | None,
     solver: StepSolver | None,
     document: Document,
-    python: str,
+    python: StatedPython,
     *,
     is_tried: bool = False,
 ) -> FileAudit:
@@ -328,7 +337,7 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
 
 
 def _proposed(
-    audit: GuideAudit, document: Document, text: str, machine: Machine | None, python: str
+    audit: GuideAudit, document: Document, text: str, machine: Machine | None, python: StatedPython
 ) -> tuple[str, ...]:
     """The proposed pins, if there are problems and one changes; of a list of all packages those that differ.
 
@@ -346,9 +355,16 @@ def _proposed(
 
 
 def _audit_document(
-    document: Document, machine: Machine | None, solver: StepSolver | None, python: str
+    document: Document, machine: Machine | None, solver: StepSolver | None, python: StatedPython
 ) -> GuideAudit:
-    paths = [path._replace(python=python) for path in document.paths]
+    paths = [
+        path._replace(
+            python=python.version,
+            python_origin=python.origin,
+            permitted_python=path.permitted_python or python.permitted,
+        )
+        for path in document.paths
+    ]
     return audit_paths(document.guide or paths[0], paths, machine, solver=solver)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -185,6 +186,13 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     return tuple(each for each in solved if each.state == "solved")
 
 
+def stated_target(solved: SolvedSet) -> str:
+    """The target of a set with the place that states its Python: `x86_64, Python 3.10 (README.md, line 12)`."""
+    corrected = solved.corrected
+    origin = f" ({corrected.python_origin})" if corrected.python_origin else ""
+    return re.sub(r"(?<=Python )3\.\d+", lambda match: f"{match[0]}{origin}", solved.target)
+
+
 def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
     """A solved set as part of the command's result. `unfit` is the reason for which it is not proposed."""
     corrected = solved.corrected
@@ -195,7 +203,7 @@ def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
     return FixedSet(
         branch=corrected.branch,
         state="not-verified" if unfit else solved.state,
-        target=solved.target,
+        target=stated_target(solved),
         requirements=(*requirement_lines(solved), *solved.built) if is_solved else (),
         packages=solved.packages if is_solved else 0,
         options=solved.options if is_solved else (),
@@ -313,7 +321,7 @@ def requirements_text(solved: SolvedSet) -> str:
     day = date.today().isoformat()
     lines = [
         f"# {corrected.branch}" if corrected.branch else "",
-        f"# for {solved.target}: solved by uv on {day}, {solved.packages} packages",
+        f"# for {stated_target(solved)}: solved by uv on {day}, {solved.packages} packages",
         f"# {solved.note}" if solved.note else "",
         f"# inside {corrected.image}, whose packages remain" if corrected.image and corrected.contained else "",
         f"# uv pip install {options} -r THIS_FILE" if options else "",

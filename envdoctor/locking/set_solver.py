@@ -24,6 +24,7 @@ from envdoctor.locking.step_placeholders import newest_source_releases
 from envdoctor.locking.torch_index import write_placeholder
 from envdoctor.locking.uv import OWN_PYTHON, is_unreachable, lookup_environment, run_uv
 from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.stated_python import permits
 from envdoctor.resolution.torch_sources import may_provide
 
 SOLVE_SECONDS = 60.0  # limit of one run of uv
@@ -215,7 +216,8 @@ def likely_pythons(corrected: CorrectedSet) -> list[str]:
     """The Pythons to solve a set for: that of the guide; if it names none, one that all pins support, and others."""
     if not corrected.is_python_assumed:
         return [corrected.python or _python_of(corrected)]
-    return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *_TRIED]))
+    tried = [each for each in _TRIED if permits(corrected.permitted_python, each)]
+    return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *tried]))
 
 
 def _python_of(corrected: CorrectedSet) -> str:
@@ -223,5 +225,6 @@ def _python_of(corrected: CorrectedSet) -> str:
     pins = [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
     releases = [release for name, version in pins if (release := find_release(name, version))]
     compiled = [release for release in releases if release.kind == "wheels"]
-    fitting = (each for each in _PYTHONS if all(release.has_wheel("", each) for release in compiled))
-    return next(fitting, DEFAULT_PYTHON)
+    permitted = [each for each in _PYTHONS if permits(corrected.permitted_python, each)]
+    fitting = (each for each in permitted if all(release.has_wheel("", each) for release in compiled))
+    return next(fitting, next(iter(permitted), DEFAULT_PYTHON))

@@ -6,11 +6,13 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.stated_python import permits
 from envdoctor.resolution.requirement import parse_wheel_name
 
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
 _OLDER_PYTHONS = ("3.9", "3.8")
 _USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
+_RARE_PYTHONS = ("3.13", "3.14", "3.7", "3.6")  # of guides that permit none of the usual ones
 _MAX_PYTHONS = 3
 
 
@@ -22,7 +24,11 @@ def other_python(guide: Guide, assumed: str) -> str:
     if guide.python or guide.stated_machine.python:
         return ""
     missing = _missing_wheels(guide)
-    likely = [python for python, count in missing.items() if count == missing.get(assumed) and python != assumed]
+    likely = [
+        python
+        for python, count in missing.items()
+        if count == missing.get(assumed) and python != assumed and permits(guide.permitted_python, python)
+    ]
     if assumed not in _OLDER_PYTHONS:
         likely = [python for python in likely if python not in _OLDER_PYTHONS]
     return likely[-1] if likely else ""
@@ -30,11 +36,13 @@ def other_python(guide: Guide, assumed: str) -> str:
 
 def usual_pythons(guide: Guide) -> list[str]:
     """The usual Pythons, those first for which the wheels of the guide and its pinned releases are."""
-    if guide.python:
-        return [guide.python]
+    if stated := guide.python or guide.stated_machine.python:
+        return [stated]  # a step without a solution for it is a finding
     missing = _missing_wheels(guide)
-    usual = sorted(_USUAL_PYTHONS, key=lambda python: missing[python])
-    return list(dict.fromkeys(filter(None, [guide.stated_machine.python, *usual])))[:_MAX_PYTHONS]
+    permitted = [python for python in _USUAL_PYTHONS if permits(guide.permitted_python, python)]
+    if not permitted:
+        return [next((each for each in _RARE_PYTHONS if permits(guide.permitted_python, each)), USUAL_PYTHON)]
+    return sorted(permitted, key=lambda python: missing[python])[:_MAX_PYTHONS]
 
 
 def _missing_wheels(guide: Guide) -> dict[str, int]:

@@ -21,6 +21,7 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.command_wrappers import container_of, inner_script, unwrap
 from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.environment_commands import pyenv, python_version, source, virtualenv
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.options import Options, parse_options
 from envdoctor.manifests.requirement_files import editable_path, parse_requirement_lines, requirements_of_file
@@ -114,7 +115,7 @@ def _uv(command: Command, files: Files) -> Iterator[Action]:
     options = parse_options(words[1:], with_value=frozenset({"--with"}), without_value=frozenset({"-o", "-d", "-e"}))
     if words[0] == "venv":
         name = options.arguments[0] if options.arguments else ".venv"
-        python = _python_version(options.last("-p", "--python"))
+        python = python_version(options.last("-p", "--python"))
         yield SelectEnvironment(command.line, str(command), "uv", name, python, seeded=options.has("--seed"))
     elif words[0] == "add":
         yield _install(command, options, options.arguments, "uv", files)
@@ -124,6 +125,8 @@ def _uv(command: Command, files: Files) -> Iterator[Action]:
             yield _install(command, options, names, "uv", files)
         yield from parse_actions(command._replace(words=tuple(options.arguments) or ("true",)), files, _MAX_DEPTH)
     elif words[0] == "python" and len(words) > 2:
+        if words[1] == "pin":
+            yield SelectEnvironment(command.line, str(command), "", "", python_version(words[2]), new=False)
         yield Run(command.line, str(command), command.words)
 
 
@@ -207,7 +210,7 @@ def _python(command: Command, files: Files) -> Iterator[Action]:
             yield from _pip(command._replace(words=("pip", *arguments)), files)
         elif module in ("venv", "virtualenv"):
             options = parse_options(arguments)
-            version = _python_version(command.words[0])
+            version = python_version(command.words[0])
             name = options.arguments[0] if options.arguments else ".venv"
             yield SelectEnvironment(command.line, str(command), "venv", name, version, seeded=True)
         else:
@@ -250,7 +253,7 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
             requirements, channels = file.packages, tuple(file.channels)
             name = name or file.name
         pythons = (requirement.specifier for requirement in requirements if requirement.name == "python")
-        python = _python_version(next(pythons, ""))
+        python = python_version(next(pythons, ""))
         if verb == "create" or python:
             is_new, clone = verb == "create", options.last("--clone")
             yield SelectEnvironment(line, text, "conda", name, python, new=is_new, seeded=True, clone=clone)
@@ -352,33 +355,10 @@ def _git(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
         yield Clone(command.line, str(command), "", options.arguments[1])
 
 
-def _source(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
-    path = command.words[1] if len(command.words) > 1 else ""
-    if path.endswith("/bin/activate"):
-        yield SelectEnvironment(command.line, str(command), "venv", path.removesuffix("/bin/activate"), new=False)
-    elif path == "activate":
-        yield SelectEnvironment(
-            command.line, str(command), "conda", command.words[2] if len(command.words) > 2 else "", new=False
-        )
-
-
-def _virtualenv(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
-    options = parse_options(command.words[1:])
-    name = options.arguments[0] if options.arguments else ".venv"
-    yield SelectEnvironment(
-        command.line, str(command), "venv", name, _python_version(options.last("-p", "--python")), seeded=True
-    )
-
-
 def _run(command: Command, files: Files) -> Iterator[Action]:  # noqa: ARG001
     words = command.words
     module = next((words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m"), "")
     yield Run(command.line, str(command), words, module=module)
-
-
-def _python_version(text: str) -> str:
-    match = re.search(r"(\d\.\d+)", text)
-    return match[1] if match else ""
 
 
 PARSERS: dict[str, Callable[[Command, Files], Iterator[Action]]] = {
@@ -388,7 +368,7 @@ PARSERS: dict[str, Callable[[Command, Files], Iterator[Action]]] = {
     "wget": _download,
     "curl": _download, "module": _module, "ml": _module, "export": _export, "setenv": _export, "ENV": _export,
     "ARG": _export,
-    "git": _git, "source": _source, ".": _source, "virtualenv": _virtualenv, "huggingface-cli": _run, "hf": _run,
+    "git": _git, "source": source, ".": source, "virtualenv": virtualenv, "huggingface-cli": _run, "hf": _run,
     "torchrun": _run, "accelerate": _run, "vllm": _run, "trl": _run, "./configure": _run, "sh": _run, "bash": _run,
-    "ninja": _run, "make": _run, "cmake": _run, "nvidia-smi": _run, "deepspeed": _run, "ray": _run,
+    "pyenv": pyenv, "ninja": _run, "make": _run, "cmake": _run, "nvidia-smi": _run, "deepspeed": _run, "ray": _run,
 }  # fmt: skip

@@ -23,6 +23,7 @@ from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
+from envdoctor.manifests.stated_python import python_origin
 from envdoctor.manifests.step_resolution import URL_ORIGIN, other_indexes
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -57,6 +58,8 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     architecture: str
     glibc: str
     python: str = ""  # empty: not in the guide
+    python_origin: str = ""  # the place that states it, if no command of the guide does
+    permitted_python: str = ""  # a specifier
     cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
     is_partial: bool = False  # the guide does not show all requirements
     unfit: str = ""  # the reason, if no build of torch runs on the machine of the guide
@@ -118,6 +121,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         architecture=context.platform,
         glibc=_glibc_of_target(environment, context.platform),
         python=_python_of(context, environment.state),
+        python_origin="" if environment.state.python_line else python_origin(context.guide, environment.state),
+        permitted_python=context.guide.permitted_python,
         is_python_assumed=not (environment.state.python or context.guide.stated_machine.python),
         cuda=cuda,
         is_partial=environment.state.resolution == "partial",

@@ -36,7 +36,9 @@ class Guide(NamedTuple):
     unread: tuple[str, ...] = ()  # blocks that could not be read, with the reason
     absent_files: tuple[MissingFile, ...] = ()  # of a manifest: what it includes and does not exist
     syntax_errors: tuple[tuple[int, str], ...] = ()  # lines of a manifest that its tool cannot read, with the reason
-    python: str = ""  # for environments for which the guide names none, as the user states it
+    python: str = ""  # for environments for which no command names one, as the user or the project states it
+    python_origin: str = ""  # the file and line of `python`, or --python
+    permitted_python: str = ""  # `requires-python`, a specifier
 
 
 def parse_guide(text: str, name: str) -> Guide:

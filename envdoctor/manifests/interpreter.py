@@ -29,6 +29,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releas
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
+from envdoctor.manifests.stated_python import USER, python_origin
 from envdoctor.manifests.step_packages import merge_requested, newly_named, with_new_packages, without_constrained
 from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement
@@ -62,12 +63,14 @@ class GuideTrace(NamedTuple):
     installs: tuple[InstallStep, ...]
     final_states: tuple[EnvironmentState, ...]
     python: str = ""  # of environments for which the guide names none
+    python_origin: str = ""  # the place outside of the commands that states it
 
     @property
     def targets(self) -> list[str]:
-        """What the steps were solved for: `x86_64, Python 3.12`."""
-        solved = [each for each in self.installs if each.resolution.state in ("solved", "partial", "conflict")]
-        pythons = [each.before.python or self.python for each in solved]
+        """What the steps were solved for: `x86_64, Python 3.10 (README.md, line 12)`."""
+        solved = [each.before for each in self.installs if each.resolution.state in ("solved", "partial", "conflict")]
+        origin = f" ({self.python_origin})" if self.python_origin else ""
+        pythons = [f"{each.python or self.python}{'' if each.python_line else origin}" for each in solved]
         return list(dict.fromkeys(f"{self.platform}, Python {python}" for python in pythons))
 
 
@@ -127,7 +130,13 @@ class GuideInterpreter:
         )
         used = tuple(self._superseded_states())
         return GuideTrace(
-            self.platform, self.driver, self.today, tuple(self.installs), used + final_states, self.python
+            self.platform,
+            self.driver,
+            self.today,
+            tuple(self.installs),
+            used + final_states,
+            self.python,
+            python_origin(self.guide, EnvironmentState()),
         )
 
     def _superseded_states(self) -> Iterator[EnvironmentState]:
@@ -195,11 +204,13 @@ class GuideInterpreter:
             if base.image and not base.in_dockerfile and self._has_heading(base.image_line, action.line):
                 self.current = ""  # a new section of the guide does not continue inside the container
                 base = self._state
+            inherited = (self.guide.python, 0) if action.tool == "conda" else (base.python, base.python_line)
+            python, python_line = (action.python, action.line) if action.python else inherited
             self.states[key] = EnvironmentState(
                 name=action.name,
                 tool=action.tool,
-                python=action.python or (self.guide.python if action.tool == "conda" else base.python),
-                python_line=action.line,
+                python=python,
+                python_line=python_line,
                 seeded=action.seeded,
                 image=base.image,
                 image_line=base.image_line,
@@ -236,7 +247,9 @@ class GuideInterpreter:
         same_image = (key for key in self.states if key.startswith(prefix) and not action.in_dockerfile)
         self.current = next(same_image, f"{prefix}{action.line}")
         state = image_state(action)
-        self.states.setdefault(self.current, state._replace(python=state.python or self.guide.python))
+        # The Python of a project is not that of its containers.
+        python = state.python or (self.guide.python if self.guide.python_origin in ("", USER) else "")
+        self.states.setdefault(self.current, state._replace(python=python))
         self.stages |= {action.stage: self.current} if action.stage else {}
 
     def _install(self, action: Install) -> None:

@@ -14,11 +14,20 @@ _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライ�
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
 _MAX_LINE = 2000
 # A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
+# Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
 _PYTHON = re.compile(
-    r"(?<![\w.])python ?[=v-]{0,2} ?(3\.\d{1,2})(?:\.\d+)?(?![\w.]*\d)"
-    r"(?!\s*(?:\+|-|或|及|以上|or\s(?:newer|later|higher|above|greater)|and\s(?:newer|later|above|up)))",
+    r"(?<![\w.])python(?: version)? ?(?:[=:v_-]|%20){0,2} ?(3\.\d{1,2})(?:\.(?:\d+|x))?(?![\w.]*\d)"
+    r"(?!(?:\s|_|%20)*(?:\+|%2B|(?:[-–]|to|through|bis)(?:\s|_|%20)*3\.\d|[~–]|-\s|-$|或|及|以上"  # noqa: RUF001
+    r"|or\s(?:newer|later|higher|above|greater|up)|and\s(?:newer|later|above|up|higher)))",
     re.IGNORECASE,
 )
+_FURTHER = re.compile(r"(?:\s|_|%20)*(?:[,/|]|%7C|or\b|and\b|oder\b|und\b)(?:\s|_|%20)*(3\.\d{1,2})(?!\.\d*\.|\d)")
+_NO_STATEMENT = re.compile(  # of a lower or an upper bound, or of news, in the text before a Python
+    r"(?:\b(?:at least|minimum|newer than|older than|higher than|later than|lower than|above|below|before|after|since"
+    r"|until|up to|from|support(?:s|ed)?(?: for)?|without)|[<>≥≤~^])\W{0,3}$",
+    re.IGNORECASE,
+)
+_EXCLUSION = re.compile(r"n't\b|\b(?:not|never|avoid|unsupported|incompatible|fail\w*)\b|不", re.IGNORECASE)
 _MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
 _X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _GPU = re.compile(
@@ -37,6 +46,7 @@ class StatedMachine(NamedTuple):
     gpu: str = ""
     gpu_line: int = 0
     python: str = ""  # if the guide names one and no other: "3.11"
+    python_line: int = 0
 
 
 def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
@@ -53,13 +63,19 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
             architecture = "aarch64" if arm > x86 else "x86_64"
             break
     driver, gpu = _parse_driver(lines, blocks, code_lines), _parse_gpu(lines, code_lines)
-    return StatedMachine(architecture, *driver, *gpu, _parse_python(lines))
+    return StatedMachine(architecture, *driver, *gpu, *_parse_python(lines))
 
 
-def _parse_python(lines: tuple[str, ...]) -> str:
-    """The only Python that the lines name as such; empty if they name none or several."""
-    named = {match[1] for line in lines for match in _PYTHON.finditer(line)}
-    return named.pop() if len(named) == 1 else ""
+def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
+    """The only Python that the lines name as such, with its first line; empty if they name none or several."""
+    named: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        for match in _PYTHON.finditer(line):
+            if not _NO_STATEMENT.search(line[: match.start()]) and not _EXCLUSION.search(line):
+                named.setdefault(match[1], number)
+                if further := _FURTHER.match(line, match.end()):
+                    named.setdefault(further[1], number)
+    return next(iter(named.items())) if len(named) == 1 else ("", 0)
 
 
 def _parse_driver(lines: tuple[str, ...], blocks: list[Block], code_lines: set[int]) -> tuple[str, int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from envdoctor.core.records import Evidence
 from envdoctor.core.remedies import Install, Remedy, UserCommand, remedy_of
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.shell_records import Command
+from envdoctor.manifests.stated_python import USER, python_origin
 
 
 def line_of(context: GuideContext, start: int, text: str) -> int:
@@ -26,8 +28,15 @@ def line_of(context: GuideContext, start: int, text: str) -> int:
 
 
 def guide_evidence(context: GuideContext, fact: str, value: str, line: int) -> Evidence:
-    """A text of the guide as evidence; the Python without a line is the one of the user."""
-    return Evidence(fact, value, f"{context.guide.name}, line {line}" if line or fact != "Python" else "--python")
+    """A text of the guide as evidence."""
+    return Evidence(fact, value, f"{context.guide.name}, line {line}")
+
+
+def python_evidence(context: GuideContext, state: EnvironmentState) -> Evidence:
+    """The Python of an environment, with the place that states it."""
+    python = state.python or context.trace.python
+    by_user = USER if context.guide.python else "assumed: the guide names none"
+    return Evidence("Python", python, python_origin(context.guide, state) or by_user)
 
 
 def command_evidence(context: GuideContext, command: Command) -> tuple[Evidence, ...]:

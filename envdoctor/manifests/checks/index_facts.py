@@ -14,7 +14,7 @@ from envdoctor.knowledge.versions import newest_patch, satisfies
 from envdoctor.manifests.certain_packages import certain_packages
 from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
-from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, python_evidence, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
@@ -112,7 +112,7 @@ def _too_old(
         f"`{requirement.text}` needs a newer Python than {python}: {which} requires Python {release.requires_python}",
         (
             guide_evidence(context, requirement.name, requirement.text, line),
-            guide_evidence(context, "Python", python, install.before.python_line),
+            python_evidence(context, install.before),
             _index_evidence(release, f"Requires-Python: {release.requires_python}"),
         ),
         f"Use a Python in {release.requires_python}, or install a release for Python {python}.",

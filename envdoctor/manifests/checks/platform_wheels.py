@@ -11,7 +11,13 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.published import PublishedRelease, date_read, find_release, published_releases
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import torch_source
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import (
+    guide_command,
+    guide_evidence,
+    line_of,
+    python_evidence,
+    table_evidence,
+)
 from envdoctor.manifests.checks.pins import CHECKED_BY_NAME, PYPI
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
@@ -88,7 +94,7 @@ def _no_wheel_for_python(
         "error" if package.pinned else "warning",
         f"{package.name} {package.version} has no wheel for Python {state.python}, only for {pythons}",
         (
-            guide_evidence(context, "Python", state.python, line),
+            python_evidence(context, state),
             table_evidence(package.name, pythons, PYPI, date_read(package.name)),
         ),
         f"Use Python {suggested}.",

@@ -12,7 +12,7 @@ from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import Requirement, normalize_name, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import evaluate_version_rules, version_rules
 from envdoctor.manifests.environment_state import EnvironmentState
@@ -129,7 +129,7 @@ def _conflicts(
     python = state.python or context.trace.python
     markers = Markers(python, context.platform)
     if state.python and newest.requires_python and satisfies(f"{python}.99", newest.requires_python) is False:
-        evidence = guide_evidence(context, "Python", python, state.python_line)
+        evidence = python_evidence(context, state)
         yield _Reason(
             "Python", f"needs Python {newest.requires_python}, and the environment has {python}", (evidence,)
         )

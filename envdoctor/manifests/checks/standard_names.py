@@ -8,7 +8,7 @@ from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.standard_library import LibraryChange, find_name, later_names, removed_names
 from envdoctor.knowledge.torch_removals import find_module, removed_modules
 from envdoctor.manifests.certain_packages import certain_packages
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, python_evidence, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.context import GuideContext
@@ -43,7 +43,7 @@ def import_needs_what_python_removed(context: GuideContext) -> Iterator[Problem]
         for found in index.removed_imports(installed):
             if not (found.name == "distutils" and _has_setuptools(state)):
                 python = state.python or context.trace.python
-                evidence = guide_evidence(context, "Python", python, state.python_line)
+                evidence = python_evidence(context, state)
                 for problem in _removed_import(context, found, state, f"Python {python}", evidence):
                     yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
 
@@ -166,7 +166,7 @@ def _of_another_python(
         f"the code imports {name}, which is {change}, and the environment has Python {state.python}",
         (
             guide_evidence(context, "import", name, line),
-            guide_evidence(context, "Python", state.python, state.python_line),
+            python_evidence(context, state),
             table_evidence(name, change, row.source, row.date),
         ),
         f"Use Python {row.version} or newer." if is_new else f"Use a Python below {row.version}.",

@@ -19,17 +19,8 @@ from envdoctor.manifests.pyproject import PyProject, items, parse_pyproject, row
 from envdoctor.manifests.setup_cfg import parse_setup_cfg
 from envdoctor.manifests.setup_py import invalid_line, parse_setup_py
 from envdoctor.manifests.shell_records import Command
+from envdoctor.manifests.stated_python import exact_python
 from envdoctor.resolution.requirement import InstallRequirement
-
-_EXACT_PYTHON = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\*|\.\d+)?")
-
-
-def exact_python(specifier: str) -> str:
-    """The minor version that a specifier allows: `==3.12.*`, `>=3.12,<3.13`; empty if it allows several."""
-    if match := _EXACT_PYTHON.fullmatch(specifier.strip()):
-        return match[1]
-    bounds = re.fullmatch(r">=\s*3\.(\d+)(?:\.\d+)?\s*,\s*<\s*3\.(\d+)(?:\.0)?", specifier.strip())
-    return f"3.{bounds[1]}" if bounds and int(bounds[2]) == int(bounds[1]) + 1 else ""
 
 
 def _environment(python: str, line: int = 1) -> list[Action]:
@@ -103,7 +94,9 @@ def _document_of_project(kind: str, project: PyProject | None, text: str, name: 
         return Document(kind)
     environment = _environment(exact_python(project.python))
     guides = [
-        guide_of_actions([*environment, project.install(variant, 1, name)], text, name, branch=variant)
+        guide_of_actions([*environment, project.install(variant, 1, name)], text, name, branch=variant)._replace(
+            permitted_python=project.python
+        )
         for variant, requirements in project.variants.items()
         if requirements or files.missing
     ]
@@ -119,6 +112,7 @@ def read_setup_cfg(text: str, name: str, files: Files) -> Document:
     requirements = [*project.requirements, *(each for extra in project.extras.values() for each in extra)]
     install = Install(1, name, "pip", tuple(requirements))
     guide = guide_of_actions([*_environment(exact_python(project.python)), install], text, name)
+    guide = guide._replace(permitted_python=project.python)
     unread = unread_parts([guide], files)
     return Document(
         "setup.cfg", with_absent_files([guide] * bool(requirements or files.missing), files), unread=unread

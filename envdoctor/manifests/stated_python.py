@@ -1,0 +1,227 @@
+"""The Python that a project states outside of the commands of the audited file.
+
+The order of trust: `--python`, version files next to the file, the text of the file, the manifests next to it, the
+commands of its README, the text of the README, its Dockerfile. The commands and the fields of the audited file come
+before all of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from envdoctor.core.files import decode_text, read_file
+from envdoctor.knowledge.notebook_services import notebook_services
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
+from envdoctor.manifests.conda_environment import parse_environment_yml
+from envdoctor.manifests.container_files import is_dockerfile
+from envdoctor.manifests.environment_state import EnvironmentState, image_state
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
+from envdoctor.manifests.markdown import Block, Line
+from envdoctor.manifests.pyproject import parse_pyproject
+from envdoctor.manifests.setup_py import parse_setup_py
+
+USER = "--python"
+_MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
+_WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
+_MAX_BYTES = 1 << 20
+_EXACT = re.compile(r"(?:==|~=|=)?\s*(3\.\d+)(?:\.\*|\.\d+)?")
+_VERSION_FILES = {
+    ".python-version": re.compile(r"(?m)^\s*(?:c?python-?)?(3\.\d+)(?:\.\d+)?\s*$"),
+    "runtime.txt": re.compile(r"(?m)^\s*python-(3\.\d+)"),
+    ".tool-versions": re.compile(r"(?m)^\s*python\s+(3\.\d+)"),
+}
+_CONDA_FILES = ("environment.yml", "environment.yaml")
+_READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
+_OF_PROJECT = re.compile(
+    r"\binstall\s(?:.*\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)|\b(?:uv sync|(?:poetry|pdm) install)\b|\bsetup\.py\b"
+)
+_FOR_COLAB = re.compile(r"colab\.research\.google|google\.colab|/content/")
+_KERNEL = re.compile(r"3\.\d+")
+
+
+class StatedPython(NamedTuple):
+    """A Python, the place that states it, and the versions that the project permits."""
+
+    version: str = ""
+    origin: str = ""  # "README.md, line 12"
+    permitted: str = ""  # a specifier
+
+
+def permits(specifier: str, python: str) -> bool:
+    """Whether a range such as `>=3.10.4,<3.13` has a release of a minor version."""
+    return not specifier or any(satisfies(f"{python}{patch}", specifier) is not False for patch in ("", ".99"))
+
+
+def exact_python(specifier: str) -> str:
+    """The minor version that a specifier allows: `==3.12.*`, `>=3.12,<3.13`; empty if it allows several."""
+    if match := _EXACT.fullmatch(specifier.strip()):
+        return match[1]
+    bounds = re.fullmatch(r">=\s*3\.(\d+)(?:\.\d+)?\s*,\s*<\s*3\.(\d+)(?:\.0)?", specifier.strip())
+    return f"3.{bounds[1]}" if bounds and int(bounds[2]) == int(bounds[1]) + 1 else ""
+
+
+def stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -> StatedPython:
+    """The Python for the environments of a file for which it names none. `own` is the file as a guide."""
+    if kind == "notebook":
+        return _python_of_notebook(text, path.name)
+    if kind not in _WITH_PROJECT:
+        return StatedPython()
+    permitted = own.permitted_python or (_permitted(folder) if kind == "requirements" else "")
+    project = StatedPython(permitted=permitted)
+    for version, origin in _stated(path, folder, own):
+        if permits(permitted, version):
+            return project._replace(version=version, origin=origin)
+    return project
+
+
+def _stated(path: Path, folder: Path, own: Guide) -> Iterator[tuple[str, str]]:
+    """What states a Python, the most trusted first."""
+    for name, pattern in _VERSION_FILES.items():
+        text = _text(folder / name)
+        if match := pattern.search(text):
+            yield match[1], _place(name, text, match.start(1))
+    machine = own.stated_machine
+    if machine.python:
+        yield machine.python, f"{own.name}, line {machine.python_line}"
+    for read in (_of_manifest, _of_conda_file, _of_readme, _of_dockerfile):
+        if found := read(path, folder):
+            yield found
+
+
+def _permitted(folder: Path) -> str:
+    """`requires-python` of the project in a folder."""
+    return next((specifier for specifier, _, _ in _requires_python(folder)), "")
+
+
+def _requires_python(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """The range of a pyproject.toml or a setup.py, with the name and the text of the file."""
+    parsers: dict[str, Callable[[tuple[Line, ...], Files], object]] = {
+        "pyproject.toml": parse_pyproject, "setup.py": parse_setup_py,
+    }  # fmt: skip
+    for name, parse in parsers.items():
+        text = _text(folder / name)
+        project = parse(_numbered(text), Files()) if text else None
+        if specifier := getattr(project, "python", ""):
+            yield specifier, name, text
+
+
+def _of_manifest(path: Path, folder: Path) -> tuple[str, str] | None:
+    for specifier, name, text in _requires_python(folder):
+        if name != path.name and (version := exact_python(specifier)):
+            match = re.search(r"(?m)^\s*(?:[\"']?(?:requires-python|python|python_requires)[\"']?)\s*=", text)
+            return version, _place(name, text, match.end() if match else 0)
+    return None
+
+
+def _of_conda_file(path: Path, folder: Path) -> tuple[str, str] | None:
+    for name in _CONDA_FILES:
+        if name == path.name:
+            continue
+        for package in parse_environment_yml(_numbered(_text(folder / name))).packages:
+            if package.name == "python" and (version := exact_python(package.specifier)):
+                return version, f"{name}, line {package.line}"
+    return None
+
+
+def _of_readme(path: Path, folder: Path) -> tuple[str, str] | None:
+    """The Python of a command of the README, else of its text; none if its commands name several."""
+    for name in _READMES:
+        text = _text(folder / name) if name != path.name else ""
+        if not text:
+            continue
+        guide = parse_guide(text, name)
+        commands = _of_commands(guide.actions, path)
+        if commands:
+            found = next(iter(commands.items())) if len(commands) == 1 else None
+        else:
+            found = (guide.stated_machine.python, guide.stated_machine.python_line)
+        return (found[0], f"{name}, line {found[1]}") if found and found[0] else None
+    return None
+
+
+def _of_commands(actions: tuple[Action, ...], path: Path) -> dict[str, int]:
+    """The Pythons that commands name, with their lines: the one in which the file is installed, else all of them."""
+    named: dict[str, int] = {}
+    current = ""
+    for action in actions:
+        if isinstance(action, SelectEnvironment) and (action.python or action.new):
+            current = action.python
+            named |= {current: action.line} if current and current not in named else {}
+        elif isinstance(action, Install) and current and _installs(action.command, path.name):
+            return {current: named[current]}
+    return named
+
+
+def _installs(command: str, name: str) -> bool:
+    """Whether a command installs a manifest, or runs a script."""
+    is_project = name in ("pyproject.toml", "setup.py", "setup.cfg") and _OF_PROJECT.search(command)
+    return bool(is_project) or bool(re.search(rf"(?:^|[\s/=]){re.escape(name)}(?:\s|$)", command))
+
+
+def _of_dockerfile(path: Path, folder: Path) -> tuple[str, str] | None:
+    """The Python of the image or the environment in which a Dockerfile installs the file."""
+    text = _text(folder / "Dockerfile") if path.name != "Dockerfile" else ""
+    block = Block("dockerfile", "", _numbered(text))
+    if not text or not is_dockerfile(block):
+        return None
+    python, line = "", 0
+    for action in guide_of_blocks([block], text, "Dockerfile").actions:
+        if isinstance(action, UseImage):
+            python, line = image_state(action).python, action.line
+        elif isinstance(action, SelectEnvironment) and action.python:
+            python, line = action.python, action.line
+        elif isinstance(action, Install) and python and _installs(action.command, path.name):
+            return python, f"Dockerfile, line {line}"
+    return None
+
+
+def _python_of_notebook(text: str, name: str) -> StatedPython:
+    """The Python of Colab for its notebooks, else that of the kernel that wrote the file."""
+    try:
+        metadata = json.loads(text).get("metadata", {})
+    except (ValueError, RecursionError, AttributeError):
+        return StatedPython()
+    if not isinstance(metadata, dict):
+        return StatedPython()
+    language = metadata.get("language_info")
+    version = str(language.get("version", "")) if isinstance(language, dict) else ""
+    # Colab writes no version of its kernel: another program has saved a notebook with one.
+    if "colab" in metadata and (not version or _FOR_COLAB.search(text)):
+        service = next(each for each in notebook_services() if each.id == "colab")
+        match = re.search(r"Python (3\.\d+)", service.image)
+        return StatedPython(match[1] if match else "", f"the runtime of {service.title}, {service.date}")
+    match = _KERNEL.match(version)
+    line = next((number for number, each in _numbered(text) if f'"{version}"' in each), 1)
+    return StatedPython(match[0], f"{name}, line {line}") if match else StatedPython()
+
+
+def _numbered(text: str) -> tuple[Line, ...]:
+    return tuple(enumerate(text.split("\n"), 1))
+
+
+def _place(name: str, text: str, position: int) -> str:
+    return f"{name}, line {text.count(chr(10), 0, position) + 1}"
+
+
+def _text(path: Path) -> str:
+    """The text of a small file of the project; empty if there is none."""
+    try:
+        return decode_text(read_file(path, _MAX_BYTES, inside=path.parent), "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def python_origin(guide: Guide, state: EnvironmentState) -> str:
+    """The place that states the Python of an environment; empty if the user does, and if it is assumed."""
+    if state.python and state.python_line:
+        return f"{guide.name}, line {state.python_line}"
+    if guide.python:
+        return "" if guide.python_origin == USER else guide.python_origin
+    machine = guide.stated_machine
+    return f"{guide.name}, line {machine.python_line}" if machine.python else ""

@@ -1,0 +1,173 @@
+"""The Python that a project states outside of the commands of the audited file, and the place that states it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.manifests import CorrectedSet
+from envdoctor.manifests.assumed_python import usual_pythons
+from envdoctor.manifests.guide import parse_guide
+from envdoctor.manifests.stated_machine import parse_machine
+
+TORCH = "torch==2.1.0\n"
+CREATE = sh("conda create -n x python=3.9", "conda activate x", "pip install -r requirements.txt")
+PROJECT = '[project]\nname = "x"\nrequires-python = "{}"\ndependencies = ["torch==2.1.0"]\n'
+
+
+class Case(NamedTuple):
+    """The files of a project, and the Python of the audited one."""
+
+    label: str
+    files: dict[str, str]
+    python: str = ""
+    origin: str = ""
+    name: str = "requirements.txt"
+
+
+def main_set(folder: Path, name: str, files: dict[str, str]) -> CorrectedSet:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    audit = audit_text(files[name], str(folder / name), None, None).audit
+    assert audit
+    return audit.main
+
+
+def notebook(**metadata: object) -> str:
+    cell = {"cell_type": "code", "source": ["!pip install torch==2.1.0"]}
+    return json.dumps({"cells": [cell], "metadata": metadata}, indent=1)
+
+
+@each_case(
+    "case",
+    [
+        Case("a version file", {".python-version": "3.9.18\n"}, "3.9", ".python-version, line 1"),
+        Case("the name of an environment", {".python-version": "my-3.9-env\n"}),
+        Case("a version file of Heroku", {"runtime.txt": "python-3.9.18\n"}, "3.9", "runtime.txt, line 1"),
+        Case(
+            "a version file and a README",
+            {".python-version": "3.10\n", "README.md": CREATE},
+            "3.10",
+            ".python-version, line 1",
+        ),
+        Case("a command of the README", {"README.md": CREATE}, "3.9", "README.md, line 3"),
+        Case("a command of pyenv", {"README.md": sh("pyenv local 3.9.6")}, "3.9", "README.md, line 3"),
+        Case(
+            "the environment in which the file is installed",
+            {"README.md": CREATE + sh("conda create -n y python=3.11", "pip install vllm")},
+            "3.9",
+            "README.md, line 3",
+        ),
+        Case(
+            "several environments",
+            {"README.md": sh("conda create -n y python=3.11", "conda create -n x python=3.9", title="# Python 3.9")},
+        ),
+        Case("text of the README", {"README.md": "# X\nTested with Python 3.9.\n"}, "3.9", "README.md, line 2"),
+        Case(
+            "a range of the project",
+            {"pyproject.toml": PROJECT.format(">=3.9,<3.10")},
+            "3.9",
+            "pyproject.toml, line 3",
+        ),
+        Case(
+            "a Python that the project excludes",
+            {"pyproject.toml": PROJECT.format(">=3.10"), "README.md": CREATE},
+            name="pyproject.toml",
+        ),
+        Case(
+            "an environment.yml",
+            {"environment.yml": "dependencies:\n  - python=3.9\n"},
+            "3.9",
+            "environment.yml, line 2",
+        ),
+        Case(
+            "a Dockerfile",
+            {"Dockerfile": "FROM python:3.9-slim\nRUN pip install -r requirements.txt\n"},
+            "3.9",
+            "Dockerfile, line 1",
+        ),
+        Case(
+            "a README with a command of its own",
+            {"README.md": CREATE, ".python-version": "3.11\n"},
+            "3.9",
+            name="README.md",
+        ),
+        Case(
+            "the text of a README",
+            {"README.md": sh("pip install torch==2.1.0", title="# X for Python 3.9")},
+            "3.9",
+            "README.md, line 1",
+            "README.md",
+        ),
+        Case(
+            "the kernel of a notebook",
+            {"x.ipynb": notebook(language_info={"version": "3.9.16"})},
+            "3.9",
+            "x.ipynb, line 12",
+            "x.ipynb",
+        ),
+        Case(
+            "a notebook of Colab",
+            {"x.ipynb": notebook(colab={}, language_info={"name": "python"})},
+            "3.13",
+            "the runtime of Google Colab, 2026-11-26",
+            "x.ipynb",
+        ),
+        Case(
+            "a Dockerfile next to a README",
+            {"Dockerfile": "FROM x/y:1\nRUN pip install torch==2.1.0\n", "README.md": CREATE},
+            name="Dockerfile",
+        ),
+    ],
+)
+def test_the_python_is_that_of_the_project(tmp_path: Path, case: Case) -> None:
+    found = main_set(tmp_path / case.label, case.name, {"requirements.txt": TORCH} | case.files)
+    assert (found.python, found.python_origin) == (case.python, case.origin)
+
+
+def test_the_python_of_the_user_comes_first(tmp_path: Path) -> None:
+    (tmp_path / ".python-version").write_text("3.9\n")
+    audit = audit_text(TORCH, str(tmp_path / "requirements.txt"), None, None, python="3.11").audit
+    assert audit
+    assert (audit.main.python, audit.main.python_origin) == ("3.11", "")
+
+
+@each_case(
+    "line, python",
+    [
+        ("Tested with Python 3.8 and CUDA 11.8.", "3.8"),
+        ("![](https://img.shields.io/badge/-Python_3.10-blue?logo=python)", "3.10"),
+        ("![](https://img.shields.io/badge/python-3.10-3776AB.svg)", "3.10"),
+        ("- Python version: 3.11", "3.11"),
+        ("![](https://img.shields.io/badge/python-3.8%2B-blue)", ""),
+        ("![](https://img.shields.io/badge/python-3.8%20%7C%203.9-blue)", ""),
+        ("Requires at least Python 3.8", ""),
+        ("Python 3.8 or newer", ""),
+        ("Python 3.8 - 3.11", ""),
+        ("Python 3.8, 3.9 and 3.10", ""),
+        ("Python 3.10, PyTorch 2.1", "3.10"),
+        ("It does not work with Python 3.12", ""),
+    ],
+)
+def test_text_states_a_python(line: str, python: str) -> None:
+    assert parse_machine((line,), []).python == python
+
+
+@each_case(
+    "text, permitted, pythons",
+    [
+        ("# Python 3.8\n" + sh("pip install soundfile==0.14.0"), "", ["3.8"]),
+        (sh("pip install x"), ">=3.8,<3.10", ["3.9", "3.8"]),
+        (sh("pip install x"), ">=3.11.4", ["3.12", "3.11"]),
+        (sh("pip install x"), ">=3.13", ["3.13"]),
+    ],
+)
+def test_the_pythons_that_a_guide_can_be_for(text: str, permitted: str, pythons: list[str]) -> None:
+    guide = parse_guide(text, "README.md")._replace(permitted_python=permitted)
+    assert usual_pythons(guide) == pythons
