@@ -20,6 +20,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     image_programs,
     index_facts,
     isolated_builds,
+    launch_commands,
     lower_bounds,
     machine,
     missing_packages,

@@ -15,6 +15,8 @@ SBATCH = "https://slurm.schedmd.com/sbatch.html#SECTION_DESCRIPTION"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 _NODES = re.compile(r"(?:--nodes[= ]|-N ?)(\d+)(?:-\d+)?(?=\s|$)")
 _OUTPUT = re.compile(r"(?:--output|--error|-o|-e)(?:[= ]\s*)[\"']?([^\s\"'#]+)")
+_CPUS = re.compile(r"(?:--cpus-per-task[= ]|-c ?)(\d+)(?=\s|$)")
+_STATES_CPUS = re.compile(r"--cpus-per-task|-c\d*$|--cpu[-_]bind=(?:none|no)|--exclusive$|--exact$")
 _RENDEZVOUS = re.compile(r"--rdzv[-_](?:endpoint|backend)\b")
 _STATED_NODES = re.compile(r"--nnodes\b|--standalone\b")
 
@@ -111,6 +113,40 @@ def directive_of_sbatch_is_not_read(context: GuideContext) -> Iterator[Problem]:
                 "Move it above the first command." if is_late else "State the value, or pass the option to sbatch.",
                 line=line,
             )
+
+
+@rule(
+    "RUN187",
+    kind="guide",
+    severity="warning",
+    cause="silent-slow-path",
+    url=f"{SBATCH.partition('#')[0]}#OPT_cpus-per-task",
+)
+def step_does_not_inherit_its_cpus(context: GuideContext) -> Iterator[Problem]:
+    """From Slurm 22.05 on, srun does not inherit --cpus-per-task of the job: each task can get one CPU.
+
+    Data loaders and the processes of torchrun share it. SRUN_CPUS_PER_TASK, or --cpus-per-task of srun, states it.
+    """
+    if not is_batch_job(context.guide) or any("SRUN_CPUS_PER_TASK" in text for text in context.guide.lines):
+        return
+    found = [(line, match) for line, text in directives(context.guide) if (match := _CPUS.search(text))]
+    line, stated = found[-1] if found else (0, None)
+    for command in context.guide.commands if stated and int(stated[1]) > 1 else ():
+        inner = command.words[command.words.index("srun") :] if "srun" in command.words else ()
+        is_python = any(re.search(r"python|torchrun|accelerate|deepspeed", word) for word in inner)
+        if is_python and not any(_STATES_CPUS.match(word) for word in inner):
+            yield Problem(
+                "warning",
+                f"srun does not inherit the {stated[1]} CPUs per task of line {line} from Slurm 22.05 on: a task can "
+                "get one CPU",
+                (
+                    guide_evidence(context, "directive", context.guide.lines[line - 1].strip(), line),
+                    guide_evidence(context, "command", str(command), command.line),
+                ),
+                "Add --cpus-per-task=$SLURM_CPUS_PER_TASK to srun, or export SRUN_CPUS_PER_TASK before it.",
+                line=command.line,
+            )
+            return
 
 
 def _starts_torchrun(command: Command) -> bool:

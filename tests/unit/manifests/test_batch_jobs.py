@@ -24,6 +24,26 @@ JOBS: dict[str, tuple[str, list[tuple[str, int]]]] = {
 }
 
 
+CPUS = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --cpus-per-task=16\n"
+STEPS: dict[str, tuple[str, list[int]]] = {
+    "torchrun": (f"{CPUS}srun torchrun --nnodes=2 train.py\n", [4]),
+    "a wrapper": (f"{CPUS}OMP_NUM_THREADS=2 poetry run srun python train.py\n", [4]),
+    "the short form": (f"{CPUS.replace('--cpus-per-task=', '-c ')}srun python train.py\n", [4]),
+    "one CPU": (f"{CPUS.replace('16', '1')}srun python train.py\n", []),
+    "an option of srun": (f"{CPUS}srun --cpus-per-task=$SLURM_CPUS_PER_TASK python train.py\n", []),
+    "the short option of srun": (f"{CPUS}srun -c 16 python train.py\n", []),
+    "a variable of srun": (f"{CPUS}export SRUN_CPUS_PER_TASK=16\nsrun python train.py\n", []),
+    "no step": (f"{CPUS}python train.py\n", []),
+    "another program": (f"{CPUS}srun hostname\npython train.py\n", []),
+}
+
+
+@each_case("name", [*STEPS])
+def test_srun_does_not_inherit_the_cpus_per_task(name: str) -> None:
+    text, expected = STEPS[name]
+    assert [each.line for each in _audit(text).findings if each.id == "RUN187"] == expected
+
+
 def _audit(text: str, name: str = "job.sh") -> AuditResult:
     return audit_text(text, name, None, NoSolver()).result
 

@@ -56,6 +56,15 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a folder after the clone": (
         ("git clone https://github.com/a/BigModel", "cd BigModel", "cd bigmodel"), "RUN083", [],
     ),
+    "a variable of Windows": (("S=a.py", "python %S% --out %X%", "# %S%"), "RUN185", [4]),
+    "a variable of Windows before its value": (("python %S%", "S=a.py"), "RUN185", []),
+    "a format of a date": (("Y=2", "m=3", "date +%Y-%m-%d"), "RUN185", []),
+    "a variable of bash": (("S=a.py", 'python "$S" --rate 10%'), "RUN185", []),
+    "an option in quotes": (("python a.py --version='org/model --load_in_4bit'",), "RUN186", [3]),
+    "an option with a value in quotes": (("python a.py --model-path 'org/model --bits 4'",), "RUN186", [3]),
+    "options that are passed on": (("python a.py --args '--lr 1 --bs 2' --extra='a/b --c'",), "RUN186", []),
+    "a command in quotes": (("accelerate launch --cmd 'python a/b.py --c' --name 'a/b.py --c'",), "RUN186", []),
+    "a path with a blank": (("python a.py --model-path 'My Models/a b' --c",), "RUN186", []),
     "pip install -y": (("pip install -y torch==2.6.0", "python -m pip install a --yes"), "RUN179", [3, 4]),
     "uv pip install -y": (("uv pip install -y torch==2.6.0",), "RUN179", [3]),
     "-y of other programs": (

@@ -1,0 +1,73 @@
+"""Checks on arguments of a program that its shell passes on in another form than the author meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.manifests.block_actions import is_shell_block
+from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.rules.registry import Problem, rule
+
+PARAMETERS = "https://www.gnu.org/software/bash/manual/html_node/Shell-Parameter-Expansion.html"
+QUOTES = "https://www.gnu.org/software/bash/manual/html_node/Quoting.html"
+_WINDOWS_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%")
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=")
+# An option whose value is one name, path or number: options that pass arguments on are named otherwise.
+_OF_ONE_VALUE = re.compile(
+    r"--[\w-]*(?:model|version|path|dir|folder|ckpt|checkpoint|tokenizer|dataset|precision|name|seed|split)"
+)
+_PATH_AND_OPTIONS = re.compile(r"([\w.~$@{}-]*(?:/[\w.$@{}-]+)+/?)((?:\s+--[A-Za-z][\w-]*(?:[= ][^\s-]\S*)?)+)\s*")
+_PROGRAM = re.compile(r".*\.(?:py|sh)|(?:.*/)?(?:python3?|bash|sh|env)")
+
+
+@rule("RUN185", kind="guide", severity="error", cause="dependency-pin-violated", url=PARAMETERS)
+def variable_of_windows_in_a_shell_script(context: GuideContext) -> Iterator[Problem]:
+    """`%NAME%` reads a variable in cmd.exe. bash passes the characters on, not the value that the script sets."""
+    for block in context.guide.blocks:
+        if not is_shell_block(block):
+            continue
+        assigned = {match[1]: number for number, text in block.lines if (match := _ASSIGNMENT.match(text))}
+        for number, text in block.lines:
+            names = [name for name in _WINDOWS_VARIABLE.findall(text) if assigned.get(name, number) < number]
+            if names and not text.lstrip().startswith("#"):
+                yield Problem(
+                    "error",
+                    f"`%{names[0]}%` is a variable of Windows: bash passes these characters, not the value of "
+                    f"{names[0]}",
+                    (
+                        guide_evidence(context, names[0], _line(context, assigned[names[0]]), assigned[names[0]]),
+                        guide_evidence(context, "command", _line(context, number), number),
+                    ),
+                    f'Write "${names[0]}"{" and the others likewise" if len({*names}) > 1 else ""}.',
+                    line=number,
+                )  # fmt: skip
+
+
+def _line(context: GuideContext, number: int) -> str:
+    return context.guide.lines[number - 1].strip()[:120]
+
+
+@rule("RUN186", kind="guide", severity="error", cause="dependency-pin-violated", url=QUOTES)
+def quotes_contain_an_option(context: GuideContext) -> Iterator[Problem]:
+    """Quotes around a value and the option after it make both one argument: `--version='org/model --load_in_4bit'`.
+
+    The program searches for a model or a file of that name, and does not get the option.
+    """
+    for command in context.guide.commands:
+        for position, word in enumerate(command.words[1:], 1):
+            name, equals, value = word.partition("=")
+            if not equals:
+                name, value = command.words[position - 1], word
+            found = _PATH_AND_OPTIONS.fullmatch(value)
+            if found and _OF_ONE_VALUE.fullmatch(name) and not _PROGRAM.fullmatch(found[1]):
+                options = found[2].strip()
+                yield Problem(
+                    "error",
+                    f"the quotes of {name} also contain `{options}`: the program gets no such option, and `{value}` "
+                    "as one value",
+                    command_evidence(context, command),
+                    f"End the quotes after {found[1]}.",
+                    line=command.line,
+                )
