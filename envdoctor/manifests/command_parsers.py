@@ -258,8 +258,10 @@ def _conda(command: Command, files: Files) -> Iterator[Action]:
             is_new, clone = verb == "create", options.last("--clone")
             yield SelectEnvironment(line, text, "conda", name, python, new=is_new, seeded=True, clone=clone)
         packages = tuple(requirement for requirement in requirements if requirement.name not in ("python", "pip"))
-        if packages:
-            yield Install(line, text, "conda", packages, channels=channels, target=name)
+        rows = files.lines(path, line) if path and not requirements else ()
+        built = tuple(InstallRequirement("", text=row, line=line) for _, row in rows if row.endswith("=pypi_0"))
+        if packages or built:
+            yield Install(line, text, "conda", packages, channels=channels, target=name, invalid=built)
         if file and (file.pip_packages or file.pip_options):
             pip_options = parse_options(tuple(file.pip_options))
             install = _install(command._replace(words=("pip",)), pip_options, [], "pip", files)

@@ -21,6 +21,7 @@ _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _CONDA = re.compile(r"(?:[\w\-./]+::)?([A-Za-z0-9_.\-]+)(?:\s*((?:[=<>!~]|\s\d).*))?")
 _CONDA_CLAUSE = re.compile(r"(==|>=|<=|!=|~=|=|>|<)?(\d[^=,|\s]*)(?:=[^,|\s]+)?")
 # A name with extras, and what follows it: an operator or a comma, so that words of a sentence do not match.
+_CONDA_BUILD = re.compile(r"[A-Za-z0-9_][\w.-]*=\d[\w.!+]*=[\w.]+")
 _STATED = re.compile(r"[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[=<>!~^]|,$|\[[^\]]*$)")
 _ARCHITECTURES = ("x86_64", "aarch64")
 _MAX_NAME_LENGTH = 200  # the tables are looked up by file name
@@ -81,7 +82,12 @@ def parse_install_requirement(text: str, line: int) -> InstallRequirement | None
 
 def is_stated_requirement(text: str) -> bool:
     """Whether a text is meant as a requirement with a version, valid or not: `torch=2.0`, `vllm==0.10[flash]`."""
-    return "://" not in text and bool(_STATED.match(text))
+    return "://" not in text and bool(_STATED.match(text) or is_conda_build(text))
+
+
+def is_conda_build(text: str) -> bool:
+    """Whether a text is a line of `conda list --export`, with the build of a package: `numpy=1.26.4=py310h1_0`."""
+    return bool(_CONDA_BUILD.fullmatch(text))
 
 
 def is_file_name(name: str) -> bool:

@@ -21,6 +21,10 @@ USER = "https://pip.pypa.io/en/stable/user_guide/#user-installs"
 SYNC = "https://docs.astral.sh/uv/concepts/projects/sync/"
 _SEVERAL = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?\s*==\s*[\w.+*]+\s+[A-Za-z][\w.-]*(?:==|>=|$)")
 _CORRECTIONS = (
+    (
+        re.compile(r"[\w.-]+=[\w.!+]+=[\w.]+"),
+        "The file is a list of conda: write it with `pip list --format=freeze`.",
+    ),
     (re.compile(r".*\.txt"), r"Write -r \g<0>."),
     (re.compile(r"([\w.-]+)\s*([=<>!~]=\s*[\w.+*]+)\s*(\[[^\]]*\])"), r"Write \1\3\2."),
     (re.compile(r"([\w.-]+(?:\[[^\]]*\])?)\s*=\s*([\d.]+)"), r"Write \1==\2."),
@@ -51,11 +55,17 @@ def requirement_is_not_valid(context: GuideContext) -> Iterator[Problem]:
             line = line_of(context, requirement.line, requirement.text)
             is_placeholder = bool(_PLACEHOLDER.search(requirement.text))
             further = f"; {len(found) - 1} further lines are not valid" if len(found) > _MAX_SHOWN else ""
+            is_conda = install.action.tool == "conda"
+            reason = (
+                ": no channel has a build of pip" if is_conda else " is not a valid requirement: pip and uv refuse"
+            )
             yield Problem(
                 "info" if is_placeholder and context.guide.commands else "error",
-                f"`{requirement.text[:120]}` is not a valid requirement: pip and uv refuse the step{further}",
+                f"`{requirement.text[:120]}`{reason}{', and conda refuses' if is_conda else ''} the step{further}",
                 (guide_evidence(context, "requirement", requirement.text[:120], line),),
-                _correction(requirement.text),
+                "Remove these lines, and install the packages with pip."
+                if is_conda
+                else _correction(requirement.text),
                 line=line,
             )
             if further:
@@ -63,12 +73,13 @@ def requirement_is_not_valid(context: GuideContext) -> Iterator[Problem]:
 
 
 def _invalid(install: InstallStep) -> Iterator[InstallRequirement]:
-    """The texts that packaging refuses; a conda specification has another grammar."""
+    """The texts that packaging refuses. Of conda, whose grammar is another one, the packages that pip installed."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     action = install.action
     named = [each for each in action.unknown if each.name and not each.has_valid_specifier]
     yield from (each for each in action.requirements if not each.url and is_file_name(each.name))
+    yield from action.invalid if action.tool == "conda" else ()
     for each in (*action.invalid, *named) if action.tool != "conda" else ():
         text = each.text.strip().strip("'\"")
         if not is_known(text) or not (is_stated_requirement(text) or _SEVERAL.match(text)):

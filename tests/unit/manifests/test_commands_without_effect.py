@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from support.cases import each_case
 
-from envdoctor.commands.audit_file import audit_text
+from envdoctor.commands.audit_file import audit_file, audit_text
 from envdoctor.resolution.step import NoSolver
 
 SLIM, CUDA = "FROM python:3.11-slim\n", "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\n"
@@ -185,6 +186,10 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
     "a condition": ("a.ipynb", cell("!pip install torch==2.6.0", "if (a := f()):", "    print(a)"), "RUN165", []),
     # requirements: RUN166, RUN167
     "one = in a file": ("requirements.txt", "torch=2.6.0\nnumpy==1.26.4\n", "RUN166", [1]),
+    "a list of conda for pip": (
+        "requirements.txt", "# platform: linux-64\n_libgcc_mutex=0.1=main\ntorch=2.0.1=pypi_0\n", "RUN166", [2, 3],
+    ),
+    "a build of conda": ("a.sh", "conda install numpy=1.26.4=py310h1_0 -y\n", "RUN166", []),
     "extras after the version": ("a.sh", "pip install axolotl==0.8.0[vllm]\n", "RUN166", [1]),
     "a comma after a name": ("a.sh", "pip install torch, numpy\n", "RUN166", [1]),
     "two requirements in a line": ("requirements.txt", "torch==2.6.0 numpy==1.26.4\n", "RUN166", [1]),
@@ -273,3 +278,13 @@ def test_a_command_without_effect(name: str) -> None:
     file, text, rule, lines = CASES[name]
     found = [each for each in audit_text(text, file, None, NoSolver()).result.findings if each.id == rule]
     assert [each.line for each in found] == lines
+
+
+def test_packages_of_pip_in_a_list_for_conda(tmp_path: Path) -> None:
+    """`conda list --export` marks them with the build pypi_0."""
+    step = "conda create -n x --file packages.txt\nconda activate x\n"
+    for text, expected in (("numpy=1.26.4=py310h1_0\ntorch=2.0.1=pypi_0\n", [1]), ("numpy=1.26.4=py310h1_0\n", [])):
+        (tmp_path / "packages.txt").write_text(text)
+        (tmp_path / "setup.sh").write_text(f"{step}pip install peft==0.19.0\n")
+        result = audit_file(str(tmp_path / "setup.sh"), None, NoSolver()).result
+        assert [each.line for each in result.findings if each.id == "RUN166"] == expected
