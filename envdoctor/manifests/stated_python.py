@@ -27,6 +27,7 @@ from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.setup_py import parse_setup_py
 
 USER = "--python"
+_OF_RUNTIME = "the runtime of "
 _MANIFESTS = frozenset({"requirements", "pyproject", "setup.py", "setup.cfg", "Pipfile"})
 _WITH_PROJECT = _MANIFESTS | {"guide", "script"}  # kinds that run in the Python of their project
 _MAX_BYTES = 1 << 20
@@ -195,7 +196,7 @@ def _python_of_notebook(text: str, name: str) -> StatedPython:
     if "colab" in metadata and (not version or _FOR_COLAB.search(text)):
         service = next(each for each in notebook_services() if each.id == "colab")
         match = re.search(r"Python (3\.\d+)", service.image)
-        return StatedPython(match[1] if match else "", f"the runtime of {service.title}, {service.date}")
+        return StatedPython(match[1] if match else "", f"{_OF_RUNTIME}{service.title}, {service.date}")
     match = _KERNEL.match(version)
     line = next((number for number, each in _numbered(text) if f'"{version}"' in each), 1)
     return StatedPython(match[0], f"{name}, line {line}") if match else StatedPython()
@@ -215,6 +216,11 @@ def _text(path: Path) -> str:
         return decode_text(read_file(path, _MAX_BYTES, inside=path.parent), "replace")
     except (OSError, ValueError):
         return ""
+
+
+def is_fixed_python(guide: Guide, state: EnvironmentState) -> bool:
+    """Whether the Python is that of a service, which a user cannot replace."""
+    return not state.python_line and guide.python_origin.startswith(_OF_RUNTIME)
 
 
 def python_origin(guide: Guide, state: EnvironmentState) -> str:

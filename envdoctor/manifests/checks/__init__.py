@@ -32,6 +32,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     platform_wheels,
     prerequisites,
     python_code,
+    python_ranges,
     refused_arguments,
     refused_commands,
     replaced_extensions,

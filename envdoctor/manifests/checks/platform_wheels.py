@@ -23,6 +23,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.stated_python import is_fixed_python
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
@@ -90,6 +91,7 @@ def _no_wheel_for_python(
     exact = [python for python in release.pythons if not python.endswith("+")]
     suggested = "3.12" if "3.12" in exact or not exact else exact[-1]
     pythons = ", ".join(release.pythons)
+    is_fixed = is_fixed_python(context.guide, state)
     return Problem(
         "error" if package.pinned else "warning",
         f"{package.name} {package.version} has no wheel for Python {state.python}, only for {pythons}",
@@ -97,8 +99,8 @@ def _no_wheel_for_python(
             python_evidence(context, state),
             table_evidence(package.name, pythons, PYPI, date_read(package.name)),
         ),
-        f"Use Python {suggested}.",
-        steps(shell_command("uv venv --python {}", suggested)),
+        f"Use a release with a wheel for Python {state.python}." if is_fixed else f"Use Python {suggested}.",
+        () if is_fixed else steps(shell_command("uv venv --python {}", suggested)),
         line=line,
         cause="python-unsupported",
     )

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
-from envdoctor.manifests.own_names import own_names
+from envdoctor.manifests.own_names import own_names, repository_name
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 from envdoctor.manifests.shell import without_prompt
 from envdoctor.manifests.working_directory import repository_of
 
+_CLONE = re.compile(r"git clone\s[^\n;&|]{0,200}?((?:https?://|git@)[\w.@:/-]+)")
 _COMMAND = re.compile(r"\s*(?:>\s+)?(?:sudo\s+)?([\w./-]+)\s+\S")
 
 
@@ -65,6 +67,7 @@ def _files_of_guide(text: str, name: str, files: Files) -> Files:
 
 def read_notebook(text: str, name: str, files: Files) -> Document:
     """A Jupyter notebook: `!pip` and `%pip` lines, `%%bash` cells, and Python code."""
+    files = _files_of_notebook(text, name, files)
     blocks = []
     for block in _cell_lines(text, json.loads(text).get("cells", [])):
         first = block.lines[0][1].strip() if block.lines else ""
@@ -74,6 +77,19 @@ def read_notebook(text: str, name: str, files: Files) -> Document:
             blocks.append(block)
     guides = guides_of_code(blocks, text, name, files)
     return Document("notebook", tuple(guides), unread=unread_parts(guides, files))
+
+
+def _files_of_notebook(text: str, name: str, files: Files) -> Files:
+    """The files of the repository that a notebook is in, if it clones this repository."""
+    if files.folder is None or name == STANDARD_INPUT:
+        return files
+    folder = files.folder.absolute()
+    cloned = {normalize_name(repository_name(url)) for url in _CLONE.findall(text)}
+    root = repository_of(folder)
+    if root == folder and normalize_name(folder.parent.name) in cloned:  # an archive without .git
+        root = folder.parent
+    names = own_names(root)
+    return files.of_repository(root, names, is_readme=True) if cloned & names else files
 
 
 def _cell_lines(text: str, cells: list[dict[str, Any]]) -> Iterator[Block]:

@@ -18,6 +18,7 @@ from envdoctor.resolution.index_facts import (
     IndexedRelease,
     MissingName,
     RejectedRelease,
+    RustBuild,
     UseKind,
 )
 
@@ -222,6 +223,16 @@ def test_a_build_needs_rust(name: str) -> None:
     assert [each.status for each in found] == ([status] if status else [])
     assert all("no wheel for Python 3.12, and its build needs Rust" in each.message for each in found)
     assert all("Use Python 3.11" in each.fix for each in found)
+
+
+@each_case("pythons, status", [(("3.11", "3.10"), "unknown"), (("3.9", "3.8"), "warning")])
+def test_a_build_with_rust_where_no_python_is_named(pythons: tuple[str, ...], status: str) -> None:
+    class OldIndex(FixedIndex):
+        def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:  # noqa: ARG002
+            return RustBuild("tokens-0.13.3.tar.gz", pythons)
+
+    solver = FixedSolver(OldIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"])
+    assert [each.status for each in findings(sh("pip install tokens==0.13.3"), solver, "RUN079")] == [status]
 
 
 CLONE = "git clone https://github.com/huggingface/engine"

@@ -171,3 +171,15 @@ def test_text_states_a_python(line: str, python: str) -> None:
 def test_the_pythons_that_a_guide_can_be_for(text: str, permitted: str, pythons: list[str]) -> None:
     guide = parse_guide(text, "README.md")._replace(permitted_python=permitted)
     assert usual_pythons(guide) == pythons
+
+
+def test_a_notebook_reads_the_files_of_the_repository_that_it_clones(tmp_path: Path) -> None:
+    commands = ["!git clone https://github.com/me/project.git\n", "!cd project && pip install -r requirements.txt"]
+    cells = [{"cell_type": "code", "source": commands}]
+    text = json.dumps({"cells": cells, "metadata": {"colab": {}}}, indent=1)
+    folder = tmp_path / "project" / "notebooks"
+    folder.mkdir(parents=True)
+    (folder.parent / "requirements.txt").write_text("numpy==1.24.4\n")
+    (found,) = audit_text(text, str(folder / "x.ipynb"), None, None).result.findings
+    assert found.id == "RUN005"
+    assert not found.remedies  # the Python of Colab cannot be replaced

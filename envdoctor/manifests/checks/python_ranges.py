@@ -1,0 +1,137 @@
+"""Checks on pins that exclude a Python which a guide or a project leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.core.records import Status
+from envdoctor.core.remedies import steps
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.published import PublishedRelease, date_read, find_release
+from envdoctor.knowledge.versions import dotted_numbers, newest_patch, public_part, satisfies
+from envdoctor.manifests.actions import Install
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.checks.pins import PYPI
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.stated_python import permits
+from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
+from envdoctor.rules.registry import Problem, rule
+
+REQUIRES_PYTHON = "https://packaging.python.org/en/latest/specifications/pyproject-toml/#requires-python"
+TAGS = "https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"
+# The Python of a new environment is newer: Ubuntu 24.04 has 3.12, uv and conda take the newest.
+_NEWEST_OF_OLD_PINS = "3.11"
+_NEWEST_WITHOUT_SYSTEM = "3.10"  # 3.11 is the Python of Debian 12
+_LOWEST = tuple(f"3.{minor}" for minor in range(6, 15))
+
+
+@rule("RUN195", kind="guide", severity=("warning", "info"), cause="python-unsupported", url=TAGS)
+def no_python_is_named_for_old_pins(context: GuideContext) -> Iterator[Problem]:
+    """No step names the Python, and a pinned torch has wheels only for Pythons that a new environment does not have.
+
+    torch 1.12.1 has wheels up to Python 3.10: with the Python of Ubuntu 24.04, pip finds no release. A note for a
+    manifest, whose Python its user selects.
+    """
+    guide = context.guide
+    if guide.python or guide.stated_machine.python:
+        return
+    found = [
+        (newest, install.action, requirement)
+        for install in context.trace.installs
+        if not install.before.python and not install.before.image and install.action.tool != "conda"
+        for requirement in install.action.requirements
+        if requirement.name in TORCH_FAMILY and (newest := _newest_python(requirement))
+    ]
+    oldest = min(found, key=lambda each: dotted_numbers(each[0]), default=None)
+    if oldest and satisfies(oldest[0], f"<={_NEWEST_OF_OLD_PINS}") and permits(guide.permitted_python, "3.12"):
+        yield _unnamed(context, *oldest)
+
+
+def _newest_python(requirement: InstallRequirement) -> str:
+    """The newest Python with a wheel of a pinned release; empty if it is not known."""
+    release = find_release(requirement.name, public_part(requirement.pin)) if requirement.pin else None
+    exact = _exact_pythons(release) if release and release.kind == "wheels" else []
+    return max(exact, key=dotted_numbers, default="")
+
+
+def _exact_pythons(release: PublishedRelease) -> list[str]:
+    return [] if any(each.endswith("+") for each in release.pythons) else list(release.pythons)
+
+
+def _unnamed(context: GuideContext, newest: str, action: Install, requirement: InstallRequirement) -> Problem:
+    line = line_of(context, requirement.line or action.line, requirement.text)
+    is_old = satisfies(newest, f"<={_NEWEST_WITHOUT_SYSTEM}") is True
+    status: Status = "warning" if is_old and context.guide.commands else "info"
+    pinned = f"{requirement.name} {public_part(requirement.pin)}"
+    return Problem(
+        status,
+        f"no step names the Python, and {pinned} has wheels up to Python {newest} only: an installer of a newer one "
+        "finds no release",
+        (
+            guide_evidence(context, requirement.name, requirement.text, line),
+            table_evidence(pinned, f"wheels up to Python {newest}", PYPI, date_read(requirement.name)),
+        ),
+        f"Create the environment with Python {newest}.",
+        steps(shell_command("uv venv --python {}", newest)),
+        line=line,
+    )
+
+
+class _Excluding(NamedTuple):
+    """A pinned release that excludes the lowest Python of its project."""
+
+    requirement: InstallRequirement
+    release: IndexedRelease
+    lowest: str  # the lowest Python that it accepts
+
+
+@rule("RUN196", kind="guide", severity="warning", cause="python-unsupported", url=REQUIRES_PYTHON)
+def project_permits_a_python_that_a_pin_excludes(context: GuideContext) -> Iterator[Problem]:
+    """A project permits a Python that one of its pins excludes: `>=3.8` with numpy 1.26.4, which requires 3.9.
+
+    uv and Poetry solve a project for each Python that it permits: they find no solution. pip installs the project
+    with a newer Python.
+    """
+    guide, index = context.guide, context.index_facts
+    lowest = next((each for each in _LOWEST if permits(guide.permitted_python, each)), "")
+    is_project = guide.name.endswith("pyproject.toml") and ">" in guide.permitted_python
+    if index is None or not lowest or not is_project or any("environments" in text for text in guide.lines):
+        return
+    found: list[_Excluding] = []
+    for install in context.trace.installs:
+        for requirement in install.action.requirements:
+            if not requirement.pin or requirement.marker or requirement.url:
+                continue
+            release = index.release(requirement.name, public_part(requirement.pin))
+            if release and release.requires_python:
+                accepted = (each for each in _LOWEST if _accepts(release, each))
+                first = next((each for each in accepted if permits(guide.permitted_python, each)), "")
+                found += [_Excluding(requirement, release, first)] if first and first != lowest else []
+    if found:
+        yield _excluded(context, lowest, max(found, key=lambda each: dotted_numbers(each.lowest)))
+
+
+def _accepts(release: IndexedRelease, python: str) -> bool:
+    return satisfies(newest_patch(python), release.requires_python) is not False
+
+
+def _excluded(context: GuideContext, lowest: str, found: _Excluding) -> Problem:
+    stated = context.guide.permitted_python
+    named = (number for number, text in enumerate(context.guide.lines, 1) if stated in text and "python" in text)
+    line = next(named, found.requirement.line)
+    requires = found.release.requires_python
+    return Problem(
+        "warning",
+        f"requires-python permits Python {lowest}, and {found.release.name} {found.release.version} requires Python "
+        f"{requires}: uv and Poetry, which solve for each Python, find no solution",
+        (
+            guide_evidence(context, "requires-python", stated, line),
+            guide_evidence(context, found.requirement.name, found.requirement.text, found.requirement.line),
+            table_evidence(str(found.release), f"Requires-Python: {requires}", "the package index"),
+        ),
+        f"Raise the lower bound of requires-python to {found.lowest}.",
+        line=line,
+    )

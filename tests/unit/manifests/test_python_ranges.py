@@ -1,0 +1,57 @@
+"""Pins that exclude a Python which a guide or a project leaves open."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import image, sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.resolution.index_facts import IndexedRelease
+
+NUMPY = IndexedRelease("numpy", "1.26.4", "2024-02-05", ">=3.9")
+OLD = sh("pip install torch==1.12.1")
+
+
+def findings(text: str, name: str, rule: str) -> list[Finding]:
+    solver = FixedSolver(FixedIndex(NUMPY), {"numpy": "1.26.4", "torch": "1.12.1"})
+    return [each for each in audit_text(text, name, None, solver).result.findings if each.id == rule]
+
+
+@each_case("text, name, status", [
+    (OLD, "README.md", "warning"),
+    (sh("pip install torch==2.0.1"), "README.md", "info"),  # has wheels for Python 3.11
+    (sh("pip install torch==2.4.0"), "README.md", ""),
+    (sh("pip install torch"), "README.md", ""),
+    (sh("uv venv --python 3.10", "uv pip install torch==1.12.1"), "README.md", ""),
+    (sh("pip install torch==1.12.1", title="# For Python 3.10"), "README.md", ""),
+    (sh("conda create -n x", "conda install pytorch==1.12.1"), "README.md", ""),
+    (image("x/y:1", "pip install torch==1.12.1"), "README.md", ""),  # the image has a Python
+    ("torch==1.12.1\n", "requirements.txt", "info"),
+])  # fmt: skip
+def test_an_old_torch_needs_a_named_python(text: str, name: str, status: str) -> None:
+    found = findings(text, name, "RUN195")
+    assert [each.status for each in found] == ([status] if status else [])
+    if status == "warning":
+        assert "up to Python 3.10" in found[0].message
+        assert "3.10" in found[0].fix
+
+
+def project(requires: str, *requirements: str, more: str = "") -> str:
+    dependencies = ", ".join(f'"{each}"' for each in requirements)
+    return f'[project]\nname = "x"\nrequires-python = "{requires}"\ndependencies = [{dependencies}]\n{more}'
+
+
+@each_case("text, is_reported", [
+    (project(">=3.8", "numpy==1.26.4"), True),
+    (project(">=3.9", "numpy==1.26.4"), False),
+    (project(">=3.9.0,<4", "numpy==1.26.4"), False),
+    (project(">=3.8", "numpy>=1.24"), False),
+    (project(">=3.8", "numpy==1.26.4; python_version >= '3.9'"), False),
+    (project(">=3.8", "numpy==1.26.4", more="[tool.uv]\nenvironments = [\"python_version >= '3.9'\"]\n"), False),
+])  # fmt: skip
+def test_a_project_permits_a_python_that_a_pin_excludes(text: str, is_reported: bool) -> None:
+    found = findings(text, "pyproject.toml", "RUN196")
+    assert [each.line for each in found] == ([3] if is_reported else [])
+    assert all("to 3.9" in each.fix for each in found)
