@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -13,6 +13,7 @@ from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
+from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
@@ -235,6 +236,25 @@ class IndexReader:
             if missing := self._absent(wheels, pin, each.module, each.name, others):
                 found.append(AbsentImport(each, missing, _indexed_pin(wheels, pin)))
         return found
+
+    @_limited
+    def absent_modules(self, installed: InstalledSet, tops: Collection[str]) -> frozenset[str]:
+        """The top-level modules that certainly no package of the set has."""
+        wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
+        if wheels is None:
+            return frozenset()
+        wheels.read_releases(installed.versions)
+        return absent_modules(wheels, [Pin(name, version) for name, version in installed.versions.items()], tops)
+
+    @_limited
+    def module_package(self, top: str) -> str:
+        """The package with the name of a module, if its newest release has it; empty for others."""
+        name, wheels = normalize_name(top), self._reader()
+        usable = self._usable(name)
+        if wheels is None or not usable:
+            return ""
+        pin = Pin(name, usable[-1].version)
+        return name if top in (modules_of_releases(wheels, [pin])[pin] or ()) else ""
 
     def _reader(self, python: str = "3.12", platform: str = "x86_64 ") -> Wheels | None:
         """The releases for one Python and platform; None if the index is unreachable or the time is over."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import NamedTuple
+
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {
     "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
@@ -9,3 +12,62 @@ DISTRIBUTIONS = {
     "pl_bolts": "lightning-bolts", "OpenSSL": "pyopenssl", "fitz": "pymupdf", "docx": "python-docx",
     "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb", "git": "gitpython",
 }  # fmt: skip
+
+# Modules with several packages, or with a package of another name: what installs the module, and all packages that
+# have it. `-` is for modules that no package on PyPI installs for each machine. Read in the wheels on PyPI and in the
+# repositories on 2026-11-27.
+_INSTALLED_BY = """
+apex git+https://github.com/NVIDIA/apex.git apex
+Bio biopython
+clip git+https://github.com/openai/CLIP.git clip openai-clip clip-anytorch
+Crypto pycryptodome pycrypto
+cupy - cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x
+cv2 opencv-python opencv-python-headless opencv-contrib-python opencv-contrib-python-headless
+detectron2 git+https://github.com/facebookresearch/detectron2.git detectron2
+dotenv python-dotenv
+faiss faiss-cpu faiss-gpu faiss-gpu-cu11 faiss-gpu-cu12 faiss
+fastchat fschat
+groundingdino groundingdino-py
+hydra hydra-core
+Levenshtein levenshtein python-levenshtein
+llava -
+mmcv - mmcv mmcv-full mmcv-lite
+nvdiffrast git+https://github.com/NVlabs/nvdiffrast.git nvdiffrast
+onnxruntime onnxruntime onnxruntime-gpu onnxruntime-openvino onnxruntime-directml
+open_clip open-clip-torch
+osgeo gdal
+pptx python-pptx
+psycopg2 psycopg2-binary psycopg2
+pytorch3d git+https://github.com/facebookresearch/pytorch3d.git pytorch3d
+ruamel_yaml - ruamel-yaml-conda
+segment_anything git+https://github.com/facebookresearch/segment-anything.git segment-anything segment-anything-py
+serial pyserial
+skvideo scikit-video
+taming taming-transformers taming-transformers-rom1504
+tensorboard tensorboard tb-nightly
+tensorflow tensorflow tensorflow-cpu tensorflow-gpu tf-nightly
+umap umap-learn
+whisper openai-whisper
+"""
+
+
+class ModulePackages(NamedTuple):
+    """What installs a module, empty if there is no package for it, and the packages that have it."""
+
+    install: str
+    packages: frozenset[str]
+
+
+@cache
+def _installed_by() -> dict[str, ModulePackages]:
+    rows = [line.split() for line in _INSTALLED_BY.strip().splitlines()]
+    found = {top: ModulePackages(name, frozenset((name,))) for top, name in DISTRIBUTIONS.items()}
+    return found | {
+        top: ModulePackages(install.removeprefix("-"), frozenset((install, *others)) - {"-"})
+        for top, install, *others in rows
+    }
+
+
+def packages_of_module(top: str) -> ModulePackages | None:
+    """The packages with a top-level module whose name is not that of its package; None for others."""
+    return _installed_by().get(top)

@@ -17,6 +17,7 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_parsers import parse_actions, split_image
+from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import (
     Instruction,
     heredoc_file,
@@ -30,6 +31,7 @@ from envdoctor.manifests.container_files import (
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
+from envdoctor.manifests.program_launches import Launch, started_program
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
 from envdoctor.manifests.requirement_files import parse_requirement_lines
@@ -51,6 +53,7 @@ _VARIABLE_FILES = frozenset({"env", "dotenv", "properties"})
 _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
+_STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
@@ -77,6 +80,7 @@ class BlockReader:
         self.directory = WorkingDirectory(self.files)
         self.running: set[int] = set()  # lines of commands that run a script of the repository
         self.commands: list[Command] = []
+        self.launches: list[Launch] = []
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:
             name = _file_name(block)
@@ -132,6 +136,8 @@ class BlockReader:
             self.directory.follow(command)
             files = self.directory.files
             self.commands.append(command)
+            if (program := started_program(unwrap(command))) and (folders := self.directory.folders):
+                self.launches.append(Launch(command.line, str(command), program, folders))
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
@@ -292,6 +298,8 @@ def _is_assignments(block: Block) -> bool:
 
 def _is_shell(block: Block) -> bool:
     for _, text in block.lines:
+        if _STARTS_SCRIPT.match(text):
+            return True
         words = text.strip().removeprefix("$ ").split(None, 2)
         if len(words) > 1 and (words[0] in SHELL_COMMANDS or re.match(r"[A-Z_]{3,}=", words[0])):
             return True

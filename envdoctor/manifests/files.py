@@ -112,6 +112,10 @@ class Files:
         """Whether a directory of the project is on disk."""
         return any(is_folder(folder / path) for folder in self._folders(path))
 
+    def folders_at(self, place: str) -> tuple[Path, ...]:
+        """The directories on disk that a place relative to the folder can be."""
+        return tuple(each / place for each in self._own_folders if is_folder(each / place))
+
     def _folders(self, path: str) -> tuple[Path, ...]:
         """The directory of the manifest, and the one above it: `docker/Dockerfile` installs the project there."""
         if self.folder is None or "\0" in path or path.startswith("/"):

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from envdoctor.manifests.actions import Action
 from envdoctor.manifests.alternatives import MAX_PATHS, Branch, GuidePath, find_paths
 from envdoctor.manifests.block_actions import BlockReader
+from envdoctor.manifests.checkout_code import Checkout, checkout_of
 from envdoctor.manifests.files import Files, MissingFile
 from envdoctor.manifests.markdown import Block, Line, parse_blocks
 from envdoctor.manifests.other_systems import blocks_for_other_systems
+from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.shell_records import Command
 from envdoctor.manifests.stated_machine import StatedMachine, parse_machine
 
@@ -39,6 +41,8 @@ class Guide(NamedTuple):
     python: str = ""  # for environments for which no command names one, as the user or the project states it
     python_origin: str = ""  # the file and line of `python`, or --python
     permitted_python: str = ""  # `requires-python`, a specifier
+    launches: tuple[Launch, ...] = ()  # of programs of the checkout
+    checkout: Checkout | None = None  # that contains the guide
 
 
 def parse_guide(text: str, name: str) -> Guide:
@@ -132,5 +136,6 @@ def guide_of_blocks(blocks: list[Block], text: str, name: str, reader: BlockRead
     machine = parse_machine(lines, blocks)
     unread = tuple(f"line {line}: {what}" for line, what in reader.shell.unread.items())
     return Guide(
-        name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks), unread
-    )
+        name, actions, tuple(reader.commands), tuple(reader.python_blocks), machine, lines, (), tuple(blocks), unread,
+        launches=tuple(reader.launches), checkout=checkout_of(reader.files),
+    )  # fmt: skip

@@ -77,6 +77,12 @@ class WorkingDirectory:
             return self.elsewhere if is_other else self.own_files
         return self.own_files.within(f"{place}/file") if place and self.own_files.is_repository else self.own_files
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The directories on disk in which a command can run; none if it runs elsewhere."""
+        place = self.place
+        return () if place is None else self.own_files.folders_at(place)
+
     def place_of(self, url: str) -> str | None:
         """The directory of the own project that a requirement names: a folder, or the address of the repository."""
         if address := _ADDRESS.fullmatch(url):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 
@@ -25,7 +25,7 @@ class CodeImport(NamedTuple):
     line: int
     module: str
     name: str = ""
-    file: str = ""  # of a wheel; empty for the code of a guide
+    file: str = ""  # of a wheel, or of a checkout with the line; empty for the code of a guide
 
     @property
     def top(self) -> str:
@@ -191,6 +191,14 @@ class IndexFacts(Protocol):
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         """The imports of code that the installed releases do not have."""
+        ...
+
+    def absent_modules(self, installed: InstalledSet, tops: Collection[str]) -> frozenset[str]:
+        """The top-level modules that certainly no package of the set has."""
+        ...
+
+    def module_package(self, top: str) -> str:
+        """The package with the name of a module, if its newest release has it; empty for others."""
         ...
 
     def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:

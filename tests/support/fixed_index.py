@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from envdoctor.core.records import Finding
@@ -43,6 +43,7 @@ class FixedIndex:
         self.removed: Sequence[RemovedImport] = ()
         self.compiled: frozenset[str] = frozenset()
         self.imported: dict[tuple[str, str], bool] = {}
+        self.modules: dict[str, tuple[str, ...]] = {}
         self.requirements: dict[str, Sequence[str]] = {}
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -93,6 +94,12 @@ class FixedIndex:
             and (release := self.newest_release(each.top))
             and "old" in (each.name or each.module)
         ]
+
+    def absent_modules(self, installed: InstalledSet, tops: Collection[str]) -> frozenset[str]:
+        return frozenset(tops).difference(*(self.modules.get(name, (name,)) for name in installed.versions))
+
+    def module_package(self, top: str) -> str:
+        return top if self.newest_release(top) else ""
 
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)

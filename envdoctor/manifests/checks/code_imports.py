@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from envdoctor.knowledge.imports import spans_of_name
+from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import packages as packages_with_tables
-from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, attributes_of_guide, imports_of_guide
-from envdoctor.resolution.index_facts import AbsentImport
+from envdoctor.resolution.index_facts import AbsentImport, CodeImport
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
+_MAX_USED = 240  # imports that are compared
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 
 
@@ -24,22 +30,77 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     """
     imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
     nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
-    unique = {(each.module, each.name): each for each in reversed((*imported[:MAX_IMPORTS], *nested))}
-    used = sorted(unique.values())
+    guide = (*imported[:MAX_IMPORTS], *nested)
+    unique = {(each.module, each.name): each for each in reversed((*guide, *_of_programs(context)))}
+    used = sorted(unique.values(), key=lambda each: (bool(each.file), each))
     if context.index_facts is None or not used:
         return
     for environment in context.environments[-1:]:
         state = environment.state
         if state.resolution not in ("solved", "partial") or state.image or not state.packages:
             continue
-        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[: 2 * MAX_IMPORTS])
-        for each in absent:
+        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:_MAX_USED])
+        for each in _first_of_files(absent):
             package = state.packages[each.release.name]
             if state.resolution == "solved" or not package.is_dependency:
-                yield _absent(context, each, package)
+                judge = _of_program if each.used.file else _absent
+                yield judge(context, state, each, package)
 
 
-def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackage) -> Problem:
+def _of_programs(context: GuideContext) -> Iterator[CodeImport]:
+    """The imports that programs of the checkout reach; `file` is the place of the import."""
+    checkout = context.guide.checkout
+    for each in checkout.reached(context.guide.launches) if checkout else ():
+        statement = each.statement
+        yield CodeImport(each.launch.line, statement.module, statement.name, each.place)
+
+
+def _first_of_files(absent: Sequence[AbsentImport]) -> list[AbsentImport]:
+    """The imports without those of the same release in the same file of a checkout."""
+    found = {(each.release.name, each.used.file.partition(":")[0] or each.used): each for each in reversed(absent)}
+    return list(found.values())[::-1]
+
+
+def _of_program(
+    context: GuideContext, state: EnvironmentState, absent: AbsentImport, package: ResolvedPackage
+) -> Problem:
+    """The import of a file of the checkout, with the last release that has the name and fits the other packages."""
+    used, line = absent.used, absent.used.line or package.line
+    last = _last_release(used, package.version)
+    index, python = context.index_facts, state.python or context.trace.python
+    excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
+    pin = f"{package.name}=={last}" if last and not excluding else ""
+    reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
+    return Problem(
+        "error" if used.line and not package.is_dependency else "warning",
+        f"{used.file} imports {absent.name}, which {absent.release} does not have",
+        (
+            table_evidence("import", absent.name, used.file),
+            guide_evidence(context, package.name, package.reason, package.line),
+            table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
+        ),
+        f"Use {pin}, which has it."
+        if pin
+        else f"{reason}Name the release of {package.name} that the code was written for, or change the import.",
+        install_step(pin) if pin else (),
+        line=line,
+    )
+
+
+def _last_release(used: CodeImport, version: str) -> str:
+    """The last release below a version that has a name or a module; empty if the tables do not show it."""
+    full = f"{used.module}.{used.name}" if used.name else used.module
+    found = (
+        spans_of_module(used.module) or spans_of_module(full) or spans_of_module_name(used.module, used.name)
+        or spans_of_name(used.module, used.name)
+    )  # fmt: skip
+    older = [span.last for span in found if span.last and satisfies(version, f">{span.last}")]
+    return older[-1] if older else ""
+
+
+def _absent(
+    context: GuideContext, state: EnvironmentState, absent: AbsentImport, package: ResolvedPackage  # noqa: ARG001
+) -> Problem:
     line = line_of(context, absent.used.line, absent.used.name or absent.used.module)
     return Problem(
         "warning" if package.is_dependency else "error",

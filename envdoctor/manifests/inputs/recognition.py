@@ -14,6 +14,7 @@ from envdoctor.manifests.container_files import is_apptainer, is_dockerfile
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, workflows
 from envdoctor.manifests.inputs.pieces import numbered
+from envdoctor.manifests.inputs.project_programs import with_programs
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml, yaml_error
 from envdoctor.manifests.markdown import Block
@@ -57,6 +58,10 @@ def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> 
 
     Raises BadInput for content of no known format, and for content that its format does not allow.
     """
+    return with_programs(_read(text, name, files, platform), name, files)
+
+
+def _read(text: str, name: str, files: Files, platform: str) -> Document:
     for pattern, reader in _READERS_BY_NAME:
         if pattern.fullmatch(name):
             return reader(text, name, files)

@@ -234,6 +234,19 @@ def test_imports_of_code_are_compared_with_the_wheels() -> None:
     ]  # fmt: skip
 
 
+def test_the_packages_with_a_module() -> None:
+    files = ("other_name/__init__.py", ""), ("compiled.cpython-312-x86_64-linux-gnu.so", "")
+    wheel = package("images", "1.0", OLD, *files)
+    archive = Release("speech", "1.0", OLD, is_source=True, files=(("src/voices/__init__.py", ""), ("setup.py", "")))
+    installed = InstalledSet({"images": "1.0", "speech": "1.0"}, (), "3.12", "x86_64")
+    tops = ["other_name", "compiled", "voices", "speech", "absent"]
+    with reading(*BASE, wheel, archive) as reader:
+        assert reader.absent_modules(installed, tops) == {"absent"}
+        unknown = InstalledSet({"images": "1.0", "withdrawn": "1.0"}, (), "3.12", "x86_64")
+        assert reader.absent_modules(unknown, tops) == set()
+        assert [reader.module_package(top) for top in ("base", "images", "nowhere")] == ["base", "", ""]
+
+
 def test_whether_a_package_imports_what_it_requires() -> None:
     model = package("attr-of", "1.0", OLD, ("attr_of/__init__.py", ""))
     files = ("swift/__init__.py", "def load():\n    import base"), ("swift/tests/test_a.py", "import attr_of")

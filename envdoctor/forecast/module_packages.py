@@ -1,0 +1,70 @@
+"""Which packages of a set have a top-level module, by the lists of files of their wheels."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from envdoctor.core.directories import cache_directory
+from envdoctor.core.files import read_file_text, write_whole
+from envdoctor.download.http_client import HttpClient, RequestFailed
+from envdoctor.download.parallel import run_parallel
+from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.package_index.remote_wheel import RemoteWheel
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.source_archive import read_source_archive
+
+FOLDER = "wheel-modules"
+_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+_MODULE = re.compile(r"([A-Za-z_]\w*)(?:/.*\.(?:py|so)|(?:\.[\w-]+)?\.so|\.py)")
+
+
+def modules_of_wheels(wheels: Wheels, pins: Iterable[Pin]) -> dict[Pin, frozenset[str] | None]:
+    """The top-level modules in the wheels of releases; None where no wheel could be read."""
+    files = {pin: wheels.any_wheel(pin) for pin in pins}
+    calls = {pin: partial(_top_modules, wheels.client, file) for pin, file in files.items() if file}
+    found = run_parallel(calls, end=wheels.client.end)
+    return {pin: each if isinstance(each := found.get(pin), frozenset) else None for pin in files}
+
+
+def _top_modules(client: HttpClient, file: File) -> frozenset[str]:
+    """The modules in the list of files of a wheel, which is kept in the cache. Raises RequestFailed."""
+    address = hashlib.sha256(file.url.encode()).hexdigest()[:12]  # a private index may have another file of that name
+    path = cache_directory() / FOLDER / f"{file.name}-{address}.txt"
+    with contextlib.suppress(OSError):
+        return frozenset(read_file_text(path).split())
+    members = (_DATA.sub("", name) for name in RemoteWheel(client, file).members)
+    found = frozenset(match[1] for name in members if (match := _MODULE.fullmatch(name)))
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "\n".join(sorted(found)).encode(), replace=True)
+    return found
+
+
+def absent_modules(wheels: Wheels, pins: Collection[Pin], tops: Collection[str]) -> frozenset[str]:
+    """The modules that certainly no release has; none if the files of a release could not be read."""
+    found = modules_of_releases(wheels, pins)
+    known = [each for each in found.values() if each is not None]
+    return frozenset(tops).difference(*known) if len(known) == len(found) else frozenset()
+
+
+def modules_of_releases(wheels: Wheels, pins: Collection[Pin]) -> dict[Pin, frozenset[str] | None]:
+    """The top-level modules of releases, of those without wheels by the folders of their source archives."""
+    found = modules_of_wheels(wheels, pins)
+    archives = {pin: file for pin, each in found.items() if each is None and (file := _archive_of(wheels, pin))}
+    calls = {pin: partial(read_source_archive, wheels.client, file) for pin, file in archives.items()}
+    for pin, archive in run_parallel(calls, end=wheels.client.end).items():
+        paths = () if isinstance(archive, RequestFailed) else archive.paths  # some archives are too large to be read
+        parts = (part for path in paths for part in path.removesuffix(".py").split("/"))
+        found[pin] = frozenset((pin.name.replace("-", "_"), *parts))
+    return found
+
+
+def _archive_of(wheels: Wheels, pin: Pin) -> File | None:
+    """The source archive of a release without wheels."""
+    release = wheels.release(pin)
+    files = release.files if release else ()
+    return None if any(file.wheel for file in files) else next(iter(files), None)

@@ -1,0 +1,252 @@
+"""The Python files of a checkout: which of them a program loads, and what these import. They are parsed, not run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import posixpath
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from envdoctor.core.files import decode_text, read_file
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
+from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.working_directory import repository_of
+
+MAX_ENTRIES = 30_000  # files and folders of a checkout
+MAX_MODULES = 500  # that the programs load
+MAX_TEXTS = 60  # manifests and guides
+MAX_FILE_BYTES = 1 << 20
+_FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
+_CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
+_INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
+_TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
+_WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
+_PATHS = re.compile(r"\bsys\.path\b|\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
+# What a handler catches that makes the import in its `try` optional.
+_GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
+
+
+class ImportStatement(NamedTuple):
+    """An import that loading a file runs: of a module, or of a name of it."""
+
+    line: int
+    module: str
+    name: str = ""
+    level: int = 0  # leading dots
+    is_of_script: bool = False  # runs only if the file is the program
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+
+class SourceFile(NamedTuple):
+    """The imports of a file."""
+
+    imports: tuple[ImportStatement, ...] = ()
+    changes_path: bool = False  # modules can come from directories that are not known
+
+
+class ReachedImport(NamedTuple):
+    """An import of a module of another project, and the files through which a program reaches it."""
+
+    statement: ImportStatement
+    chain: tuple[str, ...]  # of paths relative to the root, the file with the import last
+    launch: Launch
+    changes_path: bool
+
+    @property
+    def place(self) -> str:
+        """The file and the line of the import."""
+        return f"{self.chain[-1]}:{self.statement.line}"
+
+
+class Checkout:
+    """The files of a checkout. `root` is the top directory of the repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether all files of the project are there: it is a clone of git."""
+        return (self.root / ".git").exists()
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """The files and folders, relative to the root; empty if they are too many to be read."""
+        found: list[str] = []
+        for folder, folders, files in os.walk(self.root):
+            folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _FOREIGN)
+            relative = os.path.relpath(folder, self.root)
+            prefix = "" if relative == "." else f"{relative}/"
+            found += [f"{prefix}{name}" for name in (*folders, *files)]
+            if len(found) > MAX_ENTRIES:
+                return frozenset()
+        return frozenset(found)
+
+    @cached_property
+    def own_modules(self) -> frozenset[str]:
+        """The names that a module of the checkout can have in any directory, also of a build or a submodule."""
+        names = {path.rpartition("/")[2] for path in self.paths}
+        found = {name.partition(".")[0] for name in names if "." not in name or name.endswith(_CODE)}
+        builds = [path for path in self.paths if path.endswith(("setup.py", "pyproject.toml", "setup.cfg"))]
+        for text in map(self.text, builds):  # modules that a build compiles
+            words = _WORD.findall(text) if "ext_modules" in text else ()
+            found |= {part.replace("-", "_") for word in words for part in word.split(".")}
+        modules = re.findall(r"(?m)^\s*(?:path|url)\s*=\s*(\S+)", self.text(".gitmodules"))
+        found |= {re.sub(r"\.git$", "", each).rpartition("/")[2] for each in modules}
+        return frozenset(each.lower() for each in found) | frozenset(found)
+
+    @cached_property
+    def guide_text(self) -> str:
+        """The lines of the guides and install scripts that can name what is to be installed."""
+        return self._lines(is_guide)
+
+    @cached_property
+    def manifest_text(self) -> str:
+        """The requirements files and the project files."""
+        return self._lines(is_manifest)
+
+    def _lines(self, is_chosen: Callable[[str], bool]) -> str:
+        chosen = sorted(filter(is_chosen, self.paths), key=lambda path: (path.count("/"), path))
+        return "\n".join(install_lines(path, self.text(path)) for path in chosen[:MAX_TEXTS])
+
+    def reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
+        """The imports of other projects' modules that programs reach, each once."""
+        found: dict[tuple[str, str], ReachedImport] = {}
+        seen: set[str] = set()
+        for launch in launches if launches and self.paths else ():
+            for each in self._reached_by(launch, seen):
+                found.setdefault((each.statement.module, each.statement.name), each)
+        return tuple(found.values())
+
+    def script(self, launch: Launch) -> str:
+        """The file that a launch starts; empty if the checkout does not have it, and for tests."""
+        program = launch.program
+        if _TESTS.match(program.script or program.module):
+            return ""
+        folders = [*map(self._relative, launch.folders), ""]  # a guide leaves out steps such as `cd ..`
+        if program.module:
+            is_own = program.module.partition(".")[0] in self.own_modules
+            return self._module((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
+        paths = (posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders)
+        return next((path for path in paths if path in self.paths), "")
+
+    def _reached_by(self, launch: Launch, seen: set[str]) -> Iterator[ReachedImport]:
+        """The imports of a program, without those of files that an earlier program loads."""
+        start = self.script(launch)
+        if not start or start in seen:
+            return
+        first = [] if launch.program.module else [posixpath.dirname(start)]
+        folders = tuple(dict.fromkeys((*first, *map(self._relative, launch.folders), *_INSTALLED_FROM)))
+        waiting: list[tuple[str, tuple[str, ...], bool]] = [(start, (start,), False)]
+        seen.add(start)
+        while waiting and len(seen) < MAX_MODULES:
+            path, chain, has_changed = waiting.pop(0)
+            source = self.source(path)
+            has_changed = has_changed or source.changes_path
+            for each in source.imports:
+                if each.is_of_script and path != start:
+                    continue
+                own = self._own_files(path, each, folders)
+                if own is None and each.top not in sys.stdlib_module_names:
+                    yield ReachedImport(each, chain, launch, has_changed)
+                for file in own or ():
+                    if file not in seen:
+                        seen.add(file)
+                        waiting.append((file, (*chain, file), has_changed))
+
+    def _own_files(self, path: str, each: ImportStatement, folders: Sequence[str]) -> list[str] | None:
+        """The files of the checkout that an import loads; None if it is a module of another project."""
+        if each.level:
+            parents = path.split("/")[: -each.level]
+            return self._loaded(["/".join(parents)], each.module, each.name)
+        return self._loaded(folders, each.module, each.name) if each.top in self.own_modules else None
+
+    def _loaded(self, folders: Sequence[str], module: str, name: str) -> list[str]:
+        """The packages above a module, the module, and the name if it is a module."""
+        parts = [part for part in module.split(".") if part]
+        dotted = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        dotted += [".".join((*parts, name))] if name else []
+        found = (self._module(folders, each) for each in dotted)
+        return [each for each in found if each]
+
+    def _module(self, folders: Iterable[str], module: str) -> str:
+        for folder in folders:
+            path = posixpath.join(folder, module.replace(".", "/"))
+            if path in self.paths and f"{path}/__init__.py" in self.paths:
+                return f"{path}/__init__.py"
+            if f"{path}.py" in self.paths:
+                return f"{path}.py"
+        return ""
+
+    def _relative(self, path: Path) -> str:
+        relative = os.path.relpath(path, self.root)
+        return "" if relative == "." else relative
+
+    def source(self, path: str) -> SourceFile:
+        """The imports of a file; none if it cannot be read."""
+        try:
+            status = (self.root / path).stat()
+        except OSError:
+            return SourceFile()
+        return _source(self.root / path, self.root, status.st_mtime_ns, status.st_size)
+
+    def text(self, path: str) -> str:
+        """The text of a file, by its path relative to the root; empty if it cannot be read."""
+        try:
+            return decode_text(read_file(self.root / path, MAX_FILE_BYTES, inside=self.root), "replace")
+        except (OSError, UnicodeError, ValueError):
+            return ""
+
+
+@lru_cache(maxsize=4096)
+def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # noqa: ARG001  a changed file is read again
+    try:
+        text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
+        with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+            tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return SourceFile()
+    return SourceFile(tuple(_statements(tree.body)), bool(_PATHS.search(text)))
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ImportStatement]:
+    """The imports that run without a condition, and without a handler for a missing module."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (ImportStatement(node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = ("" if alias.name == "*" else alias.name for alias in node.names)
+            yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
+        elif isinstance(node, ast.Try) and not any(map(_is_guard, node.handlers)):
+            yield from _statements((*node.body, *node.orelse, *node.finalbody))
+        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
+            yield from _statements(node.body)
+        elif isinstance(node, ast.If) and _is_main(node.test):
+            yield from (each._replace(is_of_script=True) for each in _statements(node.body))
+
+
+def _is_guard(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler replaces what cannot be imported."""
+    if handler.type is None:
+        return True
+    return any(isinstance(each, ast.Name) and each.id in _GUARDING for each in ast.walk(handler.type))
+
+
+def _is_main(test: ast.expr) -> bool:
+    return ast.unparse(test) == "__name__ == '__main__'"
+
+
+def checkout_of(files: Files) -> Checkout | None:
+    """The checkout that contains the folder of an input; None without one, as on standard input."""
+    return Checkout(repository_of(files.folder).absolute()) if files.folder else None

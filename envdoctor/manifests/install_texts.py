@@ -1,0 +1,59 @@
+"""The texts of a checkout that name what is to be installed: its manifests, and the sections on it in its guides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+_MANIFEST = re.compile(
+    r"(?:.*[._-])?(?:requirements?|deps|dependencies)[\w.-]*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)",
+    re.IGNORECASE,
+)
+_SCRIPT = re.compile(r"[\w-]*(?:install|setup|env)[\w-]*\.sh", re.IGNORECASE)
+_GUIDE = re.compile(
+    r"(?:docs?/)?[\w.-]*(?:readme|install|setup|getting.?started|requirements?|environment)[\w.-]*\.(?:md|rst)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)|<h\d[^>]*>(.*)")
+_ABOUT_INSTALLING = re.compile(
+    r"install|require|depend|prerequisite|set ?up|environment|prepar|getting started|usage|quick ?start|package"
+    r"|安装|环境|依赖",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"\binstall|\brequire|\bdepend|\bneed|\bpip\b|\bconda\b|安装|依赖", re.IGNORECASE)
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file, by its path in the checkout, lists requirements of pip."""
+    return path.count("/") < 2 and bool(_MANIFEST.fullmatch(path.rpartition("/")[2]))
+
+
+def is_guide(path: str) -> bool:
+    """Whether a file is a guide, or a script that installs packages."""
+    return bool(_GUIDE.fullmatch(path)) or (path.count("/") < 2 and bool(_SCRIPT.fullmatch(path.rpartition("/")[2])))
+
+
+def install_lines(path: str, text: str) -> str:
+    """The lines of a file that can name what is to be installed."""
+    return "\n".join(_lines_of_guide(text)) if _GUIDE.fullmatch(path) else text
+
+
+def _lines_of_guide(text: str) -> Iterator[str]:
+    """The lines with a word on installing, and the prose of the sections about it."""
+    is_about, in_code = False, False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            in_code = not in_code
+        heading = _HEADING.match(line) if not in_code else None
+        is_about = bool(_ABOUT_INSTALLING.search(heading[1] or heading[2] or "")) if heading else is_about
+        if _STEP.search(line) or (is_about and not in_code):
+            yield line
+
+
+def names_in_text(names: Collection[str], text: str) -> bool:
+    """Whether a text names one of the packages, in any notation."""
+    parts = (re.split(r"[-_.]+", name) for name in names if "://" not in name)
+    spellings = ("[-_. ]?".join(map(re.escape, each)) for each in parts)
+    pattern = "|".join(rf"(?<![\w-])(?:{each})(?![\w])" for each in spellings)
+    return re.search(pattern, text, re.IGNORECASE) is not None

@@ -1,0 +1,71 @@
+"""The Python programs that commands start: `python train.py`, `torchrun train.py`, `python -m package.module`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from envdoctor.manifests.shell_records import Command, is_known
+
+_PYTHON = re.compile(r"(?:i?python|pypy)(?:3(?:\.\d+)?)?")
+# Programs whose arguments name the script that they start.
+_LAUNCHERS = frozenset({
+    "torchrun", "accelerate", "deepspeed", "streamlit", "gradio", "chainlit", "fabric", "lightning", "composer", "uv",
+    "colossalai", "bentoml", "ray", "horovodrun", "mpiexec", "kernprof", "debugpy", "nsys", "ncu", "xvfb-run",
+})  # fmt: skip
+_LAUNCHER_MODULES = re.compile(
+    r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
+)
+_SCRIPT = re.compile(r"[\w./-]+\.py")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+_WITH_VALUE = frozenset({"-W", "-X"})  # options of Python
+
+
+class Program(NamedTuple):
+    """What a command starts: a script, or a module of `-m`, and its launcher."""
+
+    script: str = ""
+    module: str = ""
+    launcher: str = ""
+
+
+class Launch(NamedTuple):
+    """The start of a program in a directory of the checkout."""
+
+    line: int
+    command: str
+    program: Program
+    folders: tuple[Path, ...]  # in which it can run, the likely one first
+
+
+def started_program(command: Command) -> Program | None:
+    """The Python program that a command starts; None for other commands, and for a name of unknown value."""
+    words, name = command.words[1:], command.name
+    if _PYTHON.fullmatch(name):
+        return _of_python(words)
+    if _SCRIPT.fullmatch(command.words[0] if command.words else ""):
+        return Program(script=command.words[0])
+    return _of_launcher(words, name) if name in _LAUNCHERS else None
+
+
+def _of_python(words: tuple[str, ...]) -> Program | None:
+    while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+        words = words[2 if words[0] in _WITH_VALUE else 1 :]
+    if words[:1] == ("-m",) and len(words) > 1:
+        if _LAUNCHER_MODULES.fullmatch(words[1]):
+            return _of_launcher(words[2:], words[1])
+        return Program(module=words[1]) if _MODULE.fullmatch(words[1]) else None
+    return Program(script=words[0]) if words and _SCRIPT.fullmatch(words[0]) and is_known(words[0]) else None
+
+
+def _of_launcher(words: tuple[str, ...], launcher: str) -> Program | None:
+    """The program of a launcher: the first script, or the module of `-m`, among its arguments."""
+    for index, word in enumerate(words):
+        if word in ("-m", "--module") and index + 1 < len(words) and _MODULE.fullmatch(words[index + 1]):
+            return Program(module=words[index + 1], launcher=launcher)
+        if _PYTHON.fullmatch(word):
+            return _of_python(words[index + 1 :])
+        if _SCRIPT.fullmatch(word):
+            return Program(script=word, launcher=launcher)
+    return None

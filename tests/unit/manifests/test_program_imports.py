@@ -1,0 +1,146 @@
+"""Modules that the programs of a checkout import, and that no step installs or the installed release lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.manifests.program_launches import Program, started_program
+from envdoctor.manifests.shell_records import Command
+from envdoctor.resolution.index_facts import IndexedRelease
+
+RELEASES = tuple(IndexedRelease(name, "1.0", "2026-10-01") for name in ("chain", "plots", "tables"))
+PROGRAMS: dict[str, Program | None] = {
+    "python train.py --lr 1": Program(script="train.py"),
+    "python3 -u -W ignore tools/train.py": Program(script="tools/train.py"),
+    "python -m project.train": Program(module="project.train"),
+    "python -m torch.distributed.run --nproc_per_node=8 train.py": Program(
+        script="train.py", launcher="torch.distributed.run"
+    ),
+    "torchrun --nproc_per_node 8 train.py --data x.py": Program(script="train.py", launcher="torchrun"),
+    "torchrun -m project.train": Program(module="project.train", launcher="torchrun"),
+    "accelerate launch --config_file a.yaml train.py": Program(script="train.py", launcher="accelerate"),
+    "deepspeed --master_port=1 train.py": Program(script="train.py", launcher="deepspeed"),
+    "uv run python train.py": Program(script="train.py"),
+    "python -c 1": None,
+    "pip install train.py": None,
+    "python $SCRIPT": None,
+}
+
+
+@each_case("command", [*PROGRAMS])
+def test_the_program_of_a_command(command: str) -> None:
+    assert started_program(Command(1, tuple(command.split()))) == PROGRAMS[command]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a program that loads two modules of its own."""
+    files = {
+        "train.py": "import torch\nfrom project import data\n",
+        "project/__init__.py": "",
+        "project/data.py": "from . import figures\n",
+        "project/figures.py": "import os\nimport plots.lines as lines\n",
+        "lonely.py": "import tables\n",
+    }
+    (tmp_path / ".git").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def _audit(path: Path, text: str, **versions: str) -> list[Finding]:
+    index = FixedIndex(*RELEASES)
+    solver = FixedSolver(index, {"torch": "2.8.0", **versions})
+    path.write_text(text)
+    found = audit_text(text, str(path), None, solver, python="3.12").result.findings
+    return [each for each in found if each.id in ("RUN078", "RUN181")]
+
+
+def test_a_program_imports_what_no_step_installs(checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0", "python train.py")
+    found = _audit(checkout / "README.md", text)
+    assert [(each.line, each.status, each.message) for each in found] == [
+        (4, "error", "project/figures.py:2 imports plots, and no step installs it")
+    ]
+    assert "train.py -> project/data.py -> project/figures.py" in str(found[0].evidence)
+    assert not _audit(checkout / "README.md", text.replace("2.8.0", "2.8.0 plots"), plots="1.0")
+
+
+COMPLETE: dict[str, tuple[str, str]] = {  # a file of the checkout, and its text
+    "a handler": ("project/figures.py", "try:\n    import plots\nexcept ImportError:\n    plots = None\n"),
+    "a function": ("project/figures.py", "def draw():\n    import plots\n"),
+    "a condition": ("project/figures.py", "import sys\nif sys.platform == 'win32':\n    import plots\n"),
+    "only as a script": ("project/figures.py", "if __name__ == '__main__':\n    import plots\n"),
+    "the standard library": ("project/figures.py", "import json, email.message\n"),
+    "a module of the checkout": ("tools/plots.py", ""),
+    "a compiled module": ("setup.py", "setup(ext_modules=[CUDAExtension('plots', ['a.cu'])])\n"),
+    "a submodule": (".gitmodules", '[submodule "plots"]\n\tpath = third_party/plots\n\turl = https://a.b/c/plots.git\n'),
+    "another guide": ("INSTALL.md", "# Installation\nWe also use plots.\n"),
+    "a path of its own": ("project/figures.py", "import sys\nsys.path.append('/opt')\nimport plots\n"),
+    "a module with a usual name": ("project/figures.py", "import utils\n"),
+    "an unknown module": ("project/figures.py", "import nowhere\n"),
+}
+
+
+@each_case("name", [*COMPLETE])
+def test_a_program_that_lacks_nothing(name: str, checkout: Path) -> None:
+    file, text = COMPLETE[name]
+    (checkout / file).parent.mkdir(exist_ok=True)
+    (checkout / file).write_text(text)
+    assert not _audit(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+
+
+UNKNOWN: dict[str, tuple[str, ...]] = {
+    "an environment with torch": ("pip install tables", "python train.py"),
+    "environment modules": ("module load pytorch", "pip install torch==2.8.0", "python train.py"),
+    "conda packages": ("conda install pandas", "pip install torch==2.8.0", "python train.py"),
+    "a program of another repository": (
+        "pip install torch==2.8.0", "git clone https://github.com/a/other", "cd other", "python start.py",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*UNKNOWN])
+def test_an_environment_that_is_not_known(name: str, checkout: Path) -> None:
+    assert not _audit(checkout / "README.md", sh(*UNKNOWN[name]), tables="1.0")
+
+
+def test_a_repository_can_bring_the_module(checkout: Path) -> None:
+    text = sh("pip install torch==2.8.0 git+https://github.com/a/other.git", "python train.py")
+    assert [each.status for each in _audit(checkout / "README.md", text)] == ["info"]
+
+
+def test_a_module_of_torch_that_needs_another_package(checkout: Path) -> None:
+    (checkout / "project/figures.py").write_text("from torch.utils.tensorboard import SummaryWriter\n")
+    text = sh("pip install torch==2.8.0", "python train.py")
+    assert "needs tensorboard" in _audit(checkout / "README.md", text)[0].message
+    assert not _audit(checkout / "README.md", sh("pip install torch==2.8.0 tensorboard", "python train.py"))
+
+
+def test_the_programs_of_a_manifest(checkout: Path) -> None:
+    requirements = checkout / "requirements.txt"
+    assert not _audit(requirements, "torch==2.8.0\n")  # no program
+    (checkout / "main.py").write_text("import torch\nimport project.data\nif __name__ == '__main__':\n    print()\n")
+    assert [each.status for each in _audit(requirements, "torch==2.8.0\n")] == ["warning"]
+    (checkout / "main.py").unlink()
+    (checkout / "README.md").write_text("```bash\npython train.py\n```\n")
+    assert "README.md:2" in str(_audit(requirements, "torch==2.8.0\n")[0].evidence)
+    (checkout / "requirements-figures.txt").write_text("plots\n")
+    assert not _audit(requirements, "torch==2.8.0\n")
+
+
+def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
+    (checkout / "project/figures.py").write_text("from chain import old_parts, parts\n")
+    text = sh("pip install torch==2.8.0 chain", "python train.py")
+    found = _audit(checkout / "README.md", text, chain="1.0")
+    assert [(each.id, each.line, each.message) for each in found] == [
+        ("RUN078", 4, "project/figures.py:1 imports chain.old_parts, which chain 1.0 of 2026-10-01 does not have")
+    ]
