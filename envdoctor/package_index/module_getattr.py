@@ -24,7 +24,8 @@ class ModuleGetattr:
         self._source = source
         self._tree = parse_source(source)
         functions = (node for node in ast.walk(self._tree) if isinstance(node, Function)) if self._tree else ()
-        self._function = next((each for each in functions if each.name == "__getattr__" and each.args.args), None)
+        named = (each for each in functions if each.name == "__getattr__")
+        self._function = next((each for each in named if len(each.args.args) == 1), None)  # that of a class has two
 
     def outcome(self, name: str) -> Outcome:
         """`raises` only if the function names `name` in the condition of the raise."""
