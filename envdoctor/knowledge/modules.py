@@ -20,6 +20,14 @@ def tables() -> frozenset[str]:
     return frozenset(path.stem for path in FOLDER.glob("modules/*.toml"))
 
 
+def sources_of_rows() -> Iterator[dict[str, str]]:
+    """The source and the date of each row of all tables."""
+    for top in sorted(tables()):
+        table = read_table(f"modules/{top}.toml")
+        for _ in (*table["modules"].splitlines(), *table["names"].splitlines()):
+            yield {"source": table["source"], "date": table["date"]}
+
+
 def spans_of_module(module: str) -> tuple[Span, ...]:
     """The releases with a module; none if all or none of those that have its package have it."""
     top, _, rest = module.partition(".")

@@ -11,6 +11,7 @@ from typing import Any
 
 from envdoctor import knowledge
 from envdoctor.core.errors import unknown_name
+from envdoctor.knowledge import modules
 from envdoctor.knowledge.bounds import bounded_packages
 from envdoctor.knowledge.names import packages, project_of
 from envdoctor.knowledge.tables import read_table
@@ -21,6 +22,7 @@ from envdoctor.knowledge_check.unproven import UNPROVEN, is_text
 DERIVED = ("published", "pythons", "torch_builds", "guides")
 TORCH_TABLES = ("torch_builds", "torch_libraries", "guides")
 FOLDERS = ("requires", "names", "bounds")  # with a table for each package
+MODULES = "modules"  # a folder whose tables are one table of the report
 # Packages that are read first, since the time may not suffice for all.
 FIRST = ("torch", "torchvision", "torchaudio", "vllm", "trl", "transformers", "peft", "accelerate", "bitsandbytes",
          "liger-kernel", "verl", "xformers", "datasets")  # fmt: skip
@@ -39,6 +41,7 @@ def table_names() -> tuple[str, ...]:
         *(f"requires/{package}" for package in requires),
         *DERIVED,
         *others,
+        MODULES,
         *(f"names/{package}" for package in names),
         *(f"bounds/{package}" for package in bounded_packages()),
     )
@@ -92,6 +95,8 @@ def underivable(table: str, today: date) -> tuple[Underivable, ...]:
 
 def fact_lists(table: str) -> dict[str, list[dict[str, Any]]]:
     """Return the lists of a table that state facts, each row with its source and date, or those of the table."""
+    if table == MODULES:
+        return {"row": list(modules.sources_of_rows())}
     content = read_table(f"{table}.toml")
     common = {key: value for key, value in content.get("table", {}).items() if key in ("source", "date")}
     found = {}

@@ -139,6 +139,10 @@ UNPROVEN = {
     "images system": Unproven(
         _IMAGES, "`ldd --version` or `python3 --version` in the system's image prints another version."
     ),
+    "modules row": Unproven(
+        "the files of up to 70 releases of a library: not in METADATA",
+        "A release within the periods of the row lacks the module or name, or one outside of them contains it.",
+    ),
     "ngc_images image": Unproven(
         _NVIDIA, "The release notes or the start banner of the image give another CUDA version, torch or system."
     ),
