@@ -34,7 +34,7 @@ from envdoctor.manifests.inputs.manifests import read_pyproject, read_setup_py
 from envdoctor.manifests.inputs.project_commands import project_remedies
 from envdoctor.manifests.inputs.recognition import EXPECTED, HINT, read_input
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit
-from envdoctor.manifests.stated_python import USER, StatedPython, stated_python
+from envdoctor.manifests.stated_python import StatedTarget, stated_target
 from envdoctor.manifests.trial_records import EnvironmentTrial
 from envdoctor.resolution.step import NoSolver, StepSolver
 from envdoctor.rules import evaluate
@@ -162,16 +162,9 @@ def audit_text(
     files = Files(project_folder(path), *platforms, on_disk=on_disk)
     document = read_input(text, path.name, files, platforms[0])
     if document.paths:
-        stated = StatedPython(python, USER) if python else _stated_python(path, document, text)
+        stated = stated_target(path, document, text, python)
         return _audit_commands(text, target, machine, solver, document, stated, is_tried=is_tried)
     return _audit_sets(text, target, machine, document, python, is_tried=is_tried)
-
-
-def _stated_python(path: Path, document: Document, text: str) -> StatedPython:
-    """The Python that the project of a file states outside of its commands."""
-    if path.name == STANDARD_INPUT:
-        return StatedPython()
-    return stated_python(path, project_folder(path), document.kind, text, document.paths[0])
 
 
 def _fixed(  # noqa: PLR0917
@@ -267,25 +260,25 @@ def _audit_commands(  # noqa: PLR0917
     machine: Machine | None,
     solver: StepSolver | None,
     document: Document,
-    python: StatedPython,
+    stated: StatedTarget,
     *,
     is_tried: bool = False,
 ) -> FileAudit:
     """Audit the steps of a guide, a script or a manifest."""
     coverage = coverage_of(document)
-    audit = _audit_document(document, machine, solver, python)
+    audit = _audit_document(document, machine, solver, stated)
     read = _WITH_EXTRAS.get(document.kind)
     if read and {finding.id for finding in audit.findings} & _CONTRADICTIONS:
         # Not all extras need to fit together: each is an environment of its own.
         files = Files(project_folder(Path(target)), *_platforms(machine))
         parts = read(text, Path(target).name, files, each_extra=True)
         document = parts if parts.paths else document
-        audit = _audit_document(document, machine, solver, python)
+        audit = _audit_document(document, machine, solver, stated)
     elif read and solver and solver.index:
         files = Files(project_folder(Path(target)), *_platforms(machine))
         alone = read(text, Path(target).name, files, is_alone=True)
         if alone.paths:
-            audit = _with_project_alone(audit, _audit_document(alone, machine, solver, python))
+            audit = _with_project_alone(audit, _audit_document(alone, machine, solver, stated))
     is_decided = coverage.judged or audit.findings or _is_resolved(audit)
     if not is_decided and not (is_tried and coverage.packages):
         raise _undecided(target, text, coverage)
@@ -298,7 +291,7 @@ def _audit_commands(  # noqa: PLR0917
         findings=tuple(project_remedies(each, document.kind, text, target) for each in audit.findings),
         resolution=_resolution(audit, solver),
         steps=audit.steps if document.kind == "guide" else (),
-        requirements=_proposed(audit, document, text, machine, python),
+        requirements=_proposed(audit, document, text, machine, stated),
     )
     return FileAudit(result, document, audit.environment, audit)
 
@@ -337,7 +330,7 @@ def _resolution(audit: GuideAudit, solver: StepSolver | None) -> str:
 
 
 def _proposed(
-    audit: GuideAudit, document: Document, text: str, machine: Machine | None, python: StatedPython
+    audit: GuideAudit, document: Document, text: str, machine: Machine | None, stated: StatedTarget
 ) -> tuple[str, ...]:
     """The proposed pins, if there are problems and one changes; of a list of all packages those that differ.
 
@@ -348,23 +341,16 @@ def _proposed(
     if not problems_of(audit.findings) or not changed:
         return ()
     name = "requirements.txt"
-    pins = _audit_document(read_input("\n".join(audit.requirements), name, Files(None)), machine, NoSolver(), python)
+    pins = _audit_document(read_input("\n".join(audit.requirements), name, Files(None)), machine, NoSolver(), stated)
     if any(finding.status == "error" for finding in pins.findings):
         return ()
     return changed if is_list(document, text) else audit.requirements
 
 
 def _audit_document(
-    document: Document, machine: Machine | None, solver: StepSolver | None, python: StatedPython
+    document: Document, machine: Machine | None, solver: StepSolver | None, stated: StatedTarget
 ) -> GuideAudit:
-    paths = [
-        path._replace(
-            python=python.version,
-            python_origin=python.origin,
-            permitted_python=path.permitted_python or python.permitted,
-        )
-        for path in document.paths
-    ]
+    paths = [stated.of(path) for path in document.paths]
     return audit_paths(document.guide or paths[0], paths, machine, solver=solver)
 
 

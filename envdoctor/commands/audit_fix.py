@@ -187,10 +187,13 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
 
 
 def stated_target(solved: SolvedSet) -> str:
-    """The target of a set with the place that states its Python: `x86_64, Python 3.10 (README.md, line 12)`."""
+    """The target of a set with the places that state it: `x86_64, Python 3.10 (README.md, line 12)`."""
     corrected = solved.corrected
-    origin = f" ({corrected.python_origin})" if corrected.python_origin else ""
-    return re.sub(r"(?<=Python )3\.\d+", lambda match: f"{match[0]}{origin}", solved.target)
+    python = f" ({corrected.python_origin})" if corrected.python_origin else ""
+    is_stated = corrected.cuda and corrected.cuda == corrected.stated_cuda.version
+    cuda = f" ({corrected.stated_cuda.origin})" if is_stated else ""
+    target = re.sub(r"(?<=Python )3\.\d+", lambda match: f"{match[0]}{python}", solved.target)
+    return f"{target}{cuda}"
 
 
 def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:

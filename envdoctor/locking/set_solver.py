@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from envdoctor.core.record import Record
@@ -218,6 +219,16 @@ def likely_pythons(corrected: CorrectedSet) -> list[str]:
         return [corrected.python or _python_of(corrected)]
     tried = [each for each in _TRIED if permits(corrected.permitted_python, each)]
     return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *tried]))
+
+
+def for_stated_cuda(corrected: CorrectedSet) -> CorrectedSet | None:
+    """The set for the CUDA version that the guide or its project states; None if it states none."""
+    old, cuda = corrected.cuda, corrected.stated_cuda.version
+    if not cuda:
+        return None
+    profile = corrected.profile_toml.replace(f'build = "{old}"', f'build = "{cuda}"')
+    profile = profile.replace(f'"cu{old.replace(".", "")}"', f'"cu{cuda.replace(".", "")}"')
+    return replace(corrected, cuda=cuda, python=likely_pythons(corrected)[0], profile_toml=profile)
 
 
 def _python_of(corrected: CorrectedSet) -> str:

@@ -20,7 +20,7 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, likely_pythons, target_of
+from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, for_stated_cuda, likely_pythons, target_of
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
@@ -80,8 +80,12 @@ def solve_set(
         return _result(corrected, "not-verified", note="there is nothing to solve")
     if corrected.unfit and "torch" not in corrected.contained:
         return _result(corrected, "conflict", note=corrected.unfit)
-    searches = []
     end = end or time.monotonic() + TOTAL_SECONDS
+    if stated := for_stated_cuda(corrected):
+        found = SetSearch(stated, SetSolver(stated, sources, (time.monotonic() + end) / 2), check).as_stated()
+        if found and found.state == "solved":
+            return found
+    searches = []
     for python in likely_pythons(corrected):
         for_python = replace(corrected, python=python)
         search = SetSearch(for_python, SetSolver(for_python, sources, end), check)

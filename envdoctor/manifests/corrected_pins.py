@@ -15,14 +15,12 @@ from envdoctor.knowledge.published import find_release, is_older_than_table, pub
 from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.corrections import (
-    CorrectedEnvironment,
-    estimate_period_end,
-)
+from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
+from envdoctor.manifests.stated_cuda import StatedCuda, stated_cuda
 from envdoctor.manifests.stated_python import python_origin
 from envdoctor.manifests.step_resolution import URL_ORIGIN, other_indexes
 from envdoctor.resolution.requirement import InstallRequirement
@@ -61,6 +59,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
     python_origin: str = ""  # the place that states it, if no command of the guide does
     permitted_python: str = ""  # a specifier
     cuda: str = ""  # CUDA version of torch's build; empty without torch, and for a CPU build
+    stated_cuda: StatedCuda = StatedCuda()  # preferred for an open torch
     is_partial: bool = False  # the guide does not show all requirements
     unfit: str = ""  # the reason, if no build of torch runs on the machine of the guide
     exclude_newer: str = ""  # the last day of releases contemporary with the guide; empty without a limit
@@ -125,6 +124,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         permitted_python=context.guide.permitted_python,
         is_python_assumed=not (environment.state.python or context.guide.stated_machine.python),
         cuda=cuda,
+        stated_cuda=stated_cuda(context.guide, environment),
         is_partial=environment.state.resolution == "partial",
         unfit=_unfit(context, environment),
         exclude_newer=period_end if is_earlier else "",

@@ -43,6 +43,8 @@ class Guide(NamedTuple):
     permitted_python: str = ""  # `requires-python`, a specifier
     launches: tuple[Launch, ...] = ()  # of programs of the checkout
     checkout: Checkout | None = None  # that contains the guide
+    cuda: str = ""  # of the build of torch that the README of the project installs
+    cuda_origin: str = ""
 
 
 def parse_guide(text: str, name: str) -> Guide:

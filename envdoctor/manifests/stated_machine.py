@@ -47,6 +47,7 @@ class StatedMachine(NamedTuple):
     gpu_line: int = 0
     python: str = ""  # if the guide names one and no other: "3.11"
     python_line: int = 0
+    gpu_file: str = ""  # if another file of the project names the GPU
 
 
 def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
@@ -100,7 +101,16 @@ def _parse_driver(lines: tuple[str, ...], blocks: list[Block], code_lines: set[i
 
 def _parse_gpu(lines: tuple[str, ...], code_lines: set[int]) -> tuple[str, int]:
     """The GPU in the title or in a table, if they name GPUs of one compute capability only."""
-    named = list(_named_gpus(lines, code_lines))
+    return _only_one(list(_named_gpus(lines, code_lines)))
+
+
+def gpu_of_text(lines: tuple[str, ...]) -> tuple[str, int]:
+    """The GPU of a text and its line, if the text names GPUs of one compute capability only."""
+    shown = enumerate((line[:_MAX_LINE] for line in lines), 1)
+    return _only_one([(match[0], number) for number, line in shown for match in _GPU.finditer(line)])
+
+
+def _only_one(named: list[tuple[str, int]]) -> tuple[str, int]:
     capabilities = {compute_capability(name) for name, _ in named}
     return named[0] if len(capabilities) == 1 and None not in capabilities else ("", 0)
 

@@ -1,4 +1,4 @@
-"""The Python that a project states outside of the commands of the audited file.
+"""The Python, the GPU and the CUDA version that a project states outside of the commands of the audited file.
 
 The order of trust: `--python`, version files next to the file, the text of the file, the manifests next to it, the
 commands of its README, the text of the README, its Dockerfile. The commands and the fields of the audited file come
@@ -20,11 +20,14 @@ from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseI
 from envdoctor.manifests.conda_environment import parse_environment_yml
 from envdoctor.manifests.container_files import is_dockerfile
 from envdoctor.manifests.environment_state import EnvironmentState, image_state
-from envdoctor.manifests.files import Files
+from envdoctor.manifests.files import Files, project_folder
 from envdoctor.manifests.guide import Guide, guide_of_blocks, parse_guide
+from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.setup_py import parse_setup_py
+from envdoctor.manifests.stated_cuda import StatedCuda, cuda_of_commands
+from envdoctor.manifests.stated_machine import gpu_of_text
 
 USER = "--python"
 _OF_RUNTIME = "the runtime of "
@@ -46,12 +49,30 @@ _FOR_COLAB = re.compile(r"colab\.research\.google|google\.colab|/content/")
 _KERNEL = re.compile(r"3\.\d+")
 
 
-class StatedPython(NamedTuple):
-    """A Python, the place that states it, and the versions that the project permits."""
+class StatedTarget(NamedTuple):
+    """The Python of a project with the place that states it, the Pythons that it permits, and its GPU."""
 
     version: str = ""
     origin: str = ""  # "README.md, line 12"
     permitted: str = ""  # a specifier
+    gpu: str = ""
+    gpu_file: str = ""
+    gpu_line: int = 0
+    cuda: StatedCuda = StatedCuda()
+
+    def of(self, guide: Guide) -> Guide:
+        """The guide with what its own text does not state."""
+        machine = guide.stated_machine
+        if self.gpu and not machine.gpu:
+            machine = machine._replace(gpu=self.gpu, gpu_file=self.gpu_file, gpu_line=self.gpu_line)
+        return guide._replace(
+            python=self.version,
+            python_origin=self.origin,
+            permitted_python=guide.permitted_python or self.permitted,
+            stated_machine=machine,
+            cuda=self.cuda.version,
+            cuda_origin=self.cuda.origin,
+        )
 
 
 def permits(specifier: str, python: str) -> bool:
@@ -67,14 +88,29 @@ def exact_python(specifier: str) -> str:
     return f"3.{bounds[1]}" if bounds and int(bounds[2]) == int(bounds[1]) + 1 else ""
 
 
-def stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -> StatedPython:
-    """The Python for the environments of a file for which it names none. `own` is the file as a guide."""
+def stated_target(path: Path, document: Document, text: str, python: str = "") -> StatedTarget:
+    """The target of a file as far as its commands do not state it. `python` is the one of the user."""
+    folder = project_folder(path)
+    found = StatedTarget(python, USER) if python else StatedTarget()
+    if path.name == STANDARD_INPUT:
+        return found
+    found = found if python else _stated_python(path, folder, document.kind, text, document.paths[0])
+    readme = next((name for name in _READMES if name != path.name and _text(folder / name)), "")
+    if document.kind not in _MANIFESTS or not readme:
+        return found
+    guide = parse_guide(_text(folder / readme), readme)
+    gpu, line = gpu_of_text(guide.lines)
+    found = found._replace(cuda=cuda_of_commands(guide.actions, readme))
+    return found._replace(gpu=gpu, gpu_file=readme, gpu_line=line) if gpu else found
+
+
+def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -> StatedTarget:
     if kind == "notebook":
         return _python_of_notebook(text, path.name)
     if kind not in _WITH_PROJECT:
-        return StatedPython()
+        return StatedTarget()
     permitted = own.permitted_python or (_permitted(folder) if kind == "requirements" else "")
-    project = StatedPython(permitted=permitted)
+    project = StatedTarget(permitted=permitted)
     for version, origin in _stated(path, folder, own):
         if permits(permitted, version):
             return project._replace(version=version, origin=origin)
@@ -182,24 +218,24 @@ def _of_dockerfile(path: Path, folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def _python_of_notebook(text: str, name: str) -> StatedPython:
+def _python_of_notebook(text: str, name: str) -> StatedTarget:
     """The Python of Colab for its notebooks, else that of the kernel that wrote the file."""
     try:
         metadata = json.loads(text).get("metadata", {})
     except (ValueError, RecursionError, AttributeError):
-        return StatedPython()
+        return StatedTarget()
     if not isinstance(metadata, dict):
-        return StatedPython()
+        return StatedTarget()
     language = metadata.get("language_info")
     version = str(language.get("version", "")) if isinstance(language, dict) else ""
     # Colab writes no version of its kernel: another program has saved a notebook with one.
     if "colab" in metadata and (not version or _FOR_COLAB.search(text)):
         service = next(each for each in notebook_services() if each.id == "colab")
         match = re.search(r"Python (3\.\d+)", service.image)
-        return StatedPython(match[1] if match else "", f"{_OF_RUNTIME}{service.title}, {service.date}")
+        return StatedTarget(match[1] if match else "", f"{_OF_RUNTIME}{service.title}, {service.date}")
     match = _KERNEL.match(version)
     line = next((number for number, each in _numbered(text) if f'"{version}"' in each), 1)
-    return StatedPython(match[0], f"{name}, line {line}") if match else StatedPython()
+    return StatedTarget(match[0], f"{name}, line {line}") if match else StatedTarget()
 
 
 def _numbered(text: str) -> tuple[Line, ...]:

@@ -121,8 +121,9 @@ def _gpus(context: GuideContext) -> tuple[tuple[Gpu, ...], str, Evidence]:
         return gpus, f"on the {name} of the machine", Evidence("GPU", name, "the machine of the audit")
     if context.machine or not stated.gpu:
         return (), "", Evidence("GPU", "", "")
-    label = f"on the {stated.gpu} of line {stated.gpu_line}"
-    return (_gpu(stated.gpu),), label, guide_evidence(context, "GPU", stated.gpu, stated.gpu_line)
+    place = f"{stated.gpu_file or context.guide.name}, line {stated.gpu_line}"
+    label = f"on the {stated.gpu} of {place if stated.gpu_file else f'line {stated.gpu_line}'}"
+    return (_gpu(stated.gpu),), label, Evidence("GPU", stated.gpu, place)
 
 
 def _on_gpu(

@@ -183,3 +183,47 @@ def test_a_notebook_reads_the_files_of_the_repository_that_it_clones(tmp_path: P
     (found,) = audit_text(text, str(folder / "x.ipynb"), None, None).result.findings
     assert found.id == "RUN005"
     assert not found.remedies  # the Python of Colab cannot be replaced
+
+
+@each_case("case", [
+    Case("a GPU in the text of the README", {"README.md": "# X\nOne A100 is enough.\n"}, "A100", "README.md, line 2"),
+    Case("GPUs of two architectures", {"README.md": "# X\nAn A100 or a V100 is enough.\n"}),
+    Case("GPUs that the builds of the pinned torch support", {"README.md": "# X\nFor a V100.\n"}),
+])  # fmt: skip
+def test_the_gpu_is_that_of_the_readme(tmp_path: Path, case: Case) -> None:
+    """torch 1.12.1 of PyPI is built for CUDA 10.2, which has no code for an A100."""
+    folder = tmp_path / case.label
+    folder.mkdir()
+    (folder / "README.md").write_text(case.files["README.md"])
+    audited = audit_text("torch==1.12.1\n", str(folder / "requirements.txt"), None, None)
+    found = [each for each in audited.result.findings if each.id == "RUN057"]
+    assert [each.evidence[0].source for each in found] == ([case.origin] if case.origin else [])
+    assert audited.audit
+    assert audited.audit.main.cuda == ("11.6" if case.origin else "10.2")
+
+
+CU118 = sh("pip install torch --index-url https://download.pytorch.org/whl/cu118")
+IMAGE = "FROM nvidia/cuda:12.1.0-devel-ubuntu22.04\n"
+CONDA = sh("conda install pytorch pytorch-cuda=11.8 -c pytorch -c nvidia")
+
+
+@each_case("text, name, readme, cuda", [
+    ("torch\n", "requirements.txt", CU118, ("11.8", "README.md, line 3")),
+    ("torch\n", "requirements.txt", CONDA, ("11.8", "README.md, line 3")),
+    ("torch\n", "requirements.txt", CU118 + CU118.replace("118", "126"), ("", "")),  # two builds
+    ("torch\n", "requirements.txt", CU118.replace("cu118", "cpu"), ("", "")),
+    ("torch==2.15.0\n", "requirements.txt", CU118, ("", "")),
+    ("--index-url https://download.pytorch.org/whl/cu126\ntorch\n", "requirements.txt", CU118, ("", "")),
+    (f"{IMAGE}RUN pip install torch\n", "Dockerfile", "", ("12.1", "Dockerfile, line 1")),
+    ("FROM python:3.10\nRUN pip install torch -f https://download.pytorch.org/whl/cu118/\n", "Dockerfile", "",
+     ("11.8", "Dockerfile, line 2")),
+    (f"{IMAGE}RUN pip install torch==2.15.0\n", "Dockerfile", "", ("", "")),
+    ("FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel\nRUN pip install peft\n", "Dockerfile", "", ("", "")),
+])  # fmt: skip
+def test_the_cuda_version_is_stated_for_an_open_torch(
+    tmp_path: Path, text: str, name: str, readme: str, cuda: tuple[str, str]
+) -> None:
+    (tmp_path / "README.md").write_text(readme)
+    audit = audit_text(text, str(tmp_path / name), None, None).audit
+    assert audit
+    assert audit.main.stated_cuda == cuda
