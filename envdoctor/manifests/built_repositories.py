@@ -77,6 +77,7 @@ def _row_at(
         if row is None and folder is None and not requirement.name.startswith(("git", "https")):
             row = build_of_package(requirement.name)
             row = row if row and not row.folder else None
+        row = row if row and row.is_true_of(address[2] or "") else None
         return row, release_of(address[2] or ""), address[1]
     path = _FOLDER.fullmatch(requirement.url)
     if not path or requirement.url in install.action.read:
@@ -84,6 +85,7 @@ def _row_at(
     place = posixpath.normpath(posixpath.join(_directory(context, install), path[1]))
     row = build_of_folder(place)
     clone = _clone_of(context, install, place)
+    row = row if row and row.is_true_of(clone.reference if clone else "") else None
     owner = _CLONED.fullmatch(clone.url) if clone else None
     return row, release_of(clone.reference) if clone else "", owner[1] if owner and row and not row.folder else ""
 

@@ -100,6 +100,16 @@ def test_a_cuda_extension_in_an_image_without_nvcc(text: str, expected: list[int
 
 
 @each_case(
+    ("reference", "expected"),
+    [("@a1d071733d7111c9c014f024669f959182114e33", [4]), ("@d05afc4", []), ("", []), ("@main", [])],
+)
+def test_a_row_that_is_true_of_some_commits(reference: str, expected: list[int]) -> None:
+    step = f"uv pip install torch==2.6.0 clip@git+https://github.com/openai/CLIP.git{reference}"
+    result = audit_text(sh("uv venv --python 3.10", step), "SETUP.md", None, None).result
+    assert [each.line for each in result.findings if each.id == "RUN113"] == expected
+
+
+@each_case(
     ("step", "expected"),
     [
         ("pip install 'git+git://github.com/NVIDIA/apex.git#egg=apex'", [4]),
