@@ -115,6 +115,11 @@ def _clone(lines: EditedLines, finding: Finding) -> bool:
     return lines.replace_text(finding.line, address, command_line("git", "clone", address))
 
 
+def _use_release(lines: EditedLines, finding: Finding) -> bool:
+    release = named(r"^Use (pytorch=[\d.]+),", finding.fix)
+    return bool(release) and lines.replace_text(finding.line, finding.evidence[0].value, release)
+
+
 def _use_bash(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001
     return lines.replace(1, r"^#!.*$", "#!/bin/bash")
 
@@ -288,4 +293,5 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN175": image_corrections.declare_argument,
     "RUN179": _without_yes,
     "RUN180": _clone,
+    "RUN189": _use_release,
 }

@@ -33,6 +33,7 @@ _OF_PROJECTS = {
     "flashinfer.ai/whl": frozenset({"flashinfer", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"}),
 }
 
+LAST_CONDA_TORCH = "2.5.1"  # in the channel pytorch, which ended: pytorch.org, 2026-11-26
 URL_ORIGIN = "a direct URL"  # origin of packages from a wheel or a repository
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
@@ -282,7 +283,7 @@ def _last_conda_torch(cuda: str) -> str:
     """The last torch in the channel pytorch, for the CUDA version that pytorch-cuda selects."""
     built = [row.torch for row in known_builds() if row.cuda == cuda]
     newest = f",<={torch_releases()[max(built, key=dotted_numbers)].latest}" if built else ""
-    return f"<=2.5.1{newest}"
+    return f"<={LAST_CONDA_TORCH}{newest}"
 
 
 def package_at_url(requirement: InstallRequirement) -> ResolvedPackage:

@@ -12,6 +12,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     code_imports,
     companion_builds,
     compiled_releases,
+    conda_builds,
     conflicting_bounds,
     driver,
     flags,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envdoctor.core.paths import exists
+from envdoctor.knowledge.published import published_releases
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.pyproject import items, table
 from envdoctor.rules.registry import Problem, rule
 
 EXTRAS = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/#extras"
@@ -111,3 +115,45 @@ def requirement_is_in_a_folder_of_its_author(context: GuideContext) -> Iterator[
                 f"Name a release of {each.name}, or the address of its repository.",
                 line=line,
             )
+
+
+@rule("RUN188", kind="guide", severity="error", cause="dependency-pin-violated", url=EXTRAS)
+def extra_lists_names_of_extras(context: GuideContext) -> Iterator[Problem]:
+    """An extra of a project lists its other extras by name alone: installers take packages of these names from PyPI.
+
+    Those are other projects, or do not exist. `all = ["project[train,serve]"]` names the extras.
+    """
+    if context.guide.name.rpartition("/")[2] != "pyproject.toml":
+        return
+    project, extras = _extras(context.guide.lines)
+    for name, texts in extras.items():
+        named = [normalize_name(text) for text in texts]
+        own = [each for each in named if each in extras and each != name and not _is_package(each, extras[each])]
+        if own:
+            pattern = re.compile(rf"\s*[\"']?{name}[\"']?\s*=", re.IGNORECASE)
+            line = next((n for n, text in enumerate(context.guide.lines, 1) if pattern.match(text)), 1)
+            names = "these are the names of other extras" if own[1:] else "this is the name of another extra"
+            yield Problem(
+                "error",
+                f"the extra {name} lists {', '.join(own)} as packages of PyPI: {names} of the project",
+                (guide_evidence(context, name, ", ".join(texts)[:120], line),),
+                f'Write "{project}[{",".join(own)}]" in their place.',
+                line=line,
+            )
+
+
+def _extras(lines: Sequence[str]) -> tuple[str, dict[str, list[str]]]:
+    """The name of a project and its extras by their normalized names."""
+    try:
+        project = table(tomllib.loads("\n".join(lines)), "project")
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return "", {}
+    stated = table(project, "optional-dependencies")
+    extras = {normalize_name(name): [str(each) for each in items(texts)] for name, texts in stated.items()}
+    return str(project.get("name") or "project"), extras
+
+
+def _is_package(name: str, texts: Sequence[str]) -> bool:
+    """Whether the name of an extra alone can mean a package: a known one, or one that the extra contains."""
+    found = (re.match(r"[A-Za-z0-9._-]+", text) for text in texts)
+    return bool(published_releases(name)) or any(match and normalize_name(match[0]) == name for match in found)

@@ -32,6 +32,25 @@ def test_a_folder_of_a_build_machine(name: str) -> None:
     assert [each.line for each in result.findings if each.id == "RUN133"] == ([2] if is_reported else [])
 
 
+EXTRAS = '[project]\nname = "evals"\ndependencies = ["torch>=2.1"]\n[project.optional-dependencies]\n'
+OWN: dict[str, tuple[str, list[int]]] = {
+    "names of extras": ('gemini = ["google-generativeai"]\nqwen_vl = ["decord"]\nall = ["gemini", "qwen-vl"]\n', [7]),
+    "one name": ('test = ["pytest"]\ndev = ["black", "test"]\n', [6]),
+    "the extra has the package": ('speech = ["speech>=2", "soundfile"]\nall = ["speech"]\n', []),
+    "a known package": ('deepspeed = ["ninja"]\nall = ["deepspeed", "torch"]\n', []),
+    "the extras of the project": ('gemini = ["google-generativeai"]\nall = ["evals[gemini]"]\n', []),
+    "a bound": ('gemini = ["google-generativeai"]\nall = ["gemini>=1"]\n', []),
+    "an extra of its own name": ('black = ["black"]\nruff = ["ruff"]\n', []),
+}
+
+
+@each_case("name", [*OWN])
+def test_an_extra_lists_names_of_extras(name: str) -> None:
+    text, expected = OWN[name]
+    result = audit_text(EXTRAS + text, "pyproject.toml", None, NoSolver()).result
+    assert [each.line for each in result.findings if each.id == "RUN188"] == expected
+
+
 def test_the_name_of_a_requirement_in_a_folder() -> None:
     requirement = parse_install_requirement("accelerate @ file:///croot/accelerate_17/work", 1)
     assert requirement

@@ -1,0 +1,70 @@
+"""Checks on the builds of PyTorch that conda selects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.knowledge.torch_builds import known_builds, torch_releases
+from envdoctor.knowledge.versions import dotted_numbers, satisfies
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import LAST_CONDA_TORCH
+from envdoctor.resolution.requirement import InstallRequirement
+from envdoctor.resolution.torch_sources import cuda_name
+from envdoctor.rules.registry import Problem, rule
+
+CPU_BUILD = "https://github.com/facebookresearch/DiT/issues/109"
+_LAST_FOR_OLD_PYTHON = ("<3.9", "2.4.1")  # torch 2.5 requires Python 3.9
+
+
+@rule("RUN189", kind="guide", severity="error", cause="torch-cpu-build", url=CPU_BUILD)
+def conda_selects_a_cpu_build(context: GuideContext) -> Iterator[Problem]:
+    """`pytorch-cuda=11.7` with an open `pytorch`: conda takes the newest release, of which only a CPU build fits.
+
+    conda maximizes the versions of the packages that a step names. The CPU builds do not depend on pytorch-cuda, and
+    the builds for CUDA 11.7 end with torch 2.0.
+    """
+    for install in context.trace.installs:
+        named = {each.name: each for each in install.action.requirements}
+        torch, selector = named.get("pytorch"), named.get("pytorch-cuda")
+        if not torch or not selector or not _is_open(install, torch):
+            continue
+        cuda = cuda_name("cu" + re.sub(r"\D", "", selector.specifier.partition(".*")[0])[:3])
+        builds = [row.torch for row in known_builds() if row.cuda == cuda]
+        last = torch_releases()[max(builds, key=dotted_numbers)].latest if builds else ""
+        newest = _newest(install)
+        if not last or satisfies(last, f">={newest}") is not False or not satisfies(newest, torch.specifier):
+            continue
+        line = line_of(context, torch.line, torch.text)
+        yield Problem(
+            "error",
+            f"conda takes the CPU build of a newer release for `{torch.text}`: builds for CUDA {cuda} end with "
+            f"pytorch {last}",
+            (
+                guide_evidence(context, "pytorch", torch.text, line),
+                guide_evidence(
+                    context, "pytorch-cuda", selector.text, line_of(context, selector.line, selector.text)
+                ),
+                table_evidence("pytorch 2.5.1", "cpu with pytorch-cuda=11.7", CPU_BUILD, "2026-11-27"),
+            ),
+            f"Use pytorch={last}, or a newer CUDA version.",
+            line=line,
+        )
+
+
+def _is_open(install: InstallStep, torch: InstallRequirement) -> bool:
+    """Whether conda selects the build of a pytorch from the channel pytorch itself."""
+    channels = list(install.action.channels)
+    if "pytorch" not in channels or "conda-forge" in channels[: channels.index("pytorch")]:
+        return False
+    states_build = re.search(r"cuda|=[^=<>!]*=[^=]|build", torch.text)
+    return not states_build and "cpuonly" not in {each.name for each in install.action.requirements}
+
+
+def _newest(install: InstallStep) -> str:
+    """The newest pytorch of the channel for the Python of the environment."""
+    old, last = _LAST_FOR_OLD_PYTHON
+    python = install.before.python
+    return last if python and satisfies(python, old) else LAST_CONDA_TORCH
