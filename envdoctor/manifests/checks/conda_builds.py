@@ -31,7 +31,8 @@ def conda_selects_a_cpu_build(context: GuideContext) -> Iterator[Problem]:
         torch, selector = named.get("pytorch"), named.get("pytorch-cuda")
         if not torch or not selector or not _is_open(install, torch):
             continue
-        cuda = cuda_name("cu" + re.sub(r"\D", "", selector.specifier.partition(".*")[0])[:3])
+        exact = re.fullmatch(r"==(\d+)\.(\d)(?:\.\*|\.0)?", selector.specifier)
+        cuda = cuda_name(f"cu{exact[1]}{exact[2]}") if exact else ""
         builds = [row.torch for row in known_builds() if row.cuda == cuda]
         last = torch_releases()[max(builds, key=dotted_numbers)].latest if builds else ""
         newest = _newest(install)

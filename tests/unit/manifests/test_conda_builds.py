@@ -18,6 +18,7 @@ STEPS: dict[str, tuple[str, bool]] = {
     "a CUDA of the newest release": (f"conda install pytorch pytorch-cuda=12.1 {CHANNELS}", False),
     "an old CUDA of the newest release": (f"conda install pytorch pytorch-cuda=11.8 {CHANNELS}", False),
     "a build": (f"conda install 'pytorch=*=*cuda11.7*' torchvision=0.15.2 pytorch-cuda=11.7 {CHANNELS} numpy", False),
+    "any CUDA from one on": (f"conda install pytorch 'pytorch-cuda>=11.7' {CHANNELS}", False),
     "conda-forge": ("conda install pytorch pytorch-cuda=11.7 -c conda-forge -c pytorch -c nvidia", False),
     "without the selector": (f"conda install pytorch {CHANNELS}", False),
 }
