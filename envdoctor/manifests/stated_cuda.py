@@ -40,14 +40,15 @@ def cuda_of_commands(actions: Sequence[Action], name: str) -> StatedCuda:
     return StatedCuda(version, f"{name}, line {line}") if version else StatedCuda()
 
 
-def stated_cuda(guide: Guide, environment: CorrectedEnvironment) -> StatedCuda:
+def stated_cuda(guide: Guide, environment: CorrectedEnvironment, cuda: str) -> StatedCuda:
     """The CUDA version for an open torch of PyPI: that of its index, of the image, or of the README's commands.
 
-    Releases of one major version of CUDA run on the same drivers: only another one counts.
+    Releases of one major version of CUDA run on the same drivers: only another one than that of `cuda`, which the set
+    would have, counts.
     """
     state = environment.state
     torch = state.packages.get("torch")
-    if torch is None or torch.pinned or torch.origin == IMAGE_ORIGIN or torch.cuda in ("", "cpu"):
+    if torch is None or torch.pinned or torch.origin == IMAGE_ORIGIN or not cuda:
         return StatedCuda()
     found = StatedCuda(guide.cuda, guide.cuda_origin)
     if torch.origin != "PyPI":  # `-f`, which has no effect where PyPI has a newer release
@@ -55,5 +56,5 @@ def stated_cuda(guide: Guide, environment: CorrectedEnvironment) -> StatedCuda:
     elif state.in_dockerfile:
         found = StatedCuda(state.image_cuda, f"{guide.name}, line {state.image_line}")
     is_built = any(row.cuda == found.version for row in known_builds())
-    is_other = found.version.partition(".")[0] != torch.cuda.partition(".")[0]
+    is_other = found.version.partition(".")[0] != cuda.partition(".")[0]
     return found if is_built and is_other else StatedCuda()

@@ -217,6 +217,8 @@ CONDA = sh("conda install pytorch pytorch-cuda=11.8 -c pytorch -c nvidia")
     (f"{IMAGE}RUN pip install torch\n", "Dockerfile", "", ("12.1", "Dockerfile, line 1")),
     ("FROM python:3.10\nRUN pip install torch -f https://download.pytorch.org/whl/cu118/\n", "Dockerfile", "",
      ("11.8", "Dockerfile, line 2")),
+    ("FROM python:3.10\nRUN pip install --pre torch --index-url https://download.pytorch.org/whl/nightly/cu118\n",
+     "Dockerfile", "", ("11.8", "Dockerfile, line 2")),
     (f"{IMAGE}RUN pip install torch==2.15.0\n", "Dockerfile", "", ("", "")),
     ("FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel\nRUN pip install peft\n", "Dockerfile", "", ("", "")),
 ])  # fmt: skip
