@@ -125,7 +125,7 @@ class Checkout:
         found: dict[tuple[str, str], ReachedImport] = {}
         seen: set[str] = set()
         for launch in launches if launches and self.paths else ():
-            for each in self._reached_by(launch, seen):
+            for each in self._reached_by(launch, seen) if launch.program.is_python else ():
                 found.setdefault((each.statement.module, each.statement.name), each)
         return tuple(found.values())
 

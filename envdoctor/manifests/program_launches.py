@@ -1,4 +1,4 @@
-"""The Python programs that commands start: `python train.py`, `torchrun train.py`, `python -m package.module`."""
+"""The programs of a project that commands start: `python train.py`, `torchrun train.py`, `bash scripts/run.sh`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(?:run|launch|launcher)|accelerate\.commands\.launch|deepspeed(?:\.launcher.*)?"
 )
 _SCRIPT = re.compile(r"[\w./-]+\.py")
+_SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:sh|bash|slurm|sbatch)")
+_SHELLS = frozenset({"bash", "sh", "zsh", "sbatch"})
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 _WITH_VALUE = frozenset({"-W", "-X"})  # options of Python
 
@@ -28,6 +30,11 @@ class Program(NamedTuple):
     script: str = ""
     module: str = ""
     launcher: str = ""
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a module or a file of Python, and no shell script."""
+        return bool(self.module) or self.script.endswith(".py")
 
 
 class Launch(NamedTuple):
@@ -40,12 +47,16 @@ class Launch(NamedTuple):
 
 
 def started_program(command: Command) -> Program | None:
-    """The Python program that a command starts; None for other commands, and for a name of unknown value."""
+    """The program that a command starts; None for other commands, and for a name of unknown value."""
     words, name = command.words[1:], command.name
+    if name in _SHELLS:
+        script = next((word for word in words if not word.startswith("-")), "")
+        return Program(script=script, launcher=name) if _SHELL_SCRIPT.fullmatch(script) else None
     if _PYTHON.fullmatch(name):
         return _of_python(words)
-    if _SCRIPT.fullmatch(command.words[0] if command.words else ""):
-        return Program(script=command.words[0])
+    first = command.words[0] if command.words else ""
+    if _SCRIPT.fullmatch(first) or (_SHELL_SCRIPT.fullmatch(first) and "/" in first):
+        return Program(script=first)
     return _of_launcher(words, name) if name in _LAUNCHERS else None
 
 

@@ -22,7 +22,8 @@ _MAX_SCRIPTS = 30
 def with_programs(document: Document, name: str, files: Files) -> Document:
     """The document of a manifest with the programs of its project; other documents as they are."""
     checkout = checkout_of(files) if document.kind in _KINDS and name != STANDARD_INPUT else None
-    if checkout is None or not document.paths or any(path.launches for path in document.paths):
+    started = [each.program for path in document.paths for each in path.launches]
+    if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
     launches = (*_of_readme(checkout, files), *_own_scripts(checkout, files))
     paths = tuple(path._replace(launches=launches, checkout=checkout) for path in document.paths)

@@ -44,7 +44,7 @@ NEED_MORE = {
     "RUN008", "RUN015", "RUN016", "RUN017", "RUN048", "RUN078", "RUN079", "RUN080", "RUN091", "RUN100", "RUN101",
     "RUN109", "RUN112", "RUN118", "RUN120", "RUN121", "RUN122", "RUN123", "RUN124", "RUN130", "RUN131", "RUN132",
     "RUN133", "RUN134", "RUN135", "RUN136", *(f"RUN{number}" for number in range(150, 179)),
-    "RUN181", "RUN185", "RUN186", "RUN187", "RUN195", "RUN196",
+    "RUN181", "RUN182", "RUN185", "RUN186", "RUN187", "RUN195", "RUN196",
 }  # fmt: skip
 
 

@@ -144,3 +144,50 @@ def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     assert [(each.id, each.line, each.message) for each in found] == [
         ("RUN078", 4, "project/figures.py:1 imports chain.old_parts, which chain 1.0 of 2026-10-01 does not have")
     ]
+
+
+ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
+    "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
+    "no file is alike": ("python scripts/unlike.py", (4, "Name a script of this commit")),
+    "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
+}
+PRESENT: dict[str, tuple[str, ...]] = {
+    "a file": ("python scripts/measure_memory.py",),
+    "after cd": ("cd scripts", "bash run_zs.sh"),
+    "without cd": ("python lines/draw_lines.py",),
+    "the program of a reader": ("accelerate launch my_training.py",),
+    "a placeholder": ("python scripts/your_script.py",),
+    "an output": ("echo 'import torch' > scripts/made.py", "python scripts/made.py"),
+    "prose": ("# Create the file scripts/written.py", "python scripts/written.py"),
+    "a download": ("wget -O scripts/fetched.py https://a.b/fetched.py", "python scripts/fetched.py"),
+    "another repository": ("git clone https://github.com/a/other", "python other/start.py"),
+    "a variable": ("python scripts/$NAME.py",),
+    "an absolute path": ("python /opt/scripts/start.py",),
+}
+
+
+def _scripts(checkout: Path, *commands: str) -> list[Finding]:
+    for name in ("scripts/run_zs.sh", "scripts/measure_memory.py", "deep/lines/draw_lines.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("\n")
+    text = sh(*commands, "python train.py", "python lonely.py")
+    (checkout / "README.md").write_text(text)
+    found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    return [each for each in found.result.findings if each.id == "RUN182"]
+
+
+@each_case("name", [*ABSENT])
+def test_a_command_starts_a_script_that_does_not_exist(name: str, checkout: Path) -> None:
+    command, (line, fix) = ABSENT[name]
+    found = _scripts(checkout, "pip install torch==2.8.0", command)
+    assert [(each.line, fix in each.fix) for each in found] == [(line, True)]
+
+
+def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:
+    (checkout / ".git").rmdir()
+    assert not _scripts(checkout, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+
+
+@each_case("name", [*PRESENT])
+def test_a_script_that_exists_or_is_made(name: str, checkout: Path) -> None:
+    assert not _scripts(checkout, "pip install torch==2.8.0", *PRESENT[name])

@@ -1,0 +1,109 @@
+"""Checks on the scripts that commands of a guide start, and that its checkout does not have."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.paths import exists
+from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.own_names import repository_name
+from envdoctor.manifests.program_launches import Launch
+from envdoctor.rules.registry import Problem, rule
+
+BASH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
+# What a reader is to replace: `path/to/train.py`, `your_script.py`.
+_PLACEHOLDER = re.compile(
+    r"(?:^|[/_.-])(?:path|to|your?|my|some|foo|bar|x{2,}|example|script|custom|user|new)(?:[/_.-]|$)", re.IGNORECASE
+)
+# Names of the programs of a reader, with which guides of libraries show a launcher.
+_USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
+# Before the name: `Create a file scripts/start.py`.
+_MADE = (
+    r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov)\w*\s+(?:\S+\s+){0,6}\S*"
+    r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]*"
+)
+_BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
+_CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
+_LIKENESS = 0.6
+
+
+@rule("RUN182", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=BASH)
+def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
+    """A command starts a script in a folder of the checkout that does not have it.
+
+    Only in a clone of git that has most of the scripts that the guide starts. Scripts that a step makes, downloads or
+    clones are left out, and so are names that a reader is to replace.
+    """
+    checkout = context.guide.checkout
+    launches = [each for each in context.guide.launches if each.line and each.program.script]
+    if checkout is None or not launches or not checkout.is_clone or not checkout.paths:
+        return
+    named = {each.program.script: each for each in reversed(launches)}
+    absent = {script: each for script, each in named.items() if not _is_there(checkout, each)}
+    if len(absent) * 2 > len(named):
+        return  # they are those of another project
+    for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
+        if not _can_come_from_elsewhere(context, checkout, script):
+            yield from _absent(context, checkout, script, launch)
+
+
+def _is_there(checkout: Checkout, launch: Launch) -> bool:
+    folders = (*launch.folders, checkout.root)
+    return launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders)
+
+
+def _can_come_from_elsewhere(context: GuideContext, checkout: Checkout, script: str) -> bool:
+    """Whether a step makes, downloads or clones a script, or a reader is to replace its name."""
+    path = posixpath.normpath(script)
+    name = path.rpartition("/")[2]
+    first = path.partition("/")[0]
+    clones = {repository_name(each.url) for each in context.actions(Clone)}
+    if path.startswith("..") or first in _BUILT or _PLACEHOLDER.search(path) or first in clones:
+        return True
+    if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
+        return True
+    made = re.compile(f"(?:{_MADE}){re.escape(name)}", re.IGNORECASE)
+    starts = {each.line for each in context.guide.launches if each.program.script == script}
+    for number, line in enumerate(context.guide.lines, 1):
+        is_shown = name in line and not any(start <= number < start + 3 for start in starts)
+        if is_shown and made.search(line):
+            return True
+    return False
+
+
+def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Launch) -> Iterator[Problem]:
+    path = posixpath.normpath(script)
+    folder, _, name = path.rpartition("/")
+    code = sorted(each for each in checkout.paths if each.endswith(_CODE))
+    elsewhere = [each for each in code if each.rpartition("/")[2] == name]
+    is_in_code = bool(folder) and any(each.startswith(f"{path.partition('/')[0]}/") for each in code)
+    nearest = ""
+    if elsewhere:
+        if folder or len(elsewhere) > 1 or _USUAL.fullmatch(name):
+            return  # the guide leaves out the step that enters its directory
+        nearest = elsewhere[0]
+    elif is_in_code:
+        suffix = posixpath.splitext(path)[1]
+        alike = [each for each in code if each.startswith(f"{folder}/") and each.endswith(suffix)]
+        nearest = next(iter(difflib.get_close_matches(path, alike, n=1, cutoff=_LIKENESS)), "")
+    else:
+        return
+    line = line_of(context, launch.line, script)
+    yield Problem(
+        "warning" if elsewhere else "error",
+        f"{script} is not in the checkout" + (f"; {nearest} is" if nearest else ""),
+        (
+            guide_evidence(context, "command", launch.command, line),
+            table_evidence("files", f"no {path}", "the checkout"),
+        ),
+        f"Start {nearest}, if it is the script that is meant." if nearest and not elsewhere
+        else f"Enter the directory {posixpath.dirname(nearest)} first, or start {nearest}." if nearest
+        else "Name a script of this commit, or check out the commit that has it.",
+        line=line,
+    )
