@@ -36,6 +36,7 @@ from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, solve_set
 from envdoctor.manifests import DroppedPackage, GuideAudit
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
+from envdoctor.manifests.stated_cuda import StatedCuda
 from envdoctor.manifests.write_back import MANIFESTS
 
 Traces = Sequence[tuple[Guide, GuideTrace]]
@@ -180,7 +181,7 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
         return tuple(solve_set(corrected, sources, timed, end + spent) for corrected in sets)
     complete = [msgspec.structs.replace(
         each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day="", exclude_newer="",
-        is_python_assumed=False,
+        is_python_assumed=False, stated_cuda=StatedCuda(),
     ) for each in sets if not each.is_partial]  # fmt: skip
     solved = (solve_set(corrected, sources, timed, end + spent) for corrected in complete)
     return tuple(each for each in solved if each.state == "solved")

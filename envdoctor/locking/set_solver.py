@@ -33,7 +33,7 @@ TOTAL_SECONDS = 90.0  # of all runs for the sets of a file
 DEFAULT_PYTHON = "3.12"
 _MAX_ATTEMPTS = 6
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)[^#]*(?:# via (.*))?")
-_TRIED = ("3.11", "3.10")  # in addition to an assumed Python
+_TRIED = ("3.11", "3.10", "3.9")  # in addition to an assumed Python
 _PYTHONS = (DEFAULT_PYTHON, "3.11", "3.10", "3.13", "3.9", "3.8")  # the first one that all pins support
 
 
@@ -221,14 +221,15 @@ def likely_pythons(corrected: CorrectedSet) -> list[str]:
     return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *tried]))
 
 
-def for_stated_cuda(corrected: CorrectedSet) -> CorrectedSet | None:
-    """The set for the CUDA version that the guide or its project states; None if it states none."""
+def for_stated_cuda(corrected: CorrectedSet) -> list[CorrectedSet]:
+    """The set for the CUDA version that the guide or its project states, for each likely Python."""
     old, cuda = corrected.cuda, corrected.stated_cuda.version
     if not cuda:
-        return None
+        return []
     profile = corrected.profile_toml.replace(f'build = "{old}"', f'build = "{cuda}"')
     profile = profile.replace(f'"cu{old.replace(".", "")}"', f'"cu{cuda.replace(".", "")}"')
-    return replace(corrected, cuda=cuda, python=likely_pythons(corrected)[0], profile_toml=profile)
+    stated = replace(corrected, cuda=cuda, profile_toml=profile)
+    return [replace(stated, python=python) for python in likely_pythons(corrected)]
 
 
 def _python_of(corrected: CorrectedSet) -> str:

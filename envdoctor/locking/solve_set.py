@@ -81,7 +81,7 @@ def solve_set(
     if corrected.unfit and "torch" not in corrected.contained:
         return _result(corrected, "conflict", note=corrected.unfit)
     end = end or time.monotonic() + TOTAL_SECONDS
-    if stated := for_stated_cuda(corrected):
+    for stated in for_stated_cuda(corrected):
         found = SetSearch(stated, SetSolver(stated, sources, (time.monotonic() + end) / 2), check).as_stated()
         if found and found.state == "solved":
             return found

@@ -19,6 +19,7 @@ from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.records import build_machine, build_stack
 from envdoctor.resolution.resolver import ResolvedPackage
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.known_breaks import known_breaks
 from envdoctor.rules.registry import Rule
 from envdoctor.rules.wheel_cuda import WHEEL_CUDA
@@ -90,6 +91,8 @@ def outdated_limits(
     last = date.fromisoformat(corrected.oldest_day) if corrected.oldest_day else date.today()
     day = last - timedelta(days=_DAYS_BEFORE_PINS if corrected.oldest_day else _DAYS_BEFORE_TODAY)
     named = {Requirement(text).name for text in corrected.requirements} - set(fixed)
+    if corrected.cuda == corrected.stated_cuda.version:
+        named -= TORCH_FAMILY  # new releases are not built for an old CUDA
     found = []
     for name in sorted(named & versions.keys()):
         version, releases = public_part(versions[name]), published_releases(name)

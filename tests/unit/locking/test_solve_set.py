@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
+from envdoctor.commands.audit_fix import stated_target
 from envdoctor.download.sources import Sources
 from envdoctor.locking.solve_set import SolvedSet, solve_set
 from envdoctor.manifests import CorrectedSet, audit_guide
+from envdoctor.manifests.stated_cuda import StatedCuda
 
 TODAY = date(2026, 11, 21)
 UNREACHABLE = "http://127.0.0.1:9"
@@ -61,6 +63,18 @@ def test_without_the_pytorch_index_a_release_that_has_no_build_for_the_driver_is
         solved = solve_set(corrected, sources)
         assert (solved.state, solved.options) == ("solved", ("--torch-backend=cu126",))
         assert solved.corrected.requirements == ("torch==2.14.1",)  # 2.15.0 has builds for CUDA 13 only
+
+
+def test_a_stated_cuda_version_comes_first(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", UNREACHABLE)
+    stated = replace(set_of(sh("pip install torch")), stated_cuda=StatedCuda("12.1", "README.md, line 3"))
+    solved = solve_set(stated, sources)
+    assert solved.target.endswith(", CUDA 12.1")
+    assert solved.corrected.requirements == ("torch==2.5.1",)  # older than what a set has without a reason
+    assert stated_target(solved).endswith(", CUDA 12.1 (README.md, line 3)")
+    newer = solve_set(replace(stated, own=("torch>=2.9",), wanted=("torch>=2.9",)), sources)
+    assert newer.state == "solved"
+    assert newer.target.endswith(f", CUDA {stated.cuda}")  # torch 2.9 has no build for CUDA 12.1
 
 
 def test_a_source_that_does_not_answer_solves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
