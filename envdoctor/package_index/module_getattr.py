@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from envdoctor.package_index.python_modules import Function, absolute_module, parse_source
+from envdoctor.package_index.python_modules import Function, absolute_module, outside_of_functions, parse_source
 
 Outcome = Literal["raises", "returns", "unknown"]
 _MAX_DEPTH = 6  # of names that refer to other names
@@ -23,9 +23,9 @@ class ModuleGetattr:
         self._package = module if is_package else module.rpartition(".")[0]
         self._source = source
         self._tree = parse_source(source)
-        functions = (node for node in ast.walk(self._tree) if isinstance(node, Function)) if self._tree else ()
-        named = (each for each in functions if each.name == "__getattr__")
-        self._function = next((each for each in named if len(each.args.args) == 1), None)  # that of a class has two
+        nodes = outside_of_functions(self._tree.body if self._tree else ())
+        functions = (node for node in nodes if isinstance(node, Function))
+        self._function = next((each for each in functions if each.name == "__getattr__" and each.args.args), None)
 
     def outcome(self, name: str) -> Outcome:
         """`raises` only if the function names `name` in the condition of the raise."""

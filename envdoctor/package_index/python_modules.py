@@ -73,7 +73,7 @@ def absolute_module(package: str, level: int, module: str) -> str:
 def _is_dynamic(tree: ast.Module, names: dict[str, Definition]) -> bool:
     if "__getattr__" in names:
         return True
-    for node in _outside_of_functions(tree.body):
+    for node in outside_of_functions(tree.body):
         called = node.func if isinstance(node, ast.Call) else None
         name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
         if name in DYNAMIC:
@@ -86,11 +86,12 @@ def _is_dynamic(tree: ast.Module, names: dict[str, Definition]) -> bool:
     return False
 
 
-def _outside_of_functions(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+def outside_of_functions(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported, and its functions and classes without their content."""
     for node in body:
         yield node
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
-            yield from _outside_of_functions(ast.iter_child_nodes(node))
+            yield from outside_of_functions(ast.iter_child_nodes(node))
 
 
 class _Reader:

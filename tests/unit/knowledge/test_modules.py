@@ -27,6 +27,7 @@ RELEASES = {
         "lib/gone/part.py": "",
         "lib/lazy.py": "_import_structure = {'a': ['run']}\n",
         "lib/wrapper.py": "class Wrapper:\n    def __getattr__(self, key):\n        return getattr('wrapped', key)\n",
+        "lib/patch.py": "def patch(other):\n    def __getattr__(name):\n        return 'patched'\n",
     },
     "1.1": {
         "lib/__init__.py": "from .core import run\nfrom ._native import *\n",
@@ -41,6 +42,7 @@ RELEASES = {
         "lib/core.py": "import sys\nsys.modules[__name__] = object()\n",
         "lib/added.py": "",
         "lib/wrapper.py": "class Wrapper: ...\n",
+        "lib/patch.py": "def patch(other): ...\n",
         "lib/lazy.py": "_import_structure = {}\n",
     },
 }  # fmt: skip
@@ -62,14 +64,14 @@ def derived_rows(tmp_path: Path) -> tuple[list[str], list[str]]:
 
 def test_modules_that_went_and_came(rows: tuple[list[str], list[str]]) -> None:
     """A compiled module, `_native`, has no row: a build that failed lacks it in every release."""
-    assert rows[0] == ["..1.0>1.1 | gone", "..1.0>1.1 1.1<2.0.. | wrapper", "1.1<2.0.. | added"]
+    assert rows[0] == ["..1.0>1.1 | gone", "..1.0>1.1 1.1<2.0.. | patch wrapper", "1.1<2.0.. | added"]
 
 
 def test_names_that_went_and_came(rows: tuple[list[str], list[str]]) -> None:
     """The names of the tables are certain: not those of a compiled module, nor what a module makes when it is loaded.
 
-    `hint` does not exist while the program runs, and lib 2.0 can provide `shown` by its `__getattr__`. The
-    `__getattr__` of the class in lib.wrapper provides no names of the module.
+    `hint` does not exist while the program runs, and lib 2.0 can provide `shown` by its `__getattr__`. Those
+    in the class of lib.wrapper and in the function of lib.patch provide no names of the module.
     """
     assert rows[1] == [
         "..1.0>1.1 | core:SIZE,hint parts:internal",
