@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from envdoctor.commands.audit_draft import problems_of
 from envdoctor.commands.audit_fix import (
     Corrections,
     Outcome,
     fixed_set,
     nothing_to_correct,
-    problems_of,
     requirements_text,
 )
 from envdoctor.core.errors import BadInput

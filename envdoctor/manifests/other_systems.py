@@ -32,7 +32,7 @@ def blocks_for_other_systems(lines: Sequence[str], blocks: Sequence[Block]) -> l
     code = {number for block in blocks for number, _ in block.lines}
     filled = [block for block in blocks if block.lines]
     texts = [(number, _plain(line)) for number, line in enumerate(lines, 1) if number not in code]
-    headings = [(number, found) for number, text in texts if (found := _HEADING_LINE.match(text))]
+    headings = [(number, match) for number, text in texts if (match := _HEADING_LINE.match(text))]
     found = [(block, text) for block in filled if (text := _other_system(texts, headings, block.lines[0][0]))]
     return found if len(found) < len(filled) else []
 

@@ -145,7 +145,7 @@ def _torchaudio_of_pypi(machine: Machine, stack: Stack, cuda: str) -> Iterator[P
         if versions.get(row.package) != row.version or row.cuda == cuda or is_older_torch:
             continue
         # A newer CUDA version than that of the wheel on PyPI has no build of this release.
-        is_newer = version_key(cuda) > version_key(row.cuda)
+        is_newer = satisfies(cuda, f">{row.cuda}") is True
         torch = install_torch(stack, public_part(versions["torch"]), row.cuda) if is_newer else None
         yield Problem(
             "error",

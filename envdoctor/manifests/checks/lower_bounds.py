@@ -16,8 +16,9 @@ from envdoctor.knowledge.names import (
 )
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.arguments import arguments
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
-from envdoctor.manifests.checks.pins import SPECIFIERS, iter_requirements
+from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded

@@ -9,8 +9,8 @@ from envdoctor.knowledge.bounds import bounds_of_release
 from envdoctor.knowledge.published import published_releases
 from envdoctor.knowledge.releases import Requirement, parse_requirement
 from envdoctor.knowledge.versions import public_part, satisfies
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.pins import SPECIFIERS
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.resolution.requirement import InstallRequirement

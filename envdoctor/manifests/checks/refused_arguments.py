@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from envdoctor.manifests.actions import Install
+from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of
-from envdoctor.manifests.checks.pins import SPECIFIERS
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
