@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.wheels import Pin
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.package_index.version_assertions import accepted_releases
 from envdoctor.resolution.index_facts import InstalledSet, RejectedRelease
 
 MAX_USERS = 30  # releases of which the files are read
@@ -25,12 +24,12 @@ def rejected_releases(names: SetNames, installed: InstalledSet) -> Iterator[Reje
     for name in [each for each in installed.users if each in installed.named][:MAX_USERS]:
         user = Pin(name, installed.versions[name])
         imports = names.module_imports(user)
-        for path in list(imports.loaded_files(name))[:MAX_FILES] if imports else ():
+        asserting = imports.matching(_VERSION) & imports.matching(_ASSERTS) if imports else frozenset[str]()
+        for path in list(imports.loaded_files(name))[:MAX_FILES] if imports and asserting else ():
             assert imports
-            text = imports.sources.read(path)
-            if not _VERSION.search(text) or not _ASSERTS.search(text):
+            if path not in asserting:
                 continue
-            for each in accepted_releases(text):
+            for each in imports.accepted_releases(path):
                 other = each.name or distributions.get(each.module, "")
                 version = installed.versions.get(other, "")
                 if other != name and version and satisfies(public_part(version), each.specifier) is False:

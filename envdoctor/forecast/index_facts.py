@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from packaging.tags import Tag
+
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
@@ -25,6 +27,7 @@ from envdoctor.locking.resolve import wheel_tags
 from envdoctor.package_index.address import index_address
 from envdoctor.package_index.build_needs import missing_build_modules, needs_compiler, needs_rust, source_requires
 from envdoctor.package_index.releases import Release
+from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 from envdoctor.resolution.index_facts import (
     AbsentImport,
@@ -80,6 +83,7 @@ class IndexReader:
         self._readers: dict[tuple[str, str], Wheels] = {}
         self._is_unreachable = False
         self._names: dict[int, SetNames] = {}
+        self._imports: dict[File, ModuleImports] = {}
         self._archives: dict[Pin, SourceArchive | None] = {}
 
     @_limited
@@ -159,7 +163,10 @@ class IndexReader:
         The number of packages limits it, not the time: another run has the same result.
         """
         names = self._names_of(installed)
-        return names.compare(installed) if names else ComparedNames()
+        found = names.compare(installed) if names else ComparedNames()
+        if names:
+            names.keep_imports()
+        return found
 
     def rejected_releases(self, installed: InstalledSet) -> Sequence[RejectedRelease]:
         """The releases that another release of the set rejects when it is imported."""
@@ -191,7 +198,7 @@ class IndexReader:
             yield from map(names.module_imports, pins)
 
         first, second = [*self._of_set(modules, installed), None, None][:2]
-        return None if first is None or second is None else not first.external_tops().isdisjoint(second.tops)
+        return None if first is None or second is None else not second.tops.isdisjoint(first.external_tops())
 
     def _of_set(self, find: Callable[[SetNames, InstalledSet], Iterable[T]], installed: InstalledSet) -> Sequence[T]:
         names = self._names_of(installed)
@@ -199,13 +206,15 @@ class IndexReader:
             return ()
         names.allow_reading()
         names.wheels.read_releases(installed.versions)
-        return list(find(names, installed))
+        found = list(find(names, installed))
+        names.keep_imports()
+        return found
 
     def _names_of(self, installed: InstalledSet) -> SetNames | None:
         self._end = time.monotonic() + SET_SECONDS
         try:
             wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
-            return self._names.setdefault(id(wheels), SetNames(wheels)) if wheels else None
+            return self._names.setdefault(id(wheels), SetNames(wheels, self._imports)) if wheels else None
         finally:
             self._end = None
 
@@ -263,16 +272,23 @@ class IndexReader:
         if (python, platform) not in self._readers:
             architecture, _, glibc = platform.partition(" ")
             target = Target(architecture, glibc if re.fullmatch(r"2\.\d+", glibc) else _GLIBC, (python,))
-            try:
-                client = new_http_client(self.sources, end=self._end)
-                index = client.store_credentials(index_address(self.sources, "envdoctor audit"))
-            except EnvdoctorError:
-                self._is_unreachable = True
+            tags = tuple(wheel_tags(target.platform, python))
+            first = next(iter(self._readers.values()), None) or self._first_reader(tags)
+            if first is None:
                 return None
-            self._readers[python, platform] = Wheels(client, index, wheel_tags(target.platform, python))
+            self._readers[python, platform] = first.for_tags(tags)
         wheels = self._readers[python, platform]
         wheels.client.end = self._end
         return wheels
+
+    def _first_reader(self, tags: Sequence[Tag]) -> Wheels | None:
+        try:
+            client = new_http_client(self.sources, end=self._end or 0)
+            index = client.store_credentials(index_address(self.sources, "envdoctor audit"))
+        except EnvdoctorError:
+            self._is_unreachable = True
+            return None
+        return Wheels(client, index, tags)
 
     def _releases(self, name: str) -> tuple[Release, ...]:
         wheels = self._reader()

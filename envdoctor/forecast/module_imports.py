@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 
+from envdoctor.forecast.kept_imports import KeptImports, ParsedModule
 from envdoctor.forecast.uses import catches_missing, imported_tops
 from envdoctor.package_index.python_modules import absolute_module, parse_source
+from envdoctor.package_index.version_assertions import AcceptedReleases, accepted_releases
 from envdoctor.package_index.wheel_sources import WheelSources
 from envdoctor.resolution.index_facts import CodeImport
 
@@ -22,15 +25,17 @@ _SCRIPT = re.compile(r"^if __name__ ==", re.MULTILINE)  # which users of the pac
 
 
 class ModuleImports:
-    """The imports of the modules of one wheel."""
+    """The imports of the modules of one wheel. `kept` has what is known of them, and takes what is read."""
 
-    def __init__(self, sources: WheelSources) -> None:
+    def __init__(self, sources: WheelSources, kept: KeptImports) -> None:
         self.sources = sources
+        self.kept = kept
+        self.is_changed = False
         self.paths = {_module_name(path): path for path in reversed(sources.paths)}
         self.tops = frozenset(module.partition(".")[0] for module in self.paths)
         self._parsed: dict[str, tuple[CodeImport, ...]] = {}
+        self._matching: dict[str, frozenset[str]] = {}
         self._bytes = 0
-        self._external: set[str] | None = None
 
     def loaded(self, module: str) -> dict[str, None]:
         """The modules of the wheel that importing one of them loads, in this order."""
@@ -69,15 +74,34 @@ class ModuleImports:
     def other_files(self) -> Iterator[str]:
         """The files of the modules, without tests, scripts and optional parts."""
         for path in self.paths.values():
-            if not _OTHER.search(path) and not _SCRIPT.search(self.sources.read(path)):
+            if not _OTHER.search(path) and path not in self.matching(_SCRIPT):
                 yield path
 
-    def external_tops(self) -> set[str]:
+    def matching(self, pattern: re.Pattern[str]) -> frozenset[str]:
+        """The files with a text that a pattern matches."""
+        key = hashlib.sha256(f"{pattern.flags} {pattern.pattern}".encode()).hexdigest()[:16]
+        if key not in self.kept.matching:
+            found = (path for path in self.paths.values() if pattern.search(self.sources.read(path)))
+            self.kept.matching[key] = tuple(found)
+            self.is_changed = True
+        if key not in self._matching:
+            self._matching[key] = frozenset(self.kept.matching[key])
+        return self._matching[key]
+
+    def accepted_releases(self, path: str) -> tuple[AcceptedReleases, ...]:
+        """The assertions on versions that importing a file always evaluates."""
+        if path not in self.kept.accepted:
+            self.kept.accepted[path] = tuple(accepted_releases(self.sources.read(path)))
+            self.is_changed = True
+        return self.kept.accepted[path]
+
+    def external_tops(self) -> tuple[str, ...]:
         """The top-level modules of other packages that its modules, without tests and optional parts, import."""
-        if self._external is None:
+        if self.kept.external is None:
             texts = (self.sources.read(path) for path in self.paths.values() if not _OTHER.search(path))
-            self._external = {top for text in texts for top in imported_tops(text)} - self.tops
-        return self._external
+            self.kept.external = tuple(sorted({top for text in texts for top in imported_tops(text)} - self.tops))
+            self.is_changed = True
+        return self.kept.external
 
     def imports_of(self, module: str) -> tuple[CodeImport, ...]:
         """The imports that loading one module runs."""
@@ -87,13 +111,18 @@ class ModuleImports:
 
     def _parse(self, module: str) -> tuple[CodeImport, ...]:
         path = self.paths[module]
-        text = self.sources.read(path)
-        self._bytes += len(text)
+        kept = self.kept.modules.get(module)
+        text = "" if kept else self.sources.read(path)
+        self._bytes += kept.size if kept else len(text)
         if len(self._parsed) > MAX_MODULES or self._bytes > _MAX_BYTES:
             return ()
-        tree = parse_source(text)
-        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-        return tuple(_imports(tree.body, path, package)) if tree else ()
+        if kept is None:
+            tree = parse_source(text)
+            package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+            kept = ParsedModule(len(text), tuple(_imports(tree.body, path, package)) if tree else ())
+            self.kept.modules[module] = kept
+            self.is_changed = True
+        return kept.imports
 
 
 def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[CodeImport]:

@@ -39,8 +39,7 @@ def removed_imports(names: SetNames, installed: InstalledSet) -> Iterator[Remove
 def _first(
     imports: ModuleImports, package: str, removed: dict[str, LibraryChange]
 ) -> tuple[str, int, str, LibraryChange] | None:
-    mentions = _pattern(removed)
-    mentioning = {path for path in imports.paths.values() if mentions.search(imports.sources.read(path))}
+    mentioning = imports.matching(_pattern(removed))
     if not mentioning:
         return None
     modules = {path: module for module, path in imports.paths.items()}
@@ -68,8 +67,9 @@ def removed_torch_imports(names: SetNames, installed: InstalledSet) -> Iterator[
         modules = {path: module for module, path in imports.paths.items()} if imports else {}
         # Of a package that loads its modules itself, the others are optional.
         others = imports.other_files() if imports and len(loaded) <= MAX_START else ()
+        mentioning = imports.matching(mentions) if imports else frozenset[str]()
         for path in dict.fromkeys((*loaded, *others)):
-            if not imports or not mentions.search(imports.sources.read(path)):
+            if not imports or path not in mentioning:
                 continue
             found = (
                 (each, find_module(removed, each.module, each.name)) for each in imports.imports_of(modules[path])

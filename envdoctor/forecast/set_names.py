@@ -14,6 +14,7 @@ import msgspec
 from envdoctor.core.directories import cache_directory
 from envdoctor.core.files import SMALL_FILE_BYTES, read_file, write_whole
 from envdoctor.download.http_client import RequestFailed
+from envdoctor.forecast.kept_imports import keep_imports, kept_imports
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.name_breaks import lookup
 from envdoctor.forecast.uses import Use, read_uses
@@ -67,11 +68,12 @@ class SetNames:
     The result of a pair of files is kept in the cache.
     """
 
-    def __init__(self, wheels: Wheels) -> None:
+    def __init__(self, wheels: Wheels, imports: dict[File, ModuleImports]) -> None:
         self.wheels = wheels
-        self._sources: dict[Pin, WheelSources | None] = {}
-        self._imports: dict[Pin, ModuleImports | None] = {}
+        self._unreadable: set[File] = set()
+        self._imports = imports  # of all Pythons: most wheels are for each of them
         self._found: dict[_Pair, tuple[_MissingUse, ...] | None] = {}
+        self._tables = frozenset(packages())
         self._is_failing = False
         self._uses: dict[Pin, list[tuple[UseKind, Use]]] = {}
 
@@ -88,7 +90,7 @@ class SetNames:
             failures = self._failures
             pairs = self._pairs(user, installed)
             imports = self.module_imports(user)
-            is_new = any(pair not in self._found and self._cached(pair) is None for pair in pairs)
+            is_new = any(pair not in self._found and self._known(pair) is None for pair in pairs)
             files += len(imports.paths) if imports and is_new and user.name in installed.users else 0
             if (is_new and files > MAX_FILES) or self._is_failing or self._failures > failures:
                 skipped.append(user)
@@ -108,7 +110,7 @@ class SetNames:
         self.allow_reading(SET_FACTOR)
         oldest_first = sorted(users, key=self.wheels.day)
         pairs = (pair for user in oldest_first for pair in self._pairs(user, installed))
-        wanted = dict.fromkeys(pair.dependency for pair in pairs if self._cached(pair) is None)
+        wanted = dict.fromkeys(pair.dependency for pair in pairs if self._known(pair) is None)
         self.wheels.read_sources(pin for pin in wanted if self.wheels.fitting_wheel(pin))
 
     def allow_reading(self, factor: int = 1) -> None:
@@ -144,7 +146,7 @@ class SetNames:
         # Packages with a table of names have many files, and rules of their own.
         starts = imports.modules_of(each for each in installed.imports if each.top in imports.tops)
         found = []
-        for name in sorted(tops, key=lambda each: (each in packages(), each)):
+        for name in sorted(tops, key=lambda each: (each in self._tables, each)):
             dependency = Pin(name, installed.versions[name])
             day = self.wheels.day(dependency)
             if not day or _days(self.wheels.day(user), day) <= MIN_DAYS:
@@ -160,11 +162,12 @@ class SetNames:
     def _missing_uses(self, pair: _Pair, pairs: Sequence[_Pair]) -> tuple[_MissingUse, ...] | None:
         """The first missing use of each kind; None if a file could not be read."""
         if pair not in self._found:
-            found = self._cached(pair)
+            found = self._known(pair)
             if found is None:
                 failures = self._failures
                 compared = self._compare(pair, pairs)
-                if self._failures == failures:
+                others = (pair.dependency, Pin(pair.dependency.name, pair.before))
+                if self._failures == failures and not any(map(self.wheels.is_unreadable, others)):
                     found = compared
                     self._keep(pair, found)
             self._found[pair] = found
@@ -260,12 +263,12 @@ class SetNames:
     def _release_before(self, user: Pin, dependency: Pin) -> Release | None:
         """The release of the dependency that was the newest one when the user's release was published."""
         published = self.wheels.day(user)
-        releases = [
-            each for each in self.wheels.releases(dependency.name)
+        releases = (
+            each for each in reversed(self.wheels.releases(dependency.name))
             if each.day and _days(published, each.day) <= GRACE_DAYS and not is_prerelease(each.version)
             and any(file.wheel for file in each.files)
-        ]  # fmt: skip
-        return releases[-1] if releases else None
+        )  # fmt: skip
+        return next(releases, None)
 
     def _last_with(self, before: Release, dependency: Pin, use: Use) -> str:
         """The last release of the dependency with the name, by bisection; the one of that time if it is large."""
@@ -289,10 +292,23 @@ class SetNames:
 
     def module_imports(self, pin: Pin) -> ModuleImports | None:
         """The modules of a release; None if they could not be read."""
-        if pin not in self._imports:
+        file = self._file(pin)
+        if file is None or file in self._unreadable:
+            return None
+        if file not in self._imports:
             sources = self._sources_of(pin)
-            self._imports[pin] = ModuleImports(sources) if sources else None
-        return self._imports[pin]
+            if sources is None:
+                self._unreadable.add(file)
+                return None
+            self._imports[file] = ModuleImports(sources, kept_imports(file))
+        return self._imports[file]
+
+    def keep_imports(self) -> None:
+        """Keep in the cache what was parsed of the wheels."""
+        for file, imports in self._imports.items():
+            if imports.is_changed:
+                keep_imports(file, imports.kept)
+                imports.is_changed = False
 
     def _sources_of(self, pin: Pin) -> WheelSources | None:
         """The Python files of the wheel, else of the source archive."""
@@ -319,6 +335,13 @@ class SetNames:
     def indexed(self, pin: Pin) -> IndexedRelease:
         """The release with its day."""
         return IndexedRelease(pin.name, pin.version, self.wheels.day(pin))
+
+    def _known(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:
+        """What was found for a pair; None if it was not compared."""
+        known = self._found.get(pair)
+        if known is None and (known := self._cached(pair)) is not None:
+            self._found[pair] = known
+        return known
 
     def _cached(self, pair: _Pair) -> tuple[_MissingUse, ...] | None:
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):

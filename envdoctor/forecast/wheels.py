@@ -19,8 +19,9 @@ from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.parallel import run_parallel
 from envdoctor.forecast.records import Unread
 from envdoctor.forecast.uses import FileKey, FileUses, Uses, read_uses
+from envdoctor.knowledge.versions import Key, version_key
 from envdoctor.package_index.python_library import Library
-from envdoctor.package_index.releases import Release, find_release, read_releases, releases_after
+from envdoctor.package_index.releases import Release, read_releases, releases_after
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.wheel_metadata import Metadata, read_metadata
 from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
@@ -29,6 +30,7 @@ USES_FOLDER = "wheel-uses-3"  # increase the number when Uses changes
 # Packages of shared libraries, whose few Python files other packages do not import.
 LIBRARIES_ONLY = ("nvidia-", "cuda-toolkit")
 
+_PAGE, _METADATA, _SOURCES = "its page on the index", "METADATA", "Python sources"
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -43,43 +45,66 @@ class Pin(NamedTuple):
         return f"{self.name} {self.version}"
 
 
+class ReadFiles:
+    """The pages and files that were read."""
+
+    def __init__(self) -> None:
+        self.releases: dict[str, tuple[Release, ...]] = {}
+        self.by_version: dict[str, dict[Key, Release]] = {}
+        self.metadata: dict[File, Metadata] = {}
+        self.sources: dict[File, WheelSources] = {}
+        self.libraries: dict[File, Library] = {}
+
+
 class Wheels:
     """Reads the index. What cannot be read is in `unread`, and counts as unknown everywhere."""
 
-    def __init__(self, client: HttpClient, index: str, tags: Iterable[Tag], *, until: str = "") -> None:
+    def __init__(
+        self, client: HttpClient, index: str, tags: Iterable[Tag], *, until: str = "", read: ReadFiles | None = None
+    ) -> None:
         self.client, self.index, self.until = client, index, until
         self._ranks = {tag: rank for rank, tag in enumerate(tags)}
-        self._releases: dict[str, tuple[Release, ...] | None] = {}
-        self._metadata: dict[Pin, Metadata | None] = {}
-        self._sources: dict[Pin, WheelSources | None] = {}
-        self._libraries: dict[Pin, Library | None] = {}
+        self._read = read or ReadFiles()
+        self._fitting: dict[Pin, File | None] = {}
         self._uses: dict[Pin, Uses] = {}
         self._files: dict[FileKey, FileUses] = {}
+        self._failed: set[tuple[str, str]] = set()  # what could not be read, with its name or address
         self.unread: dict[str, Unread] = {}
+
+    def for_tags(self, tags: Iterable[Tag]) -> Wheels:
+        """The same pages and files for another Python or platform: what is read for one is read for all."""
+        return Wheels(self.client, self.index, tags, until=self.until, read=self._read)
 
     def read_releases(self, names: Iterable[str]) -> None:
         """Read the pages of these packages."""
-        wanted = [name for name in names if name not in self._releases]
-        calls = {name: partial(read_releases, self.client, self.index, name) for name in wanted}
-        self._releases |= self._run(calls, "its page on the index")
+        names = [name for name in names if name not in self._read.releases and (_PAGE, name) not in self._failed]
+        found = self._run({name: partial(read_releases, self.client, self.index, name) for name in names}, _PAGE)
+        self._read.releases |= {name: releases for name, releases in found.items() if releases is not None}
+        self._failed |= {(_PAGE, name) for name, releases in found.items() if releases is None}
 
     def read_metadata(self, pins: Iterable[Pin]) -> None:
         """Read METADATA of the wheels of these releases."""
-        self._metadata |= self._run(self._calls(pins, self._metadata, read_metadata), "METADATA")
+        self._read_files(pins, self._read.metadata, read_metadata, _METADATA)
 
     def read_sources(self, pins: Iterable[Pin]) -> None:
         """Read the Python sources of the wheels of these releases."""
         pins = [pin for pin in pins if not pin.name.startswith(LIBRARIES_ONLY)]
-        self._sources |= self._run(self._calls(pins, self._sources, read_wheel_sources), "Python sources")
+        self._read_files(pins, self._read.sources, read_wheel_sources, _SOURCES)
 
-    def _calls(
-        self, pins: Iterable[Pin], done: dict[Pin, T | None], read: Callable[[HttpClient, File], T]
-    ) -> dict[Pin, Callable[[], T]]:
-        files = {pin: self.any_wheel(pin) for pin in pins if pin not in done}
-        return {pin: partial(read, self.client, file) for pin, file in files.items() if file}
+    def _read_files(
+        self, pins: Iterable[Pin], done: dict[File, T], read: Callable[[HttpClient, File], T], what: str
+    ) -> None:
+        files = {pin: file for pin in pins if (file := self.any_wheel(pin)) and file not in done}
+        files = {pin: file for pin, file in files.items() if (what, file.url) not in self._failed}
+        calls = {pin: partial(read, self.client, file) for pin, file in files.items()}
+        for pin, result in self._run(calls, what).items():
+            if result is None:
+                self._failed.add((what, files[pin].url))
+            else:
+                done[files[pin]] = result
 
     def _run(self, calls: Mapping[K, Callable[[], T]], what: str) -> dict[K, T | None]:
-        found = run_parallel(calls, end=self.client.end)
+        found = run_parallel(calls, end=self.client.end) if calls else {}
         for key, result in found.items():
             if isinstance(result, RequestFailed):
                 self.add_unread(str(key), f"{what}: {result.reason}", is_failed=True)
@@ -92,7 +117,7 @@ class Wheels:
     def releases(self, name: str) -> tuple[Release, ...]:
         """The releases of a package, oldest first; empty if its page could not be read."""
         self.read_releases([name])
-        return self._releases[name] or ()
+        return self._read.releases.get(name, ())
 
     def newer(self, pin: Pin) -> tuple[Release, ...]:
         """The releases after one, up to the day of the forecast, that this Python and platform can install."""
@@ -104,7 +129,10 @@ class Wheels:
 
     def release(self, pin: Pin) -> Release | None:
         """The release on the index."""
-        return find_release(self.releases(pin.name), pin.version)
+        if pin.name not in self._read.by_version and (releases := self.releases(pin.name)):
+            self._read.by_version[pin.name] = {each.key: each for each in reversed(releases)}
+        key = version_key(pin.version)
+        return self._read.by_version.get(pin.name, {}).get(key) if key else None
 
     def day(self, pin: Pin) -> str:
         """The day of upload; empty if unknown."""
@@ -113,6 +141,11 @@ class Wheels:
 
     def fitting_wheel(self, pin: Pin) -> File | None:
         """The best wheel for this Python and platform; None if there is none."""
+        if pin not in self._fitting:
+            self._fitting[pin] = self._best_wheel(pin)
+        return self._fitting[pin]
+
+    def _best_wheel(self, pin: Pin) -> File | None:
         found = self.release(pin)
         ranked = [(self._rank(file), file) for file in found.files if file.wheel] if found else []
         rank, file = min(ranked, key=lambda each: (each[0], each[1].name), default=(len(self._ranks), None))
@@ -137,19 +170,28 @@ class Wheels:
     def metadata(self, pin: Pin) -> Metadata | None:
         """METADATA of a release; None if it could not be read."""
         self.read_metadata([pin])
-        return self._metadata.get(pin)
+        file = self.any_wheel(pin)
+        return self._read.metadata.get(file) if file else None
 
     def library(self, pin: Pin) -> Library | None:
         """The names in the wheel of a release; None if it could not be read."""
-        if pin not in self._libraries:
-            sources = self.sources(pin)
-            self._libraries[pin] = Library(sources) if sources else None
-        return self._libraries[pin]
+        sources, file = self.sources(pin), self.any_wheel(pin)
+        if file is None or sources is None:
+            return None
+        if file not in self._read.libraries:
+            self._read.libraries[file] = Library(sources)
+        return self._read.libraries[file]
 
     def sources(self, pin: Pin) -> WheelSources | None:
         """The Python sources of a release; None if they could not be read."""
         self.read_sources([pin])
-        return self._sources.get(pin)
+        file = self.any_wheel(pin)
+        return self._read.sources.get(file) if file else None
+
+    def is_unreadable(self, pin: Pin) -> bool:
+        """Whether the Python sources of a release could not be read."""
+        file = self.any_wheel(pin)
+        return file is not None and (_SOURCES, file.url) in self._failed
 
     def tops(self, pin: Pin) -> frozenset[str]:
         """The top-level modules of a release."""
@@ -165,8 +207,7 @@ class Wheels:
         return self._uses[pin]
 
     def _read_uses(self, pin: Pin) -> Uses:
-        self.read_sources([pin])
-        sources, file = self._sources.get(pin), self.any_wheel(pin)
+        sources, file = self.sources(pin), self.any_wheel(pin)
         if not sources or not file:
             return Uses()
         address = hashlib.sha256(file.url.encode()).hexdigest()[:12]

@@ -30,7 +30,7 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.assumed_python import other_python
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
-from envdoctor.manifests.checks.certainty import confirmed, needs_python
+from envdoctor.manifests.checks.certainty import confirmed, depends_on_python
 from envdoctor.manifests.context import GuideContext, build_context
 from envdoctor.manifests.corrected_pins import (
     CorrectedSet,
@@ -162,7 +162,7 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
     steps = evaluate_guide(context)
     is_assumed = any(not install.before.python for install in context.trace.installs)
     python = other_python(context.guide, context.trace.python) if is_assumed else ""
-    if python and solver and not solver.reason and any(map(needs_python, steps)):
+    if python and solver and not solver.reason and any(depends_on_python(each, context) for each in steps):
         stated = context.guide.stated_machine._replace(python=python)
         other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
         steps = confirmed(steps, context, other, evaluate_guide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.images import UBUNTU_WITH_OLD_PIP, has_old_pip
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.actions import PACKAGE_LIST
+from envdoctor.manifests.actions import PACKAGE_LIST, Install
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_resolution import other_indexes
@@ -25,6 +25,7 @@ _ISOLATING_PIP = "25.3"  # setup.py without isolation ended with it: NEWS of pip
 _WITHOUT_WHEELS = re.compile(
     r"https?://(?:(?:download(?:-r2)?|data)\.pytorch\.org/|github\.com/.*/releases/download/?$)"
 )
+_PACKAGE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")  # no rule, path or name of a module
 _LAST_OLD_PYTHON = "3.8"  # whose last pip is 25.0
 # ensurepip of Python 3.9 and 3.10 installs a pip between 20.2 and 23.0.1 in an environment of venv: the wheels in
 # Lib/ensurepip of CPython at the tags of both lines, 2026-11-26. virtualenv installs a new one.
@@ -54,26 +55,40 @@ def with_evidence(context: GuideContext, rule: Rule, problem: Problem) -> Proble
     return problem
 
 
-def needs_python(finding: Finding) -> bool:
-    """Whether an error or a warning can depend on the Python of the guide."""
+def depends_on_python(finding: Finding, context: GuideContext) -> bool:
+    """Whether an error or a warning depends on releases that can be others with another Python of the guide."""
     registered = GUIDE_RULES.get(finding.id)
-    return finding.status in _SERIOUS and registered is not None and "python" in registered.needs
+    needs_python = registered is not None and "python" in registered.needs
+    is_open = not all(_is_fixed(item.fact, context) for item in finding.evidence)
+    return finding.status in _SERIOUS and needs_python and is_open
+
+
+def _is_fixed(fact: str, context: GuideContext) -> bool:
+    """Whether a fact is no package, or one whose release the guide names for each Python."""
+    if not _PACKAGE.fullmatch(fact):
+        return True
+    states = [each.state for each in context.environments if fact in each.state.packages]
+    named = [each for action in context.actions(Install) for each in action.requirements if each.name == fact]
+    is_pinned = bool(states) and all(each.packages[fact].pinned for each in states)
+    return is_pinned and not any(each.marker for each in named)
 
 
 def confirmed(
     findings: Sequence[Finding],
     context: GuideContext,
     other: GuideContext,
-    evaluate: Callable[[GuideContext], list[Finding]],
+    evaluate: Callable[[GuideContext, Collection[str]], list[Finding]],
 ) -> list[Finding]:
     """The findings for an assumed Python: those that another Python does not have become `unknown`.
 
-    With the same releases there, a finding holds there as well.
+    With the same releases there, a finding holds there as well. Of the others, `evaluate` runs the rules again.
     """
-    differing = [each for each in findings if needs_python(each) and not _has_same_releases(each, context, other)]
+    dependent = [each for each in findings if depends_on_python(each, context)]
+    differing = [each for each in dependent if not _has_same_releases(each, context, other)]
     if not differing:
         return list(findings)
-    also = {(each.line, each.id, each.cause) for each in evaluate(other) if each.status in _SERIOUS}
+    again = evaluate(other, {each.id for each in differing})
+    also = {(each.line, each.id, each.cause) for each in again if each.status in _SERIOUS}
     reason = f"the guide names no Python, and with Python {other.trace.python} this does not occur"
     return [
         replace(
