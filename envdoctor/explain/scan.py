@@ -11,14 +11,15 @@ import os
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Container, Iterator
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import BinaryIO
 
 from envdoctor.core.printable import without_invisible
 from envdoctor.core.record import Record
 from envdoctor.core.side_lines import without_notes
+from envdoctor.explain.literal_index import LiteralIndex, literal_index
 from envdoctor.explain.translations import in_english
 from envdoctor.knowledge.symptoms import SymptomTable, alternatives, required_literals
 from envdoctor.redact.output import without_secrets
@@ -103,9 +104,8 @@ class _Search:
     def __init__(self, name: str, pattern: str, max_hits: int, *, reads_imports: bool = False) -> None:
         self.name = name
         self.pattern = pattern
-        self.literals = _literals_with_words(pattern)
         self.max_hits = max_hits
-        self.reads_imports = reads_imports or "import" in pattern
+        self.reads_imports = reads_imports
         self.hits: list[Hit] = []
         self.seconds = 0.0  # of this process, in its pattern
 
@@ -120,11 +120,8 @@ class _Search:
 
     def ignores(self, line: str, previous: str) -> bool:
         """Whether the line is source code: a string literal, or an import and the pattern is not about imports."""
-        return _is_literal(line, previous) or (not self.reads_imports and IMPORT.match(line) is not None)
-
-    def literals_in(self, words: str) -> list[str]:
-        """The literals whose words are all in the vocabulary of a text."""
-        return [literal for literal, parts in self.literals if all(map(words.__contains__, parts))]
+        reads_imports = self.reads_imports or "import" in self.pattern
+        return _is_literal(line, previous) or (not reads_imports and IMPORT.match(line) is not None)
 
     def match(self, text: str, pattern: str = "") -> dict[str, str] | None:
         """The named groups of a match of the pattern, or of a part of it, in the text; None without a match."""
@@ -139,17 +136,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-@cache
-def _literals_with_words(pattern: str) -> tuple[tuple[str, list[str]], ...]:
-    return tuple((literal, WORD.findall(literal)) for literal in required_literals(pattern))
-
-
 def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
     """Read a text, of a very large one the start and the end, and find the symptoms and signals in it."""
     symptoms = [_Search(symptom.id, symptom.pattern, HITS_PER_SYMPTOM) for symptom in table.symptoms]
     signals = [_Search(name, signal.pattern, 1, reads_imports=True) for name, signal in table.signals.items()]
     members = _Search("unknown-members", UNKNOWN_MEMBER, HITS_PER_SYMPTOM, reads_imports=True)
     unfinished = [*symptoms, *signals, members]
+    index = literal_index(tuple([search.pattern for search in unfinished]), WORD)
     excerpt = _Excerpt()
     watchdog: list[str] = []
     first_line, size = 1, 0
@@ -163,11 +156,12 @@ def scan(stream: BinaryIO, table: SymptomTable) -> Scan:
         text = without_notes(text)
         if "WorkNCCL(" in text and len(watchdog) < WATCHDOG_LINES:
             watchdog += WATCHDOG_LINE.findall(text)
-        words = vocabulary(text)
+        literals = index.find(vocabulary(text))
         for search in unfinished:
-            _search_block(search, search.literals_in(words), text, first_line)
+            if search.pattern in literals:
+                _search_block(search, literals[search.pattern], text, first_line)
         if size <= PASTE_BYTES:
-            _search_pasted(symptoms, [*signals, members], text)
+            _search_pasted(symptoms, [*signals, members], text, index)
         unfinished = [search for search in unfinished if not search.done]
         first_line += text.count("\n")
     return Scan(
@@ -256,21 +250,28 @@ def _search_block(search: _Search, literals: list[str], text: str, first_line: i
             position = text.find(literal, end)
 
 
-def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str) -> None:
+def _search_pasted(symptoms: list[_Search], context: list[_Search], text: str, index: LiteralIndex) -> None:
     """Find what a strict search misses in a pasted text: wrapped messages, the typography of web pages and typists.
 
     Patterns are searched for in another case and without quotation marks only if the text has no symptom otherwise.
     """
     joined = _Joined([PREFIX.sub("", line, count=1).strip() for line in in_english(plain_text(text)).split("\n")])
+    literals = index.find(vocabulary(joined.text))
     for search in (*symptoms, *context):
-        joined.search(search)
+        if search.pattern in literals and not search.hits:
+            joined.search(search, literals[search.pattern])
     if any(search.hits for search in symptoms):
         return
+    lenient = lenient_literals(tuple([search.pattern for search in (*symptoms, *context)]))
+    present = frozenset(literal for literal in lenient if literal in joined.lower)
+    named = {pattern for literal in present for pattern in lenient[literal]}
     for search in symptoms:
-        joined.search_leniently(search, messages_only=True)
+        if search.pattern in named:
+            joined.search_leniently(search, frozenset(filter(_is_message, present)))
     if any(search.hits for search in symptoms):  # then short phrases are messages too
         for search in (*symptoms, *context):
-            joined.search_leniently(search, messages_only=False)
+            if search.pattern in named:
+                joined.search_leniently(search, present)
 
 
 class _Joined:
@@ -280,17 +281,15 @@ class _Joined:
         self.lines = lines
         self.starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         self.text = " ".join(lines)
-        self.words = vocabulary(self.text)
         self.lower = self.text.translate(ASCII_LOWER)
 
-    def search(self, search: _Search) -> None:
-        if not search.hits:
-            for literal in search.literals_in(self.words):
-                self._search(search, literal, self.text, search.pattern)
+    def search(self, search: _Search, literals: list[str]) -> None:
+        for literal in literals:
+            self._search(search, literal, self.text, search.pattern)
 
-    def search_leniently(self, search: _Search, *, messages_only: bool) -> None:
+    def search_leniently(self, search: _Search, literals: Container[str]) -> None:
         for literal, pattern in lenient_patterns(search.pattern):
-            if _is_message(literal) or not messages_only:
+            if literal in literals:
                 self._search(search, literal, self.lower, pattern)
 
     def _search(self, search: _Search, literal: str, text: str, pattern: str) -> None:
@@ -324,6 +323,16 @@ def lenient_patterns(pattern: str) -> tuple[tuple[str, str], ...]:
     optional_quotes = alternatives(QUOTE_IN_PATTERN.sub(r"(?:\g<0>|(?<!\\w)|(?!\\w))", pattern))
     literals = ("".join(required_literals(alternative)).translate(ASCII_LOWER) for alternative in optional_quotes)
     return tuple(zip(literals, (f"(?i){alternative}" for alternative in optional_quotes), strict=True))
+
+
+@lru_cache(maxsize=8)
+def lenient_literals(patterns: tuple[str, ...]) -> dict[str, list[str]]:
+    """The literals of the lenient patterns, each with the patterns that it is for."""
+    found: dict[str, list[str]] = {}
+    for pattern in dict.fromkeys(patterns):
+        for literal, _ in lenient_patterns(pattern):
+            found.setdefault(literal, []).append(pattern)
+    return found
 
 
 def _is_message(literal: str) -> bool:
