@@ -82,6 +82,7 @@ class BrokenImport(Record, frozen=True):
         return self.names[0].replace(":", ".")
 
 
+@cache
 def packages() -> tuple[str, ...]:
     """The packages with a table."""
     return tuple(sorted(path.stem for path in FOLDER.glob("imports/*.toml")))
@@ -129,21 +130,27 @@ def broken_imports(versions: Mapping[str, str]) -> Iterator[BrokenImport]:
     }
     for package in packages():
         found: dict[str, BrokenImport] = {}
-        for row in rows_of(package) if package in released else ():
-            for each in _broken(row, released):
+        for row, absence in _rows_without(package, released[package]) if package in released else ():
+            for each in _broken(row, absence, released):
                 known = found.get(each.importer.package, each)
                 names = tuple(dict.fromkeys((*known.names, *each.names)))
                 found[each.importer.package] = msgspec.structs.replace(known, names=names)
         yield from found.values()
 
 
-def _broken(row: ImportRow, versions: Mapping[str, str]) -> Iterator[BrokenImport]:
-    installed = versions[row.package]
-    absence = next((each for each in row.absences if each.contains(installed)), None)
-    for importer in row.importers if absence else ():
+@cache
+def _rows_without(package: str, version: str) -> tuple[tuple[ImportRow, Period], ...]:
+    """The rows with names that a release of a package lacks, each with the period that contains the release."""
+    rows = rows_of(package)
+    periods = (next((each for each in row.absences if each.contains(version)), None) for row in rows)
+    return tuple((row, period) for row, period in zip(rows, periods, strict=True) if period)
+
+
+def _broken(row: ImportRow, absence: Period, versions: Mapping[str, str]) -> Iterator[BrokenImport]:
+    for importer in row.importers:
         version = versions.get(importer.package, "")
-        if absence and version and importer.releases.contains(version):
-            yield BrokenImport(importer, version, row.package, installed, row.names, absence)
+        if version and importer.releases.contains(version):
+            yield BrokenImport(importer, version, row.package, versions[row.package], row.names, absence)
 
 
 def cause_of(package: str, *, is_newer: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import NamedTuple
@@ -161,6 +161,7 @@ class _ReleaseSearch:
         self.state = state
         self.target = target
         self.pins: dict[str, str] = {}
+        self.judged: dict[Hashable, list[Violation]] = {}  # the violations of each set of packages
         self.resolutions = 0
         self.dropped: set[str] = set()  # pins of the guide that contradict its other pins
         self.known: dict[str, str] = {}  # versions from the tables, where a solver resolved the environment
@@ -171,15 +172,18 @@ class _ReleaseSearch:
             self.known = {name: package.version for name, package in resolved.items()}
 
     def violations(self, packages: Packages, rules: Sequence[Rule] = ()) -> list[Violation]:
-        found = evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
-        return [
-            violation
-            for violation in found
-            if not _is_of_unpublished_wheel(violation, packages)
-            and not _is_of_cpu_build(violation, packages)
-            and not _is_of_other_python(violation, self.state)
-            and not (violation.rule.id == "NPY001" and can_limit_numpy(self.state))
-        ]
+        key = tuple(packages.items()), tuple(rule.id for rule in rules)
+        if key not in self.judged:
+            found = evaluate_version_rules(self.machine, build_stack(self.state, packages), rules or version_rules())
+            self.judged[key] = [
+                violation
+                for violation in found
+                if not _is_of_unpublished_wheel(violation, packages)
+                and not _is_of_cpu_build(violation, packages)
+                and not _is_of_other_python(violation, self.state)
+                and not (violation.rule.id == "NPY001" and can_limit_numpy(self.state))
+            ]
+        return self.judged[key]
 
     def resolve(self, packages: Packages, pins: dict[str, str]) -> Packages:
         """Resolve all packages that the guide names, with `pins`; empty if that is impossible.
