@@ -129,15 +129,15 @@ def step_does_not_inherit_its_cpus(context: GuideContext) -> Iterator[Problem]:
     """
     if not is_batch_job(context.guide) or any("SRUN_CPUS_PER_TASK" in text for text in context.guide.lines):
         return
-    found = [(line, match) for line, text in directives(context.guide) if (match := _CPUS.search(text))]
-    line, stated = found[-1] if found else (0, None)
-    for command in context.guide.commands if stated and int(stated[1]) > 1 else ():
+    found = [(line, match[1]) for line, text in directives(context.guide) if (match := _CPUS.search(text))]
+    line, stated = found[-1] if found else (0, "1")
+    for command in context.guide.commands if int(stated) > 1 else ():
         inner = command.words[command.words.index("srun") :] if "srun" in command.words else ()
         is_python = any(re.search(r"python|torchrun|accelerate|deepspeed", word) for word in inner)
         if is_python and not any(_STATES_CPUS.match(word) for word in inner):
             yield Problem(
                 "warning",
-                f"srun does not inherit the {stated[1]} CPUs per task of line {line} from Slurm 22.05 on: a task can "
+                f"srun does not inherit the {stated} CPUs per task of line {line} from Slurm 22.05 on: a task can "
                 "get one CPU",
                 (
                     guide_evidence(context, "directive", context.guide.lines[line - 1].strip(), line),
