@@ -124,7 +124,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         permitted_python=context.guide.permitted_python,
         is_python_assumed=not (environment.state.python or context.guide.stated_machine.python),
         cuda=cuda,
-        stated_cuda=stated_cuda(context.guide, environment, cuda),
+        stated_cuda=stated_cuda(context.guide, environment.state, cuda),
         is_partial=environment.state.resolution == "partial",
         unfit=_unfit(context, environment),
         exclude_newer=period_end if is_earlier else "",

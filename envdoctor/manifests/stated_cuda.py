@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.manifests.actions import Action, Install, torch_source
-from envdoctor.manifests.environment_state import IMAGE_ORIGIN
+from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.guide import Guide
 from envdoctor.resolution.torch_sources import cuda_name
-
-if TYPE_CHECKING:
-    from envdoctor.manifests.corrections import CorrectedEnvironment
 
 _CONDA = ("pytorch-cuda", "cudatoolkit")
 _VERSION = re.compile(r"=+(1\d\.\d)")
@@ -40,13 +37,12 @@ def cuda_of_commands(actions: Sequence[Action], name: str) -> StatedCuda:
     return StatedCuda(version, f"{name}, line {line}") if version else StatedCuda()
 
 
-def stated_cuda(guide: Guide, environment: CorrectedEnvironment, cuda: str) -> StatedCuda:
+def stated_cuda(guide: Guide, state: EnvironmentState, cuda: str) -> StatedCuda:
     """The CUDA version for an open torch of PyPI: that of its index, of the image, or of the README's commands.
 
     Releases of one major version of CUDA run on the same drivers: only another one than that of `cuda`, which the set
     would have, counts.
     """
-    state = environment.state
     torch = state.packages.get("torch")
     if torch is None or torch.pinned or torch.origin == IMAGE_ORIGIN or not cuda:
         return StatedCuda()
