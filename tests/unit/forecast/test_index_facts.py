@@ -11,9 +11,12 @@ from support.cases import each_case
 from support.dated_index import release, serve
 from support.release_index import Release
 
+from envdoctor.download.http_client import HttpClient, RequestFailed
 from envdoctor.download.sources import Sources
 from envdoctor.forecast.index_facts import IndexReader
 from envdoctor.knowledge.module_names import DISTRIBUTIONS
+from envdoctor.package_index.simple_index import File
+from envdoctor.package_index.wheel_sources import WheelSources, read_wheel_sources
 from envdoctor.resolution.index_facts import CodeImport, InstalledSet
 
 OLD, NEW = "2023-10-01", "2026-03-01"
@@ -141,6 +144,46 @@ def test_the_comparison_of_a_set_is_limited_by_its_number_and_kept(monkeypatch: 
         assert again == found
         monkeypatch.setattr("envdoctor.forecast.set_names.read_uses", None)  # the cache has the result
         assert IndexReader(reader.sources).missing_names(installed) == found
+
+
+def test_a_dependency_that_could_not_be_read_is_compared_by_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = package("user", "1.0", OLD, ("user/__init__.py", "from base import old"))
+    installed = InstalledSet({"user": "1.0", "base": "2.0"}, ["user"], "3.12", "x86_64")
+
+    def read(client: HttpClient, file: File) -> WheelSources:
+        if file.name.startswith("base-2.0"):
+            raise RequestFailed("the deadline has passed")
+        return read_wheel_sources(client, file)
+
+    with reading(*BASE, user) as reader:
+        with monkeypatch.context() as patched:
+            patched.setattr("envdoctor.forecast.wheels.read_wheel_sources", read)
+            found = reader.missing_names(installed)
+        assert (found.missing, list(found.skipped)) == ([], ["user 1.0"])
+        assert [each.name for each in IndexReader(reader.sources).missing_names(installed).missing] == ["base.old"]
+
+
+def test_a_wheel_is_read_once_for_all_pythons_and_parsed_once_for_all_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    user = package("user", "1.0", OLD, ("user/__init__.py", "from base import old"))
+    read: list[str] = []
+
+    def count(client: HttpClient, file: File) -> WheelSources:
+        read.append(file.name)
+        return read_wheel_sources(client, file)
+
+    monkeypatch.setattr("envdoctor.forecast.wheels.read_wheel_sources", count)
+    versions = {"user": "1.0", "base": "2.0"}
+    with reading(*BASE, user) as reader:
+        found = [
+            reader.missing_names(InstalledSet(versions, ["user"], python, "x86_64")) for python in ("3.12", "3.10")
+        ]
+        assert found[0] == found[1]
+        assert len(read) == len(set(read))
+        monkeypatch.setattr("envdoctor.forecast.module_imports.parse_source", None)
+        again = IndexReader(reader.sources).missing_names(InstalledSet(versions, ["user"], "3.12", "x86_64"))
+    assert again == found[0]
 
 
 def test_a_later_fix_of_an_older_series_is_no_newer_dependency() -> None:

@@ -109,6 +109,14 @@ def test_without_findings_no_other_python_is_solved() -> None:
     assert set(solver.pythons) == {"3.12"}
 
 
+def test_releases_that_the_guide_names_are_not_solved_for_another_python() -> None:
+    newest = NEW | {"transformers": "5.17.0"}
+    solver = Solver({"3.12": newest, "3.10": newest})
+    found = findings(sh("pip install torch==2.6.0 vllm==0.8.5 transformers==5.17.0"), solver, "RUN004")
+    assert [each.status for each in found] == ["error", "error"]
+    assert set(solver.pythons) == {"3.12"}
+
+
 IMAGE = "```dockerfile\nFROM pytorch/pytorch:1.9.0-cuda11.1-cudnn8-runtime\nRUN {}pip install mmcv==1.7.0\n```\n"
 # A guide, whether the archive has no pyproject.toml, and the status of RUN048.
 BUILDS: dict[str, tuple[str, bool, list[str]]] = {
