@@ -16,17 +16,22 @@ from typing import NamedTuple
 from envdoctor.core.files import decode_text, read_file
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
-from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.working_directory import repository_of
 
 MAX_ENTRIES = 30_000  # files and folders of a checkout
 MAX_MODULES = 500  # that the programs load
+MAX_PROGRAMS = 200  # files that are read to find programs
 MAX_TEXTS = 60  # manifests and guides
 MAX_FILE_BYTES = 1 << 20
 _FOREIGN = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv"})
 _CODE = (".py", ".pyx", ".so", ".pyi", ".pyd")
 _INSTALLED_FROM = ("", "src", "python", "lib")  # from where an installation of the project takes its modules
 _TESTS = re.compile(r"(?:.*/)?(?:tests?|docs?)[/.]|(?:.*/)?test_\w+\.py")
+_OTHER = re.compile(
+    r"(?:^|/)(?:tests?|testing|docs?|benchmarks?|examples?|notebooks?|vendor|third_party|thirdparty|contrib|legacy)/"
+    r"|(?:^|/)(?:setup|conftest|test_\w+|\w+_test|__main__)\.py$"
+)
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 _PATHS = re.compile(r"\bsys\.path\b|\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
 # What a handler catches that makes the import in its `try` optional.
@@ -119,6 +124,14 @@ class Checkout:
     def _lines(self, is_chosen: Callable[[str], bool]) -> str:
         chosen = sorted(filter(is_chosen, self.paths), key=lambda path: (path.count("/"), path))
         return "\n".join(install_lines(path, self.text(path)) for path in chosen[:MAX_TEXTS])
+
+    @cached_property
+    def programs(self) -> tuple[Launch, ...]:
+        """The Python files that are programs, without tests and examples, as launches without a command."""
+        found = [path for path in sorted(self.paths) if path.endswith(".py") and not _OTHER.search(path)]
+        texts = ((path, self.text(path)) for path in found[:MAX_PROGRAMS])
+        programs = [path for path, text in texts if "__main__" in text]
+        return tuple(Launch(0, path, Program(script=path), (self.root,)) for path in programs)
 
     def reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
         """The imports of other projects' modules that programs reach, each once."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envdoctor.knowledge.imports import spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
+from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.names import packages as packages_with_tables
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -14,7 +15,7 @@ from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, attributes_of_guide, imports_of_guide
-from envdoctor.resolution.index_facts import AbsentImport, CodeImport
+from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
@@ -40,31 +41,57 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         if state.resolution not in ("solved", "partial") or state.image or not state.packages:
             continue
         absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:_MAX_USED])
-        for each in _first_of_files(absent):
+        for each, more in _first_of_files((*absent, *_absent_by_tables(state, used))):
             package = state.packages[each.release.name]
             if state.resolution == "solved" or not package.is_dependency:
-                judge = _of_program if each.used.file else _absent
-                yield judge(context, state, each, package)
+                is_of_program = bool(each.used.file)
+                yield _of_program(context, state, each, more) if is_of_program else _absent(context, each, package)
 
 
 def _of_programs(context: GuideContext) -> Iterator[CodeImport]:
-    """The imports that programs of the checkout reach; `file` is the place of the import."""
-    checkout = context.guide.checkout
-    for each in checkout.reached(context.guide.launches) if checkout else ():
+    """The imports that programs of the checkout reach; `file` is the place of the import.
+
+    For a manifest, all programs of the project are read: one that needs another release is broken.
+    """
+    checkout, launches = context.guide.checkout, context.guide.launches
+    if checkout and checkout.is_clone and launches and not any(each.line for each in launches):
+        launches = (*launches, *checkout.programs)
+    for each in checkout.reached(launches) if checkout else ():
         statement = each.statement
         yield CodeImport(each.launch.line, statement.module, statement.name, each.place)
 
 
-def _first_of_files(absent: Sequence[AbsentImport]) -> list[AbsentImport]:
-    """The imports without those of the same release in the same file of a checkout."""
-    found = {(each.release.name, each.used.file.partition(":")[0] or each.used): each for each in reversed(absent)}
-    return list(found.values())[::-1]
+def _absent_by_tables(state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[AbsentImport]:
+    """The imports of a checkout that the tables of modules show to be absent: some modules are hard to read."""
+    for each in used:
+        full = f"{each.module}.{each.name}".strip(".")
+        for name, spans in ((each.module, spans_of_module(each.module)), (full, _spans_of_name(each))):
+            package = state.packages.get(spans[0].package) if spans and each.file else None
+            version = package.version if package and package.origin == "PyPI" else ""
+            if version and "+" not in version and not any(span.can_be_in(version) for span in spans):
+                yield AbsentImport(each, name, IndexedRelease(spans[0].package, version, ""))
+                break
+
+
+def _spans_of_name(used: CodeImport) -> tuple[Span, ...]:
+    named = spans_of_module_name(used.module, used.name) if used.name else ()
+    return named or (spans_of_module(f"{used.module}.{used.name}") if used.name else ())
+
+
+def _first_of_files(absent: Sequence[AbsentImport]) -> list[tuple[AbsentImport, int]]:
+    """The imports, of a checkout only the first of each release, each with the number of further ones."""
+    groups: dict[tuple[object, ...], list[AbsentImport]] = {}
+    for each in absent:
+        key = (each.release.name,) if each.used.file else (each.release.name, each.used)
+        groups.setdefault(key, []).append(each)
+    return [(group[0], len({each.used for each in group}) - 1) for group in groups.values()]
 
 
 def _of_program(
-    context: GuideContext, state: EnvironmentState, absent: AbsentImport, package: ResolvedPackage
+    context: GuideContext, state: EnvironmentState, absent: AbsentImport, more: int
 ) -> Problem:
     """The import of a file of the checkout, with the last release that has the name and fits the other packages."""
+    package = state.packages[absent.release.name]
     used, line = absent.used, absent.used.line or package.line
     last = _last_release(used, package.version)
     index, python = context.index_facts, state.python or context.trace.python
@@ -73,7 +100,8 @@ def _of_program(
     reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
     return Problem(
         "error" if used.line and not package.is_dependency else "warning",
-        f"{used.file} imports {absent.name}, which {absent.release} does not have",
+        f"{used.file} imports {absent.name}, which {absent.release} does not have"
+        + (f"; {more} more of the imports are absent as well" if more else ""),
         (
             table_evidence("import", absent.name, used.file),
             guide_evidence(context, package.name, package.reason, package.line),
@@ -89,18 +117,12 @@ def _of_program(
 
 def _last_release(used: CodeImport, version: str) -> str:
     """The last release below a version that has a name or a module; empty if the tables do not show it."""
-    full = f"{used.module}.{used.name}" if used.name else used.module
-    found = (
-        spans_of_module(used.module) or spans_of_module(full) or spans_of_module_name(used.module, used.name)
-        or spans_of_name(used.module, used.name)
-    )  # fmt: skip
+    found = (*_spans_of_name(used), *spans_of_module(used.module), *spans_of_name(used.module, used.name))
     older = [span.last for span in found if span.last and satisfies(version, f">{span.last}")]
-    return older[-1] if older else ""
+    return older[0] if older else ""
 
 
-def _absent(
-    context: GuideContext, state: EnvironmentState, absent: AbsentImport, package: ResolvedPackage  # noqa: ARG001
-) -> Problem:
+def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackage) -> Problem:
     line = line_of(context, absent.used.line, absent.used.name or absent.used.module)
     return Problem(
         "warning" if package.is_dependency else "error",

@@ -146,6 +146,19 @@ def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     ]
 
 
+def test_the_tables_show_what_the_release_lacks(checkout: Path) -> None:
+    (checkout / "README.md").write_text("```bash\npython train.py\n```\n")
+    (checkout / "project/harness.py").write_text("from lm_eval.base import LM\n__main__ = LM\n")
+    versions = {"lm-eval": "0.4.13", "plots": "1.0"}
+    found = _audit(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\n", **versions)
+    assert [(each.line, each.status, each.message, each.fix) for each in found] == [
+        (3, "warning", "project/harness.py:1 imports lm_eval.base, which lm-eval 0.4.13 does not have",
+         "Use lm-eval==0.3.0, which has it.")
+    ]  # fmt: skip
+    versions["lm-eval"] = "0.3.0"
+    assert not _audit(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\n", **versions)
+
+
 ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
     "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
     "no file is alike": ("python scripts/unlike.py", (4, "Name a script of this commit")),
