@@ -8,7 +8,7 @@ from envdoctor.knowledge.imports import spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.names import packages as packages_with_tables
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
@@ -19,6 +19,7 @@ from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRe
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
+_KNOWN = ("solved", "partial", "tables")  # with conda packages, only what a step names is known
 _MAX_USED = 240  # imports that are compared
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 
@@ -38,14 +39,15 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         return
     for environment in context.environments[-1:]:
         state = environment.state
-        if state.resolution not in ("solved", "partial") or state.image or not state.packages:
+        if state.resolution not in _KNOWN or state.image or not state.packages:
             continue
         absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:_MAX_USED])
-        for each, more in _first_of_files((*absent, *_absent_by_tables(state, used))):
+        for each, others in _by_release((*absent, *_absent_by_tables(state, used))):
             package = state.packages[each.release.name]
-            if state.resolution == "solved" or not package.is_dependency:
+            is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
+            if state.resolution == "solved" or is_named:
                 is_of_program = bool(each.used.file)
-                yield _of_program(context, state, each, more) if is_of_program else _absent(context, each, package)
+                yield _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
 
 
 def _of_programs(context: GuideContext) -> Iterator[CodeImport]:
@@ -54,7 +56,7 @@ def _of_programs(context: GuideContext) -> Iterator[CodeImport]:
     For a manifest, all programs of the project are read: one that needs another release is broken.
     """
     checkout, launches = context.guide.checkout, context.guide.launches
-    if checkout and checkout.is_clone and launches and not any(each.line for each in launches):
+    if checkout and checkout.is_clone and not context.guide.commands:
         launches = (*launches, *checkout.programs)
     for each in checkout.reached(launches) if checkout else ():
         statement = each.statement
@@ -78,22 +80,22 @@ def _spans_of_name(used: CodeImport) -> tuple[Span, ...]:
     return named or (spans_of_module(f"{used.module}.{used.name}") if used.name else ())
 
 
-def _first_of_files(absent: Sequence[AbsentImport]) -> list[tuple[AbsentImport, int]]:
-    """The imports, of a checkout only the first of each release, each with the number of further ones."""
-    groups: dict[tuple[object, ...], list[AbsentImport]] = {}
+def _by_release(absent: Sequence[AbsentImport]) -> list[tuple[AbsentImport, list[CodeImport]]]:
+    """The imports, of a checkout only the first of each release, each with the further ones."""
+    groups: dict[tuple[object, ...], dict[CodeImport, AbsentImport]] = {}
     for each in absent:
         key = (each.release.name,) if each.used.file else (each.release.name, each.used)
-        groups.setdefault(key, []).append(each)
-    return [(group[0], len({each.used for each in group}) - 1) for group in groups.values()]
+        groups.setdefault(key, {}).setdefault(each.used, each)
+    return [(next(iter(group.values())), list(group)[1:]) for group in groups.values()]
 
 
 def _of_program(
-    context: GuideContext, state: EnvironmentState, absent: AbsentImport, more: int
+    context: GuideContext, state: EnvironmentState, absent: AbsentImport, others: Sequence[CodeImport]
 ) -> Problem:
     """The import of a file of the checkout, with the last release that has the name and fits the other packages."""
     package = state.packages[absent.release.name]
     used, line = absent.used, absent.used.line or package.line
-    last = _last_release(used, package.version)
+    last = _last_release((used, *others), package.version)
     index, python = context.index_facts, state.python or context.trace.python
     excluding = excluding_package(index, state.packages, package.name, last, python=python) if index and last else ""
     pin = f"{package.name}=={last}" if last and not excluding else ""
@@ -101,7 +103,7 @@ def _of_program(
     return Problem(
         "error" if used.line and not package.is_dependency else "warning",
         f"{used.file} imports {absent.name}, which {absent.release} does not have"
-        + (f"; {more} more of the imports are absent as well" if more else ""),
+        + (f" (nor {len(others)} more of its names that the programs import)" if others else ""),
         (
             table_evidence("import", absent.name, used.file),
             guide_evidence(context, package.name, package.reason, package.line),
@@ -115,11 +117,17 @@ def _of_program(
     )
 
 
-def _last_release(used: CodeImport, version: str) -> str:
-    """The last release below a version that has a name or a module; empty if the tables do not show it."""
-    found = (*_spans_of_name(used), *spans_of_module(used.module), *spans_of_name(used.module, used.name))
-    older = [span.last for span in found if span.last and satisfies(version, f">{span.last}")]
-    return older[0] if older else ""
+def _last_release(used: Sequence[CodeImport], version: str) -> str:
+    """The last release below a version that has all names; empty if the tables do not show it."""
+    periods: list[Span] = []
+    for each in used:
+        spans = (*_spans_of_name(each), *spans_of_module(each.module), *spans_of_name(each.module, each.name))
+        older = [span for span in spans if span.last and satisfies(version, f">{span.last}")]
+        if not older:
+            return ""
+        periods.append(older[0])
+    oldest = min((span.last for span in periods), key=dotted_numbers)
+    return oldest if all(span.can_be_in(oldest) for span in periods) else ""
 
 
 def _absent(context: GuideContext, absent: AbsentImport, package: ResolvedPackage) -> Problem:

@@ -13,6 +13,7 @@ from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checkout_code import ReachedImport
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_installed
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
@@ -67,6 +68,9 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     for each in checkout.reached(context.guide.launches):
         reached.setdefault(_NEEDED_BY.get(each.statement.module, each.statement.top), each)
     missing = {top: each for top, each in reached.items() if not _is_given(top, names) and top not in _SHARED}
+    reported = " ".join(each.message for each in package_is_used_but_not_installed(context))
+    named = {top for top in missing if re.search(rf" needs {normalize_name(top)}\b", reported)}
+    missing = {top: each for top, each in missing.items() if top not in named}
     if "torch" in missing or len(missing) * _MAX_PART > len(reached):
         return  # the environment has packages before the first step, or the programs run in another one
     is_guide = any(each.line for each in context.guide.launches)
