@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def test_every_row_has_members_and_periods_in_order(top: str) -> None:
     table = read_table(f"modules/{top}.toml")
     order = {release: number for number, release in enumerate(table["releases"].split())}
     for row in (*table["modules"].splitlines(), *table["names"].splitlines()):
+        assert all(part.isidentifier() for part in re.split(r"[ .:,]", row.partition(" | ")[2]) if part), row
         member = row.partition(" | ")[2].split()[0].split(",")[0]
         module, has_name, name = member.partition(":")
         path = f"{top}.{module}".rstrip(".")
