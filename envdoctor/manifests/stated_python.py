@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,13 +96,12 @@ def stated_target(path: Path, document: Document, text: str, python: str = "") -
     if path.name == STANDARD_INPUT:
         return found
     found = found if python else _stated_python(path, folder, document.kind, text, document.paths[0])
-    readme = next((name for name in _READMES if name != path.name and _text(folder / name)), "")
-    if document.kind not in _MANIFESTS or not readme:
+    guide = _readme(path, folder) if document.kind in _MANIFESTS else None
+    if guide is None:
         return found
-    guide = parse_guide(_text(folder / readme), readme)
     gpu, line = gpu_of_text(guide.lines)
-    found = found._replace(cuda=cuda_of_commands(guide.actions, readme))
-    return found._replace(gpu=gpu, gpu_file=readme, gpu_line=line) if gpu else found
+    found = found._replace(cuda=cuda_of_commands(guide.actions, guide.name))
+    return found._replace(gpu=gpu, gpu_file=guide.name, gpu_line=line) if gpu else found
 
 
 def _stated_python(path: Path, folder: Path, kind: str, text: str, own: Guide) -> StatedTarget:
@@ -168,18 +168,24 @@ def _of_conda_file(path: Path, folder: Path) -> tuple[str, str] | None:
 
 def _of_readme(path: Path, folder: Path) -> tuple[str, str] | None:
     """The Python of a command of the README, else of its text; none if its commands name several."""
-    for name in _READMES:
-        text = _text(folder / name) if name != path.name else ""
-        if not text:
-            continue
-        guide = parse_guide(text, name)
-        commands = _of_commands(guide.actions, path)
-        if commands:
-            found = next(iter(commands.items())) if len(commands) == 1 else None
-        else:
-            found = (guide.stated_machine.python, guide.stated_machine.python_line)
-        return (found[0], f"{name}, line {found[1]}") if found and found[0] else None
-    return None
+    guide = _readme(path, folder)
+    if guide is None:
+        return None
+    machine = guide.stated_machine
+    named = _of_commands(guide.actions, path) or {machine.python: machine.python_line}
+    version, line = next(iter(named.items())) if len(named) == 1 else ("", 0)
+    return (version, f"{guide.name}, line {line}") if version else None
+
+
+def _readme(path: Path, folder: Path) -> Guide | None:
+    """The README next to a file, which is another one."""
+    texts = ((name, _text(folder / name)) for name in _READMES if name != path.name)
+    return next((_parsed(text, name) for name, text in texts if text), None)
+
+
+@lru_cache(maxsize=4)  # the files of a directory have the same one
+def _parsed(text: str, name: str) -> Guide:
+    return parse_guide(text, name)
 
 
 def _of_commands(actions: tuple[Action, ...], path: Path) -> dict[str, int]:
