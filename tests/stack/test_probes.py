@@ -199,14 +199,29 @@ def test_cpu_probe_detects_a_wrong_library(stack_python: Path, tmp_path: Path, c
     assert fault in report["message"]
 
 
+WITHOUT_COMPILER = ("unavailable", "torch.compile needs CXX=/gone/g++")
+
+
 @pytest.mark.stack
-@pytest.mark.early
-def test_torch_compile_without_compiler_or_disabled(stack_python: Path, tmp_path: Path) -> None:
-    no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
-    assert (no_compiler["outcome"], no_compiler["message"]) == ("unavailable", "torch.compile needs CXX=/gone/g++")
+def test_torch_compile_that_fails_or_is_disabled(stack_python: Path, tmp_path: Path) -> None:
+    failing = """
+import os, torch
+os.environ["CXX"] = "/gone/g++"
+def fail(*arguments, **options): raise RuntimeError("no compiler")
+torch.compile = fail
+"""
+    no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, failing)
+    assert (no_compiler["outcome"], no_compiler["message"]) == WITHOUT_COMPILER
     disable = "import os; os.environ['TORCH_COMPILE_DISABLE'] = '1'"
     disabled = run_probe_script(stack_python, "torch_compile", tmp_path, disable)
     assert disabled["message"] == "torch.compile is disabled by TORCH_COMPILE_DISABLE=1"
+
+
+@pytest.mark.stack
+@pytest.mark.long
+def test_torch_compile_without_compiler(stack_python: Path, tmp_path: Path) -> None:
+    no_compiler = run_probe_script(stack_python, "torch_compile", tmp_path, CXX="/gone/g++")
+    assert (no_compiler["outcome"], no_compiler["message"]) == WITHOUT_COMPILER
 
 
 @pytest.mark.stack

@@ -40,6 +40,7 @@ def evaluations(run: Path) -> list[tuple[str, int, dict[str, float]]]:
     return [(event["when"], event["step"], event["metrics"]) for event in events]
 
 
+@pytest.mark.early
 def test_sft_learns_to_sort(stack_python: Path, tmp_path: Path) -> None:
     """Seeds 1 to 5 end at a held-out loss of 0.4 or less; the loss of uniform digits is 1.84."""
     run = write_run(tmp_path / "run", "sort-sft")

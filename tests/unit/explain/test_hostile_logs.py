@@ -58,7 +58,7 @@ def hostile_texts(pattern: str) -> Iterator[str]:
     alternatives = tree[0][1][1] if len(tree) == 1 and tree[0][0] is constants.BRANCH else [tree]
     for alternative in alternatives:
         whole = sample(alternative, 3)
-        for share in (0.3, 0.6, 0.9):
+        for share in (0.4, 0.9):
             start = whole[: max(1, int(len(whole) * share))]
             for end in ("", " ", "_"):
                 yield ((start + end) * WINDOW_LENGTH)[:WINDOW_LENGTH]

@@ -53,6 +53,7 @@ def test_script_installs_wheels_then_compiles(stack: SmallStackWithBuild) -> Non
     assert not list(stack.folder.rglob("pwned"))
 
 
+@pytest.mark.early
 def test_script_compiles_with_pip(stack: SmallStackWithBuild) -> None:
     done = stack.run("bash", stack.write("script"), PATH=without_uv(stack.folder), MAX_JOBS="2")
     assert done.returncode == 0, done.stderr

@@ -53,12 +53,12 @@ ADVERSARIAL_GUIDES = {
     "quotes": "```bash\n" + "'" * 50_000 + "\n```",
     "one long word": "```bash\npip install " + "a" * 125_000 + "\n```",
     "many packages": "```bash\npip install " + "torch==2.8.0 " * 5_000 + "\n```",
-    "open fences": "```bash\n" * 25_000,
+    "open fences": "```bash\n" * 12_500,
     "parentheses": "```bash\necho " + "$(" * 25_000 + "\n```",
     "continuations": "```bash\npip install \\\n" + "torch \\\n" * 12_500 + "```",
     "repeated installs": "```bash\n" + "pip install -y " * 10_000 + "\n```",
-    "prompts": "```console\n" + "(a) " * 25_000 + "$ pip install x\n```",
-    "numbered lists": "1. `pip install x` \n" * 12_500,
+    "prompts": "```console\n" + "(a) " * 12_500 + "$ pip install x\n```",
+    "numbered lists": "1. `pip install x` \n" * 5_000,
     "calls": "```python\n" + "GRPOConfig(" * 5_000 + "\n```",
     "table rows": "| driver " + "5" * 25_000 + " |\n" * 20,
     "html": "<pre>" + "<b" * 50_000,
@@ -71,7 +71,7 @@ ADVERSARIAL_GUIDES = {
 def test_adversarial_guide_is_audited_in_bounded_time(name: str) -> None:
     start_time = time.process_time()
     audit = audit_guide(ADVERSARIAL_GUIDES[name], name=name, today=date(2026, 11, 21))
-    assert time.process_time() - start_time < 8
+    assert time.process_time() - start_time < 3
     assert not [finding.message for finding in audit.findings if finding.status == "crashed"]
 
 

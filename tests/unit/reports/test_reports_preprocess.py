@@ -78,7 +78,7 @@ def test_prefixes_and_markup_do_not_change_the_facts(wrapping: str) -> None:
     assert main_facts(parse_report(fenced)) == main_facts(parse_report(SAMPLE))
 
 
-@pytest.mark.parametrize("lines", [2_000, pytest.param(22_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lines", [1_000, pytest.param(22_000, marks=pytest.mark.long)])
 def test_report_inside_a_long_log_is_found(lines: int) -> None:
     log = "INFO 06-12 17:10:51 [core.py:244] Avg prompt throughput: 12.0 tokens/s, Running: 3 reqs\n" * lines
     report = parse_report(log + SAMPLE + log)
@@ -187,7 +187,7 @@ def test_unusual_values_raise_no_exception(key: str, separator: str, value: str)
 
 # A pattern that takes linear time needs a tenth of the seconds. The longer text reveals smaller slowdowns.
 REPEATED = pytest.mark.parametrize(
-    ("length", "seconds"), [(16 << 10, 1.0), pytest.param(64 << 10, 5.0, marks=pytest.mark.long)]
+    ("length", "seconds"), [(8 << 10, 0.5), pytest.param(64 << 10, 5.0, marks=pytest.mark.long)]
 )
 ADVERSARIAL_UNITS = {
     "blank lines": "\n",
