@@ -67,7 +67,9 @@ def _absent_by_tables(state: EnvironmentState, used: Sequence[CodeImport]) -> It
     """The imports of a checkout that the tables of modules show to be absent: some modules are hard to read."""
     for each in used:
         full = f"{each.module}.{each.name}".strip(".")
-        for name, spans in ((each.module, spans_of_module(each.module)), (full, _spans_of_name(each))):
+        # A module that is gone can have given its name to a function: `evaluate.load`.
+        named = spans_of_module_name(each.module, each.name) if each.name else ()
+        for name, spans in ((each.module, spans_of_module(each.module)), (full, named)):
             package = state.packages.get(spans[0].package) if spans and each.file else None
             version = package.version if package and package.origin == "PyPI" else ""
             if version and "+" not in version and not any(span.can_be_in(version) for span in spans):

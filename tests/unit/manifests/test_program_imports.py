@@ -155,8 +155,9 @@ def test_the_tables_show_what_the_release_lacks(checkout: Path) -> None:
         (3, "warning", "project/harness.py:1 imports lm_eval.base, which lm-eval 0.4.13 does not have",
          "Use lm-eval==0.3.0, which has it.")
     ]  # fmt: skip
-    versions["lm-eval"] = "0.3.0"
-    assert not _audit(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\n", **versions)
+    versions |= {"lm-eval": "0.3.0", "evaluate": "0.4.6"}
+    (checkout / "project/scores.py").write_text("from evaluate import load\n__main__ = load\n")  # once a module
+    assert not _audit(checkout / "requirements.txt", "torch==2.8.0\nplots\nlm-eval\nevaluate\n", **versions)
 
 
 ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line and the nearest file of the finding
