@@ -32,6 +32,7 @@ _REPLACEMENTS = {
     "pynvml": ("nvidia-ml-py", "deprecated in favour of nvidia-ml-py"),
     "flash-attn-3": ("", "empty on PyPI: install a wheel of FlashAttention 3 for this torch by its URL"),
     "triton-kernels": ("", "an unrelated package on PyPI"),
+    "apex": ("", "an unrelated package on PyPI: install NVIDIA's from its repository, without build isolation"),
     "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
 }
 _CONDA_ONLY = frozenset({
@@ -312,7 +313,7 @@ def main_environment(context: GuideContext) -> CorrectedEnvironment | None:
 def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, str]:
     """The requirement for a package (empty to omit it), and the reason for which the package itself is omitted."""
     replacement, reason = _REPLACEMENTS.get(name, (name, ""))
-    if reason:
+    if reason and not (name == "apex" and package and package.origin != "PyPI"):
         return replacement, reason
     if package and (name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
         return "", "a package of conda, which wheels do not need"

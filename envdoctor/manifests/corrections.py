@@ -281,7 +281,8 @@ class _ReleaseSearch:
         return packages, substitutions
 
     def solved_as_well(self, packages: Packages, substitutions: list[Substitution]) -> list[Substitution]:
-        """The violations that substitutions for others solved, each with the package whose version changed."""
+        """The violations of packages that substitutions for others changed; without a version if they remain."""
+        remaining = {_subject(violation) for violation in self.violations(packages)}
         handled = {substitution.violation.problem.message for substitution in substitutions}
         found: list[Substitution] = []
         for violation in self.violations(self.state.packages):
@@ -293,7 +294,8 @@ class _ReleaseSearch:
             ]
             if violation.problem.message not in handled and changed:
                 package = self.state.packages[changed[0]]
-                found.append(Substitution(package, packages[package.name].version, violation, package.pinned))
+                version = "" if _subject(violation) in remaining else packages[package.name].version
+                found.append(Substitution(package, version, violation, package.pinned))
         return found
 
     def substitute(self, packages: Packages, violation: Violation) -> tuple[Substitution | None, Packages]:
@@ -344,6 +346,10 @@ class _ReleaseSearch:
 
     def _count(self, rule: Rule, packages: Packages) -> int:
         return len(self.violations(packages, [rule]))
+
+
+def _subject(violation: Violation) -> tuple[str, frozenset[str]]:
+    return violation.rule.id, frozenset(item.fact for item in violation.problem.evidence)
 
 
 def _requiring(names: Sequence[str], packages: Packages) -> list[str]:

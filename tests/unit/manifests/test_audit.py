@@ -15,7 +15,9 @@ from support.paths import ROOT
 from support.release_index import ReleaseIndex, serve
 
 from envdoctor.commands.audit import AuditRequest, run
+from envdoctor.commands.audit_file import audit_text
 from envdoctor.profiles import read_profiles
+from envdoctor.resolution.step import NoSolver
 
 REQUIREMENTS = "torch==2.8.0\nvllm==0.10.2\ntransformers{transformers}\ntrl==0.23.1\n"
 LOCKS = sorted((ROOT / "profiles/locks").rglob("*.txt"))
@@ -290,3 +292,12 @@ def test_sarif_contains_file_and_line(tmp_path: Path) -> None:
     described = {rule["id"]: rule for rule in rules}["RUN003"]
     assert described["help"]["text"].startswith("A missing or open bound resolves today")
     assert rules[log["runs"][0]["results"][0]["ruleIndex"]]["id"] == "RUN003"
+
+
+def test_a_release_that_another_correction_brings_is_no_remedy_if_it_has_the_same_fault() -> None:
+    """transformers 4 brings huggingface-hub 0.36, which has no cached_download either."""
+    text = "torch==1.12.1\ndiffusers==0.11.1\ntransformers>=4.25.1\nbitsandbytes==0.35.4\naccelerate\n"
+    result = audit_text(text, "requirements.txt", None, NoSolver()).result
+    (finding,) = (each for each in result.findings if "imports cached_download" in each.message)
+    assert "huggingface-hub==0.3" not in finding.fix
+    assert "huggingface-hub>=0.23,<0.26" in str(finding.remedies)

@@ -215,3 +215,9 @@ def test_a_dependency_is_limited_before_a_package_that_the_text_names() -> None:
     named = corrected("gradio==4.8.0", places=(Place(1, "gradio", "gradio", "pip"),))
     (limit,) = limits_without(broken_rules(versions, named), versions, named, ())
     assert limit.startswith("starlette<")
+
+
+@each_case("requirement", ["apex", "git+https://github.com/NVIDIA/apex.git"])
+def test_a_set_has_no_other_package_of_the_same_name(requirement: str) -> None:
+    (found,) = sets_of(f"```sh\npip install torch==2.6.0 {requirement}\n```\n")
+    assert not [each for each in found.requirements if each.startswith("apex")]
