@@ -154,14 +154,14 @@ def _check_python(python: str) -> None:
     if python and not re.fullmatch(r"3\.\d{1,2}", python):
         raise BadInput(
             f"--python {python}", expected="a Python version such as 3.11",
-            hint="envdoctor audit requirements.txt --python 3.11",
+            hint="envdoctor audit --help",
         )  # fmt: skip
 
 
 def _select_solver(when: str) -> StepSolver:
     """The solver for the open versions of files."""
     if when not in _WHEN:
-        raise BadInput(f"--resolve {when}", expected=f"one of {', '.join(_WHEN)}", hint="envdoctor audit SETUP.md")
+        raise BadInput(f"--resolve {when}", expected=f"one of {', '.join(_WHEN)}", hint="envdoctor audit --help")
     if when == "never":
         return NoSolver()
     from envdoctor.forecast.index_facts import IndexReader
@@ -182,7 +182,7 @@ def _audit(
 ) -> AuditResult:
     if target == "-":
         if fix:
-            raise reject_fix("standard input", "envdoctor audit requirements.txt --fix .")
+            raise reject_fix("standard input", "envdoctor audit --help")
         audited = audit_standard_input(machine, solver, python=request.python, is_tried=request.trial)
         return (judge(audited) if judge else audited).result
     if is_folder(target):

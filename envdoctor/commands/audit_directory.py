@@ -76,7 +76,7 @@ def audit_directory(
         raise NothingToAudit(
             f"nothing in {target} can be judged: it contains {found}",
             expected="a directory with manifests of a GPU training stack, or an environment",
-            hint="envdoctor audit requirements.txt",
+            hint="envdoctor audit --help",
         )
     compared = [NamedDocument(each.result.name, each.document, each.stack) for each in audits]
     return DirectoryAudit(
@@ -122,7 +122,7 @@ class _Search:
             raise BadInput(
                 f"cannot read {self.target}: {error.strerror}",
                 expected="a readable directory",
-                hint="envdoctor audit requirements.txt",
+                hint="envdoctor audit --help",
             ) from error
         self.omitted.append(f"{error.filename}: {error.strerror}")
 

@@ -24,7 +24,7 @@ def reject_trial(kind: str) -> BadInput:
     """The error for --trial with an input that has no environment to create."""
     return BadInput(
         f"--trial does not support {kind}", expected="a manifest, a lock file or a guide",
-        hint="envdoctor audit requirements.txt --trial",
+        hint="envdoctor audit --help",
     )  # fmt: skip
 
 

@@ -11,11 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from envdoctor.core.records import Machine, Stack
-from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, published_releases, releases_in_range
-from envdoctor.knowledge.python_limits import can_install
-from envdoctor.knowledge.releases import is_before_requirements
-from envdoctor.knowledge.versions import is_prerelease, minor_of, public_part, satisfies
+from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
+from envdoctor.manifests.candidate_releases import at_version, candidate_versions
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
 from envdoctor.manifests.numpy_limits import can_limit_numpy
@@ -45,7 +43,6 @@ _FAMILIES = (
 # Wheels have a check of their own that reads the file name, and the package list of a guide is never complete.
 # CUDNN003 is about libraries of a replaced torch, which RUN010 reports.
 _EXCLUDED_RULES = frozenset({"PKG007", "FA001", "FA003", "PKG014", "CUDNN003"})
-_MAX_CANDIDATES = 60
 _MAX_TRIALS = 6
 _MAX_RESOLUTIONS = 60
 _MAX_SUBSTITUTIONS = 12
@@ -222,7 +219,7 @@ class _ReleaseSearch:
         versions = {name: package.version for name, package in resolution.packages.items()}
         resolved = {n: current.get(n, p)._replace(version=versions[n]) for n, p in resolution.packages.items()}
         if "torch" in pins and "torch" in resolved:  # another release has another CUDA version
-            resolved["torch"] = _at_version(
+            resolved["torch"] = at_version(
                 current.get("torch", resolved["torch"]), versions["torch"], self.target.platform
             )
         # What a pin changes in the tables, it changes in the solution.
@@ -320,7 +317,7 @@ class _ReleaseSearch:
         for name in _requiring(names, packages):
             package = packages[name]
             current = public_part(package.version)
-            for version in _candidate_versions(name, package.specifier, current, self.target)[:_MAX_TRIALS]:
+            for version in candidate_versions(name, package.specifier, current, self.target)[:_MAX_TRIALS]:
                 trial = self.resolve(packages, self.pins | {name: version})
                 if trial and len(self.violations(trial)) < count:
                     self.pins[name] = version
@@ -336,8 +333,8 @@ class _ReleaseSearch:
         specifier = package.specifier if in_range and not package.pinned else ""
         versions: list[str] = []
         count = self._count(violation.rule, packages)
-        for version in _candidate_versions(name, specifier, public_part(package.version), self.target):
-            trial = packages | {name: _at_version(package, version, self.target.platform)}
+        for version in candidate_versions(name, specifier, public_part(package.version), self.target):
+            trial = packages | {name: at_version(package, version, self.target.platform)}
             if self._count(violation.rule, trial) < count:
                 versions.append(version)
             if len(versions) >= _MAX_TRIALS or self.resolutions > _MAX_RESOLUTIONS:
@@ -357,33 +354,6 @@ def _requiring(names: Sequence[str], packages: Packages) -> list[str]:
     reasons = (packages[name].reason for name in names if packages[name].is_dependency)
     found = dict.fromkeys(reason.removeprefix("required by ").partition(" ")[0] for reason in reasons)
     return [name for name in found if name in packages and not packages[name].pinned and name not in names]
-
-
-def _at_version(package: ResolvedPackage, version: str, platform: str) -> ResolvedPackage:
-    """Another release of a package, for torch with the CUDA version of its wheel on PyPI."""
-    if package.name == "torch" and package.origin == "PyPI" and version != package.version and package.cuda != "cpu":
-        return package._replace(version=version, cuda=cuda_on_pypi(version, platform))
-    return package._replace(version=version)
-
-
-def _candidate_versions(name: str, specifier: str, current: str, target: ResolverTarget) -> list[str]:
-    """The newest release of each minor version, because the rules distinguish minor versions.
-
-    Releases contemporary with the guide come first. Later ones were never tested with its pins.
-    """
-    candidates: list[tuple[bool, str]] = []
-    known_keys: set[tuple[str, bool]] = set()
-    for row in releases_in_range(name, specifier, target.exclude_newer):
-        is_later = row.date > target.period_end
-        minor = minor_of(row.version)
-        key = (row.version if minor in ("", "0.0") else minor, is_later)
-        if not can_install(name, row.version, target.python) or is_before_requirements(name, row.version):
-            continue
-        if key not in known_keys and satisfies(row.version, f"!={current}"):
-            candidates.append((is_later, row.version))
-        known_keys.add(key)
-    candidates.sort(key=lambda candidate: candidate[0])
-    return [version for _, version in candidates[:_MAX_CANDIDATES]]
 
 
 def estimate_period_end(state: EnvironmentState) -> str:

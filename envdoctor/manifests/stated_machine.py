@@ -13,6 +13,7 @@ _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
 _MAX_LINE = 2000
+_MAX_BEFORE = 40  # characters before a Python that tell whether it is one of several
 # A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
 # Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
 _PYTHON = re.compile(
@@ -70,9 +71,11 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
 def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
     """The only Python that the lines name as such, with its first line; empty if they name none or several."""
     named: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        for match in _PYTHON.finditer(line):
-            if not _NO_STATEMENT.search(line[: match.start()]) and not _EXCLUSION.search(line):
+    shown = ((number, line[:_MAX_LINE]) for number, line in enumerate(lines, 1))
+    for number, line in shown:
+        matches = [] if _EXCLUSION.search(line) else list(_PYTHON.finditer(line))
+        for match in matches:
+            if not _NO_STATEMENT.search(line, max(0, match.start() - _MAX_BEFORE), match.start()):
                 named.setdefault(match[1], number)
                 if further := _FURTHER.match(line, match.end()):
                     named.setdefault(further[1], number)

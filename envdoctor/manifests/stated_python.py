@@ -44,7 +44,8 @@ _VERSION_FILES = {
 _CONDA_FILES = ("environment.yml", "environment.yaml")
 _READMES = ("README.md", "readme.md", "Readme.md", "README.rst", "INSTALL.md")
 _OF_PROJECT = re.compile(
-    r"\binstall\s(?:.*\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)|\b(?:uv sync|(?:poetry|pdm) install)\b|\bsetup\.py\b"
+    r"\binstall\s(?:.{0,200}\s)?[\"']?\.(?:\[[^\]]*\])?[\"']?(?:\s|$)"
+    r"|\b(?:uv sync|(?:poetry|pdm) install)\b|\bsetup\.py\b"
 )
 _FOR_COLAB = re.compile(r"colab\.research\.google|google\.colab|/content/")
 _KERNEL = re.compile(r"3\.\d+")

@@ -26,7 +26,7 @@ _USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finet
 # Before the name: `Create a file scripts/start.py`.
 _MADE = (
     r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov)\w*\s+(?:\S+\s+){0,6}\S*"
-    r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]*"
+    r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]{0,200}"
 )
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")

@@ -26,8 +26,9 @@ _MAX_PART = 2  # more than a half of the modules of the programs are not those o
 # Installs what is not read, also where the text mentions it: `make install`, `pip install -e .[train]`.
 _UNREAD_STEP = re.compile(
     r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install)\b"
-    r"|\benv (?:create|update)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b|\bpip3? install\s+[^\n`]*?"
-    r"(?:(?:-e|-r)\s*\S|\s[\"']?\.{1,2}(?:[\[/\"'\s]|$))|\b(?:bash|sh|source)\s+\S*(?:install|setup|env)\S*\.sh\b"
+    r"|\benv (?:create|update)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
+    r"|\bpip3? install\s+[^\n`]{0,200}?(?:(?:-e|-r)\s*\S|\s[\"']?\.{1,2}(?:[\[/\"'\s]|$))"
+    r"|\b(?:bash|sh|source)\s+\S*(?:install|setup|env)\S*\.sh\b"
 )
 # Modules of a package that need another package.
 _NEEDED_BY = {"torch.utils.tensorboard": "tensorboard"}

@@ -28,7 +28,7 @@ EXPECTED = (
     "a manifest (requirements, pyproject.toml, setup.cfg, setup.py, environment.yml, pixi.toml, Pipfile), a lock "
     "file, a Dockerfile, a script, a workflow, a notebook, a setup guide, or a directory of these"
 )
-HINT = "envdoctor audit requirements.txt"
+HINT = "envdoctor audit ."  # finds the manifests of the directory
 Reader = Callable[[str, str, Files], Document]
 
 _GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)

@@ -63,6 +63,7 @@ ADVERSARIAL_GUIDES = {
     "table rows": "| driver " + "5" * 25_000 + " |\n" * 20,
     "html": "<pre>" + "<b" * 50_000,
     "many steps": "```bash\n" + "pip install torch==2.8.0 vllm trl transformers\n" * 500 + "```",
+    "Pythons": "python3.10 " * 10_000,
     "conda": "```yaml\ndependencies:\n" + "  - pip:\n" * 12_500 + "```",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,13 @@ def test_a_command_starts_a_script_that_does_not_exist(name: str, checkout: Path
 def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:
     (checkout / ".git").rmdir()
     assert not _scripts(checkout, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+
+
+def test_a_long_line_with_the_name_of_a_script_is_read_in_bounded_time(checkout: Path) -> None:
+    start_time = time.process_time()
+    long = "# run_zeroscrolls.sh " + "> " * 30_000
+    assert _scripts(checkout, long, "pip install torch==2.8.0", "bash scripts/run_zeroscrolls.sh")
+    assert time.process_time() - start_time < 5
 
 
 @each_case("name", [*PRESENT])
