@@ -34,7 +34,11 @@ MANIFEST = re.compile(
 )
 
 # A report with an error in it is a text to explain.
-ERROR_LINE = re.compile(r"(?:Error|Exception): |Traceback \(most recent call last\)", re.MULTILINE)
+ERROR_LINE = re.compile(
+    r"(?:Error|Exception): |Traceback \(most recent call last\)|^\W{0,4}(?:Error|ERROR|Exception)\b|"
+    r"\bExpected all tensors to be on the same device\b",
+    re.MULTILINE,
+)
 
 
 class ExplainRequest(Record, frozen=True, kw_only=True):
