@@ -16,6 +16,7 @@ from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.imports import cause_of, spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
+from envdoctor.knowledge.releases import required_specifier
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
@@ -76,6 +77,7 @@ class Verdict(Record, frozen=True):
     installed: str  # version; empty if unknown
     is_required: bool = False  # the caller does not pass an argument that older releases lack
     returned: str = ""  # the release that has the member again, if the installed one is unknown
+    requirer: str = ""  # an installed package that excludes the last release with the member: "trl 0.23.1"
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
@@ -106,8 +108,18 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
             is_newer=bool(ended),
             installed=installed,
             returned=later[0] if ended and later and not installed else "",
+            requirer=_requirer(package, span.last, versions) if ended else "",
         )
     return next(_required_arguments(hit.text), None)
+
+
+def _requirer(package: str, version: str, versions: Mapping[str, str]) -> str:
+    """An installed package whose requirement excludes a release, with its own release; empty if there is none."""
+    for name, installed in versions.items():
+        specifier = required_specifier(name, installed, package)
+        if specifier and satisfies(version, specifier) is False:
+            return f"{name} {installed}"
+    return ""
 
 
 def _required_arguments(text: str) -> Iterator[Verdict]:
@@ -199,7 +211,7 @@ def _requirement(verdict: Verdict) -> str:
     """The releases that have the member; empty where torch decides on them, or if both directions are possible."""
     span = verdict.span
     package = project_of(span.package)
-    if verdict.returned or package in OF_TORCH:
+    if verdict.returned or verdict.requirer or package in OF_TORCH:
         return ""
     if verdict.is_required:
         return f"{package}<={span.before}"
@@ -241,8 +253,12 @@ def _symptom(verdict: Verdict) -> Symptom:
         cause = newer
         fix = (
             f"{verdict.member} is in {package} {span.last} and no longer in {span.next}: the calling code is for an "
-            f"older release. Update that code (or the package it belongs to), or install {package} {span.last} with "
-            "the other packages of that time."
+            "older release. Update that code (or the package it belongs to)"
+            + (
+                f": {verdict.requirer} excludes {package} {span.last}."
+                if verdict.requirer
+                else f", or install {package} {span.last} with the other packages of that time."
+            )
         )
     else:
         cause = older

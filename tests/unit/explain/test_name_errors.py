@@ -184,6 +184,16 @@ def test_the_command_installs_a_release_that_has_the_member(text: str, requireme
     )
 
 
+@each_case(("trl", "commands"), [("", 1), ("0.23.1", 0)])  # 0.23.1 requires transformers>=4.56.1
+def test_no_release_is_installed_that_another_package_excludes(trl: str, commands: int) -> None:
+    versions = {"transformers": "5.1.0", **({"trl": trl} if trl else {})}
+    text = "No module named 'transformers.deepspeed'"
+    (symptom,) = name_error_symptoms([Hit("x", 1, text, {})], versions)
+    installs = [each for remedy in symptom.remedies for each in remedy if each.startswith("uv pip install ")]
+    assert len(installs) == commands
+    assert ("trl 0.23.1 excludes transformers 4.45.2" in symptom.fix) is bool(trl)
+
+
 def test_the_fix_names_both_directions_of_a_member_that_was_added_again() -> None:
     cause = explain(io.BytesIO(removed_name("ALLOWED_LAYER_TYPES").encode())).causes[0]
     assert all(version in cause.fix for version in ("4.57.6", "5.0.0", "5.4.0"))
