@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
 from envdoctor.knowledge.age import can_update, is_too_old
@@ -149,7 +151,7 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
     for environment in context.environments:
         if environment.state.resolution == "conflict":
             continue  # a step fails, so that there is no such environment
-        by_package: dict[str, list[Substitution]] = {}
+        by_package: dict[tuple[str, bool], list[Substitution]] = {}
         for substitution in environment.substitutions:
             # What replaces the packages of an image has its own finding.
             in_image = substitution.package.origin == IMAGE_ORIGIN or _is_companion_of_image(
@@ -161,11 +163,20 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             is_chosen = substitution.pinned or in_image or _is_torch_of_clone(environment, substitution)
             is_judged = not _is_cpu_build(substitution) and not _is_of_other_index(context, environment, substitution)
             is_judged &= not _is_override(context, substitution)
-            if is_known and is_used and not is_chosen and is_judged:
-                by_package.setdefault(substitution.package.name, []).append(substitution)
-        for substitutions in by_package.values():
+            if is_used and not is_chosen and is_judged:
+                by_package.setdefault((substitution.package.name, is_known), []).append(substitution)
+        for (_, is_known), substitutions in by_package.items():
             problem = _incompatible_release(context, environment, substitutions)
-            yield if_not_seeded(context, substitutions[0].package, problem)
+            problem = if_not_seeded(context, substitutions[0].package, problem)
+            yield problem if is_known else _not_certain(problem)
+
+
+def _not_certain(problem: Problem) -> Problem:
+    """A problem with a dependency that a part of the environment can limit, which is not read."""
+    if problem.status not in ("error", "warning"):
+        return problem
+    reason = "" if ", unless `" in problem.message else " (not certain: what is not read can limit it)"
+    return replace(problem, status="unknown", message=f"{problem.message}{reason}")
 
 
 def _depends_on_unread(environment: CorrectedEnvironment, substitution: Substitution) -> bool:
