@@ -21,6 +21,7 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, for_stated_cuda, likely_pythons, target_of
+from envdoctor.locking.solved_profile import with_requirements, with_solved_target
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
@@ -262,7 +263,8 @@ class SetSearch:
         own = [pin for pin in built if pin in pins and pin.partition("==")[0] not in attempt.required]
         sources = [DroppedPackage(pin.partition("==")[0], _way_to_build(pin, corrected)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}
-        corrected = _with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
+        corrected = with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
+        corrected = with_solved_target(corrected, self.solver.day)
         solved = replace(corrected, built_later=tuple(own), dropped=(*corrected.dropped, *sources, *dropped))
         dependencies = tuple(pin for pin in built if pin not in own)
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
@@ -361,24 +363,6 @@ def _pinned(requirements: Sequence[str], versions: Mapping[str, str]) -> tuple[s
         for name in names
         if normalize_name(name) in versions
     )
-
-
-def _with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) -> CorrectedSet:
-    """The set and its profile with the solved requirements."""
-    pins = {Requirement(text).name: text for text in requirements}
-    profile = corrected.profile_toml
-    added = [
-        text for name, text in pins.items() if name not in {Requirement(old).name for old in corrected.requirements}
-    ]
-    entries = "".join(f'[[requirements]]\nspec = "{text}"\n\n' for text in added)
-    profile = profile.replace("[[sources]]\n", f"{entries}[[sources]]\n", 1)
-    for old in corrected.requirements:
-        entry = f'[[requirements]]\nspec = "{old}"\n'
-        new = pins.get(Requirement(old).name)
-        profile = profile.replace(
-            entry, entry.replace(old, new) if new else "# omitted: " + entry.replace("\n", " ") + "\n"
-        )
-    return replace(corrected, requirements=requirements, profile_toml=profile)
 
 
 def _result(

@@ -37,7 +37,7 @@ def profile_toml(
     torch = environment.packages.get("torch")
     identifier = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2].removesuffix(".md")).strip("-.") or "guide"
     period_end, glibc = estimate_period_end(environment.state), newest_glibc(environment, context.platform)
-    python = environment.state.python
+    python = environment.state.python or context.trace.python
     pythons = [python] if re.fullmatch(r"3\.\d+", python) else list(_DEFAULT_PYTHONS)
     lines = [
         "schema = 1", f"id = {_quoted(identifier[:60])}", f"title = {_quoted(f'The environment of {name}')}",

@@ -19,6 +19,9 @@ _REMOVED = frozenset({"flash-attn-3", "triton-kernels"})
 # The version of a package in a variable of the shell or of a workflow: `torch==$V`, `torch==${{ env.V }}`.
 _OF_VARIABLE = r"(?<![\w.-]){}(?:\[[^\]]*\])?==\$\{{{{0,2}}\s*(?:env\.)?(\w+)"
 _ITEMS = re.compile(r"\s*(?:([\"'])[^\"']*\1\s*,?\s*)+(?:#.*)?")  # several items of an array in TOML
+_REQUIREMENT = re.compile(  # a line of a requirements file
+    r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*"
+)
 _ENTRY = re.compile(r"(\s*)[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)[\"']?\s*=\s*[\"'{]")  # of a table in TOML
 
 
@@ -181,13 +184,17 @@ class _Writer:
             )
         elif item := re.match(r"(\s*-\s+)[^-\s]", last):  # an item of a list in YAML
             self.lines[place.line - 1] = f"{line}\n{item[1]}{pin}"
-        elif re.fullmatch(r"\s*[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*[=<>!~][^#]*(?:#.*)?|\s*[A-Za-z0-9._-]+\s*", last):
-            self.lines[place.line - 1] = f"{line}\n{pin}"  # a line of a requirements file
+        elif _REQUIREMENT.fullmatch(last) and not self._is_part_of_a_command(place.line):
+            self.lines[place.line - 1] = f"{line}\n{pin}"
         else:
             # The quotation mark that ends a line of a notebook's cell is not that of the requirement.
             end = found.end() - (found[0][-1] in "\"'" and found[0][0] not in "\"'")
             self.lines[place.line - 1] = f"{line[:end]} {pin}{line[end:]}"
         return True
+
+    def _is_part_of_a_command(self, number: int) -> bool:
+        """Whether a line continues, or is continued: a further line would end the command."""
+        return any(text.rstrip().endswith("\\") for text in self.lines[max(0, number - 2) : number])
 
     def _remove(self, place: Place) -> None:
         line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -146,6 +147,14 @@ def test_open_versions_are_of_the_time_of_the_pins(sources: Sources) -> None:
     assert "accelerate==1.5.2" not in newest
     peft = replace(corrected("transformers==4.49.0", "peft"), exclude_newer="2025-03-20")
     assert "torch==2.6.0" in solve_set(peft, sources).corrected.requirements
+
+
+@each_case(("newest", "day"), [("accelerate", "2025-03-20"), ("accelerate>=1.6", "")])
+def test_the_profile_has_the_python_and_the_day_of_the_solution(newest: str, day: str, sources: Sources) -> None:
+    profile = 'exclude_newer = "2025-03-20"\nversions = ["3.12", "3.11"]\n'
+    own = replace(corrected("torch==2.6.0", newest), exclude_newer="2025-03-20", profile_toml=profile, python="3.11")
+    solved = tomllib.loads(solve_set(own, sources).corrected.profile_toml)
+    assert (solved["versions"], solved.get("exclude_newer", "")) == (["3.11"], day)
 
 
 def test_a_release_without_a_wheel_does_not_lead_to_an_older_one(sources: Sources, tmp_path: Path) -> None:

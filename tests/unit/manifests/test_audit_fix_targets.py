@@ -105,6 +105,13 @@ def test_a_dependency_of_a_requirement_with_extras_is_added_after_it() -> None:
     assert write_back(text, [(core, "")], "script").text == ('uv pip install "core[training,dev]==1.0" torch==2.8.0')
 
 
+def test_a_dependency_is_added_to_the_line_of_a_continued_command() -> None:
+    text = sh("pip install \\", "  e3nn==0.3.3 \\", "  wandb==0.12.0")
+    for number, name in ((4, "e3nn==0.3.3"), (5, "wandb==0.12.0")):
+        one = corrected(name, "numpy==1.26.4", places=(Place(number, name.partition("==")[0], name, "pip"),))
+        assert write_back(text, [(one, "")]).text == text.replace(name, f"{name} numpy==1.26.4")
+
+
 def test_the_build_of_torch_is_selected_where_a_step_brings_it_first() -> None:
     text = sh("pip install unsloth", "pip install torch")
     places = (Place(3, "unsloth", "unsloth", "pip"), Place(4, "torch", "torch", "pip"))
