@@ -16,6 +16,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, li
 from envdoctor.manifests.checks.replacements import requirement_texts
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import image_state
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.torch_sources import cuda_builds, may_be_on_torch_index, torch_has_build, torch_index
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import bounded
@@ -151,11 +152,8 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
     """The PyTorch index has no build of this torch release for the CUDA version or the CPU architecture."""
     for install in context.trace.installs:
         source = torch_source(install.action)
-        torch = next((package for package in install.action.requirements if package.name == "torch"), None)
-        if not torch or not torch.pin or torch.url or source.cuda in ("", "cpu") or source.nightly:
-            continue
-        version = public_part(torch.pin)
-        if torch_has_build(version, source.cuda, context.platform) is False:
+        if torch := torch_without_build(install.action, context.platform):
+            version = public_part(torch.pin)
             builds = cuda_builds(version, context.platform)
             line = line_of(context, torch.line, torch.text)
             backends = [f"cu{cuda.replace('.', '')}" for cuda in builds]
@@ -177,6 +175,15 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
                 ),
                 line=line,
             )
+
+
+def torch_without_build(action: Install, platform: str) -> InstallRequirement | None:
+    """The pinned torch of a step, if the PyTorch index of the step has no build of it."""
+    source = torch_source(action)
+    torch = next((package for package in action.requirements if package.name == "torch"), None)
+    if not torch or not torch.pin or torch.url or source.cuda in ("", "cpu") or source.nightly:
+        return None
+    return torch if torch_has_build(public_part(torch.pin), source.cuda, platform) is False else None
 
 
 @rule(

@@ -12,11 +12,13 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS, contradicting_bounds
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of
+from envdoctor.manifests.checks.machine import torch_without_build
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.other_systems import names_other_system
 from envdoctor.manifests.step_resolution import has_unknown_mirror
 from envdoctor.resolution.requirement import InstallRequirement, is_file_name
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 from envdoctor.rules.registry import Problem, rule
 
 REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -54,7 +56,7 @@ def step_has_no_solution(context: GuideContext) -> Iterator[Problem]:
             # An argument may be no package, and an index of a company has packages of its own.
             is_doubtful = bool(install.action.unknown) or has_unknown_mirror(install.action)
             is_misread = is_doubtful and bool(_UNKNOWN.search(conflict))
-            if conflict and not is_misread and not _is_reported(install, conflict):
+            if conflict and not is_misread and not _is_reported(context, install, conflict):
                 yield _problem(context, install, conflict)
 
 
@@ -94,8 +96,11 @@ def manifest_is_not_valid_yaml(context: GuideContext) -> Iterator[Problem]:
         )
 
 
-def _is_reported(install: InstallStep, conflict: str) -> bool:
-    """Whether RUN001, RUN002 or RUN005 report it from the tables, or RUN166."""
+def _is_reported(context: GuideContext, install: InstallStep, conflict: str) -> bool:
+    """Whether RUN001, RUN002, RUN005 or RUN054 report it from the tables, or RUN166."""
+    required = {normalize_name(name) for name in _REQUIRED.findall(conflict)}
+    if required and required <= TORCH_FAMILY and torch_without_build(install.action, context.platform):
+        return True
     if (unknown := _UNKNOWN.search(conflict)) and is_file_name(normalize_name(unknown[1])):
         return True
     requiring = {normalize_name(name) for name in _REQUIRING.findall(conflict)}

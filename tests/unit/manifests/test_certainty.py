@@ -353,3 +353,15 @@ def test_a_notebook_for_a_service_has_its_torch() -> None:
         text = sh(install, title="# H100, driver 570.172.08") + py(line)
         found = [each for each in audit_guide(text, name="a.ipynb", today=DAY).findings if each.id == "RUN051"]
         assert [each.status for each in found] == [expected], (install, line)
+
+
+def test_a_torch_without_a_build_is_one_problem() -> None:
+    class OfOtherTorch(Solver):
+        def __call__(self, problem: StepProblem) -> StepSolution:  # noqa: ARG002
+            required = ("torchvision==0.17.0", "torchvision<=0.15.0")
+            return StepSolution(conflict=" and ".join(f"the step requires {each}" for each in required))
+
+    index = "--extra-index-url https://download.pytorch.org/whl/cu122"
+    step = sh(f"pip install torch==2.2.0 torchvision==0.17.0 {index}")
+    solver = OfOtherTorch({"3.12": {}})
+    assert (len(findings(step, solver, "RUN054")), findings(step, solver, "RUN015")) == (1, [])
