@@ -18,11 +18,12 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
+from envdoctor.manifests.page_builds import builds_of_pages, commands_with_pages, releases_without_a_wheel
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
 from envdoctor.manifests.stated_cuda import StatedCuda, stated_cuda
 from envdoctor.manifests.stated_python import python_origin
-from envdoctor.manifests.step_resolution import URL_ORIGIN, other_indexes
+from envdoctor.manifests.step_resolution import URL_ORIGIN
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
@@ -115,6 +116,10 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     cuda = _cuda_build(context, _image_torch(environment) or _own_torch(environment))
     pins, dropped = _corrected_pins(environment, context.platform, cuda)
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
+    of_pages = builds_of_pages(context, environment.state)
+    pins = [pin for pin in pins if _base_name(pin.spec) not in of_pages]
+    named = {each.name for each in dropped}
+    dropped += [DroppedPackage(name, reason) for name, reason in of_pages.items() if name not in named]
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
@@ -137,13 +142,8 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         installed=tuple(_installed_release(pin, environment) for pin in pins),
         extras=_extras(environment),
         oldest_day=_oldest_day(environment.state),
-        source_only=tuple(_source_only(context, environment.state)),
-        from_pages={
-            requirement.name: install.action.command
-            for install in context.trace.installs
-            if install.after.name == environment.state.name and other_indexes(install.action)
-            for requirement in install.action.requirements
-        },
+        source_only=tuple(releases_without_a_wheel(context, environment.state)),
+        from_pages=commands_with_pages(context, environment.state),
         dropped=tuple(dropped),
         places=tuple(places_of(environment, context)),
         torch_place=first_place_of_torch(environment, context),
@@ -192,14 +192,6 @@ def _extras(environment: CorrectedEnvironment) -> dict[str, str]:
         if package.origin == "PyPI"
     }
     return {name: "".join(match[1].split()) for name, match in found.items() if match}
-
-
-def _source_only(context: GuideContext, state: EnvironmentState) -> Iterator[str]:
-    """The releases of an environment without a wheel: a solver would go back to one that does not need them."""
-    for install in context.trace.installs:
-        if install.after.name == state.name:
-            built = (install.resolution.packages.get(name) for name in sorted(install.resolution.built))
-            yield from (f"{each.name}=={each.version}" for each in built if each and each.version)
 
 
 def _oldest_day(state: EnvironmentState) -> str:

@@ -105,6 +105,13 @@ def test_a_dependency_of_a_requirement_with_extras_is_added_after_it() -> None:
     assert write_back(text, [(core, "")], "script").text == ('uv pip install "core[training,dev]==1.0" torch==2.8.0')
 
 
+def test_a_build_of_a_page_that_is_not_read_is_left_to_its_command() -> None:
+    page = "https://data.dgl.ai/wheels/cu116/repo.html"
+    (found,) = sets_of(sh(f"pip install torch==1.12.1 transformers==4.30.0 dgl==1.0.2+cu116 -f {page}"))
+    assert {each.partition("==")[0] for each in found.requirements} == {"torch", "transformers"}
+    assert [(each.name, page in each.reason) for each in found.dropped] == [("dgl", True)]
+
+
 def test_a_dependency_is_added_to_the_line_of_a_continued_command() -> None:
     text = sh("pip install \\", "  e3nn==0.3.3 \\", "  wandb==0.12.0")
     for number, name in ((4, "e3nn==0.3.3"), (5, "wandb==0.12.0")):

@@ -1,0 +1,48 @@
+"""Requirements of a guide that a solver cannot take from PyPI: builds of further pages, and source archives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.redact.variables import redact_variable
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
+
+
+def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[InstallStep]:
+    return (install for install in context.trace.installs if install.after.name == state.name)
+
+
+def commands_with_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
+    """The packages that a command takes from further pages of wheels, with the command."""
+    return {
+        requirement.name: install.action.command
+        for install in _steps_of(context, state)
+        if other_indexes(install.action)
+        for requirement in install.action.requirements
+    }
+
+
+def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
+    """The pinned builds of pages that are not read, such as `dgl==1.0.2+cu116 -f URL`, with what to do with them.
+
+    The releases of PyPI are other builds.
+    """
+    found: dict[str, str] = {}
+    for install in _steps_of(context, state):
+        pages = other_indexes(install.action)
+        for each in install.action.requirements if pages else ():
+            if "+" in each.pin and each.name not in TORCH_FAMILY:
+                page = redact_variable("", pages[0])
+                found[each.name] = f"a build of {page}, which was not read: install `{each.text}` from it afterwards"
+    return found
+
+
+def releases_without_a_wheel(context: GuideContext, state: EnvironmentState) -> Iterator[str]:
+    """The releases of an environment without a wheel: a solver would go back to one that does not need them."""
+    for install in _steps_of(context, state):
+        built = (install.resolution.packages.get(name) for name in sorted(install.resolution.built))
+        yield from (f"{each.name}=={each.version}" for each in built if each and each.version)
