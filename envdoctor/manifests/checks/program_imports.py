@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.module_names import packages_of_module
-from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.releases import normalize_name, numpy2_releases
+from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import Clone, LoadModules
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checkout_code import ReachedImport
@@ -167,6 +168,14 @@ def _missing(
             table_evidence("import", f"{each.place}: {module}", imported),
         ),
         f"Install {package}." if package else f"Find out which project has the module {top}, and install it.",
-        install_step(package) if package and "://" not in package else (),
+        install_step(package, *_limits(context)) if package and "://" not in package else (),
         line=launch.line or 1,
     )
+
+
+def _limits(context: GuideContext) -> tuple[str, ...]:
+    """What a further package must not change: the newest releases of many require NumPy 2."""
+    torch = context.environments[-1].state.packages.get("torch")
+    first = next((each.first for each in numpy2_releases() if each.package == "torch"), "")
+    is_older = torch is not None and first and satisfies(public_part(torch.version), f"<{first}") is True
+    return ("numpy<2",) if is_older else ()

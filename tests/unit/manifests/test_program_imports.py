@@ -126,6 +126,13 @@ def test_a_module_of_torch_that_needs_another_package(checkout: Path) -> None:
     assert not _audit(checkout / "README.md", sh("pip install torch==2.8.0 tensorboard", "python train.py"))
 
 
+@each_case(("torch", "limit"), [("2.2.0", True), ("2.8.0", False)])
+def test_a_further_package_keeps_the_numpy_of_torch(torch: str, limit: bool, checkout: Path) -> None:
+    text = sh(f"pip install torch=={torch}", "python train.py")
+    (command,) = _audit(checkout / "README.md", text, torch=torch)[0].remedies[0].commands
+    assert ("'numpy<2'" in command) is limit
+
+
 def test_the_programs_of_a_manifest(checkout: Path) -> None:
     requirements = checkout / "requirements.txt"
     assert not _audit(requirements, "torch==2.8.0\n")  # no program
