@@ -27,7 +27,7 @@ detectron2 git+https://github.com/facebookresearch/detectron2.git detectron2
 dotenv python-dotenv
 faiss faiss-cpu faiss-gpu faiss-gpu-cu11 faiss-gpu-cu12 faiss
 fastchat fschat
-groundingdino groundingdino-py
+groundingdino - groundingdino-py
 hydra hydra-core
 Levenshtein levenshtein python-levenshtein
 llava -
@@ -35,7 +35,7 @@ mmcv - mmcv mmcv-full mmcv-lite
 nvdiffrast git+https://github.com/NVlabs/nvdiffrast.git nvdiffrast
 onnxruntime onnxruntime onnxruntime-gpu onnxruntime-openvino onnxruntime-directml
 open_clip open-clip-torch
-osgeo gdal
+osgeo - gdal
 pptx python-pptx
 psycopg2 psycopg2-binary psycopg2
 pytorch3d git+https://github.com/facebookresearch/pytorch3d.git pytorch3d

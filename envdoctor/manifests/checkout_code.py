@@ -227,10 +227,10 @@ def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # n
     try:
         text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            tree = ast.parse(text)
+            statements = tuple(_statements(ast.parse(text).body))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return SourceFile()
-    return SourceFile(tuple(_statements(tree.body)), bool(_PATHS.search(text)))
+    return SourceFile(statements, bool(_PATHS.search(text)))
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ImportStatement]:

@@ -167,7 +167,9 @@ def _missing(
             else table_evidence("program", launch.command, "the checkout"),
             table_evidence("import", f"{each.place}: {module}", imported),
         ),
-        f"Install {package}." if package else f"Find out which project has the module {top}, and install it.",
+        f"Install {package}; old code can need an old release of it."
+        if package
+        else f"Find out which project has the module {top}, and install it.",
         install_step(package, *_limits(context)) if package and "://" not in package else (),
         line=launch.line or 1,
     )

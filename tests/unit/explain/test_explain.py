@@ -208,6 +208,19 @@ def test_invalid_inputs_are_errors(arguments: list[str], words: str, tmp_path: P
     assert "hint:" in done.stderr
 
 
+def test_variables_with_an_error_are_no_report(tmp_path: Path) -> None:
+    message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!"
+    for error in ("Error\nThe run stops.", message):
+        (tmp_path / "log.txt").write_text(f"export CUDA_VISIBLE_DEVICES=0,1\npython train.py --fp16\n\n{error}\n")
+        assert envdoctor("explain", "log.txt", home=tmp_path).returncode == 1
+
+
+@each_case(("place", "cause"), [("in windows server", "platform-no-wheel"), ("in windows of 200 tokens", "")])
+def test_a_text_names_windows(place: str, cause: str) -> None:
+    found = explain(io.BytesIO(f"It fails {place}\nModuleNotFoundError: No module named 'triton'\n".encode())).causes
+    assert [each.cause for each in found[:1]] == ([cause] if cause else [])
+
+
 def test_report_with_an_unknown_error_has_no_known_cause(tmp_path: Path) -> None:
     report = "PyTorch version: 2.8.0+cu128\nCUDA used to build PyTorch: 12.8\n"
     (tmp_path / "issue.txt").write_text(f"{report}\nValueError: expected 3 columns, got 2\n")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import py, sh
 
 from envdoctor.core.records import Finding
@@ -74,7 +75,7 @@ class Solver:
         return StepSolution(chosen, {}, frozenset({"mmcv"} & chosen.keys()))
 
 
-def findings(text: str, solver: Solver, identifier: str) -> list[Finding]:
+def findings(text: str, solver: Solver | FixedSolver, identifier: str) -> list[Finding]:
     guide = parse_guide(text, "SETUP.md")
     audit = audit_paths(guide, parse_paths(guide, text, "SETUP.md"), today=DAY, solver=solver)
     return [each for each in audit.findings if each.id == identifier]
@@ -365,3 +366,16 @@ def test_a_torch_without_a_build_is_one_problem() -> None:
     step = sh(f"pip install torch==2.2.0 torchvision==0.17.0 {index}")
     solver = OfOtherTorch({"3.12": {}})
     assert (len(findings(step, solver, "RUN054")), findings(step, solver, "RUN015")) == (1, [])
+
+
+@each_case(("step", "status"), [("pip install -e .", "unknown"), ("pip install einops==0.8.1", "error")])
+def test_a_project_that_is_not_read_can_limit_a_dependency(step: str, status: str) -> None:
+    class WithHub(FixedSolver):
+        def __call__(self, problem: StepProblem) -> StepSolution:
+            names = {each.name for each in problem.requirements}
+            hub = {"huggingface-hub": "0.36.2"} if "diffusers" in names else {}
+            pins = {each.name: each.pin for each in problem.requirements}
+            return StepSolution({**pins, **hub}, {name: ["diffusers"] for name in hub})
+
+    found = findings(sh(step, "pip install diffusers==0.11.1"), WithHub(FixedIndex(), {}), "RUN003")
+    assert [each.status for each in found] == [status]

@@ -133,6 +133,15 @@ def test_a_further_package_keeps_the_numpy_of_torch(torch: str, limit: bool, che
     assert ("'numpy<2'" in command) is limit
 
 
+def test_a_condition_of_any_depth_is_read(checkout: Path) -> None:
+    conditions = ("-" * 20_000 + "a", "a" + "+a" * 400, "not " * 300 + "a")
+    files = [f"if {each}:\n    import plots\n" for each in conditions]
+    for text in files:
+        (checkout / "project/figures.py").write_text(text)
+        found = _audit(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+        assert found == []
+
+
 def test_the_programs_of_a_manifest(checkout: Path) -> None:
     requirements = checkout / "requirements.txt"
     assert not _audit(requirements, "torch==2.8.0\n")  # no program
