@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 from support.paths import DATA
-from support.release_index import ReleaseIndex
+from support.release_index import ReleaseIndex, make_release
 from support.remedy_proof import Example, Result, Trial, kind_of
 from support.report_stack import make_machine, make_stack
 
-from envdoctor.core.records import Machine, Stack, known
+from envdoctor.core.records import Distribution, Machine, Stack, known
 from envdoctor.core.remedies import Notation
 from envdoctor.explain import explain
 from envdoctor.explain.rank import Cause
@@ -64,7 +64,24 @@ def stack_of(packages: str) -> Stack:
     """The environment of a list such as "torch 2.8.0+cu128, vllm 0.10.2"."""
     listed = dict(each.split() for each in packages.split(", "))
     cuda = cuda_of_local(listed["torch"])
-    return make_stack(listed["torch"], cuda=cuda, packages=listed)
+    requires = make_release("torch", listed["torch"]).requires
+    torch = Distribution(name="torch", version=listed["torch"], requires=requires)
+    return make_stack(listed["torch"], cuda=cuda, packages=listed, distributions=(torch,))
+
+
+def first_cause(found: Occurrence, stack: Stack, interpreter: str) -> Cause:
+    """The first cause of the text in an environment, without the remedies of rules."""
+    stack = msgspec.structs.replace(stack, python=known(interpreter, "files"))
+    return explain(io.BytesIO(found.text.encode()), found.machine, stack, pin=lambda *_: []).causes[0]
+
+
+def commands_of(found: Occurrence) -> list[list[str]]:
+    """The present commands of each remedy that changes packages, without an environment's path."""
+    cause = first_cause(found, stack_of(found.packages), "PYTHON")
+    return [
+        [command.replace(" --python PYTHON", "") for command in each.commands]
+        for each in cause.remedies if kind_of(each) == "packages"
+    ]  # fmt: skip
 
 
 class SymptomTrial(Trial):
@@ -91,10 +108,8 @@ class SymptomTrial(Trial):
         return results or [Result((), "no remedy installs or removes packages")]
 
     def explain(self, found: Occurrence) -> Cause:
-        """The first cause of the text in this environment, without the remedies of rules."""
-        stack = msgspec.structs.replace(self.stack(), python=known(str(self.interpreter), "files"))
-        text = io.BytesIO(found.text.encode())
-        return explain(text, self.example.machine, stack, pin=lambda *_: []).causes[0]
+        """The first cause of the text in this environment."""
+        return first_cause(found, self.stack(), str(self.interpreter))
 
     def errors(self) -> set[tuple[str, str]]:
         """The errors of all rules."""

@@ -16,7 +16,7 @@ import pytest
 from support.paths import DATA
 from support.recorded_results import assert_text_as_recorded
 from support.release_index import ReleaseIndex, serve
-from support.symptom_proof import names_with_packages, occurrences, results_of_symptom
+from support.symptom_proof import commands_of, names_with_packages, occurrences, results_of_symptom
 
 RECORD = "applied-symptom-remedies.jsonl"
 SAMPLE = "numpy-1-aliases"  # the default suite applies its remedies
@@ -41,6 +41,12 @@ def test_every_symptom_with_packages_is_recorded() -> None:
     names = [each.of for each in occurrences()]
     assert set(names) == names_with_packages()
     assert [row["of"] for row in recorded()] == names
+
+
+def test_the_record_has_the_present_remedies() -> None:
+    """Otherwise write the record again, as described at the top of this file."""
+    rows = {row["of"]: [commands for commands, _ in row["results"]] for row in recorded()}
+    assert rows == {found.of: commands_of(found) for found in occurrences()}
 
 
 def test_every_remedy_is_proven() -> None:
