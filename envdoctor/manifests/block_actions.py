@@ -17,7 +17,6 @@ from envdoctor.manifests.actions import (
     UseImage,
 )
 from envdoctor.manifests.command_parsers import parse_actions, split_image
-from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.container_files import (
     Instruction,
     heredoc_file,
@@ -136,7 +135,7 @@ class BlockReader:
             self.directory.follow(command)
             files = self.directory.files
             self.commands.append(command)
-            if (program := started_program(unwrap(command))) and (folders := self.directory.folders):
+            if (program := started_program(command)) and (folders := self.directory.folders):
                 self.launches.append(Launch(command.line, str(command), program, folders))
             if command.heredoc:
                 self._store_heredoc(command)
@@ -156,7 +155,10 @@ class BlockReader:
         script = self.directory.script(command, files)
         if script and command.line not in self.running:
             self.running.add(command.line)  # a script that runs itself
+            before = self.directory.current
             yield from self._script(script)
+            if command.name not in ("source", "."):  # a shell of its own
+                self.directory.current = before
 
     def _store_heredoc(self, command: Command) -> None:
         name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.shell_records import Command, is_known
 
 _PYTHON = re.compile(r"(?:i?python|pypy)(?:3(?:\.\d+)?)?")
@@ -48,13 +49,15 @@ class Launch(NamedTuple):
 
 def started_program(command: Command) -> Program | None:
     """The program that a command starts; None for other commands, and for a name of unknown value."""
-    words, name = command.words[1:], command.name
+    inner = unwrap(command)
+    words, name = inner.words[1:], inner.name
     if name in _SHELLS:
         script = next((word for word in words if not word.startswith("-")), "")
         return Program(script=script, launcher=name) if _SHELL_SCRIPT.fullmatch(script) else None
     if _PYTHON.fullmatch(name):
         return _of_python(words)
-    first = command.words[0] if command.words else ""
+    # The word with its directory, which `unwrap` removes.
+    first = next((word for word in command.words if name and word.rpartition("/")[2] == name), "")
     if _SCRIPT.fullmatch(first) or (_SHELL_SCRIPT.fullmatch(first) and "/" in first):
         return Program(script=first)
     return _of_launcher(words, name) if name in _LAUNCHERS else None
