@@ -147,7 +147,7 @@ class Checkout:
         program = launch.program
         if _TESTS.match(program.script or program.module):
             return ""
-        folders = [*map(self._relative, launch.folders), ""]  # a guide leaves out steps such as `cd ..`
+        folders = [*map(self.relative, launch.folders), ""]  # a guide leaves out steps such as `cd ..`
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
             return self._module((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
@@ -160,7 +160,7 @@ class Checkout:
         if not start or start in seen:
             return
         first = [] if launch.program.module else [posixpath.dirname(start)]
-        folders = tuple(dict.fromkeys((*first, *map(self._relative, launch.folders), *_INSTALLED_FROM)))
+        folders = tuple(dict.fromkeys((*first, *map(self.relative, launch.folders), *_INSTALLED_FROM)))
         waiting: list[tuple[str, tuple[str, ...], bool]] = [(start, (start,), False)]
         seen.add(start)
         while waiting and len(seen) < MAX_MODULES:
@@ -202,7 +202,8 @@ class Checkout:
                 return f"{path}.py"
         return ""
 
-    def _relative(self, path: Path) -> str:
+    def relative(self, path: Path) -> str:
+        """A path relative to the root; empty for the root."""
         relative = os.path.relpath(path, self.root)
         return "" if relative == "." else relative
 

@@ -31,6 +31,7 @@ _MADE = (
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _LIKENESS = 0.6
+_SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
 
 
 @rule("RUN182", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=BASH)
@@ -82,28 +83,66 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     folder, _, name = path.rpartition("/")
     code = sorted(each for each in checkout.paths if each.endswith(_CODE))
     elsewhere = [each for each in code if each.rpartition("/")[2] == name]
-    is_in_code = bool(folder) and any(each.startswith(f"{path.partition('/')[0]}/") for each in code)
-    nearest = ""
+    below = [each for each in elsewhere if folder and _is_below_first_folder(each, path, checkout, launch)]
+    has_left_out_cd = bool(elsewhere) and not below
+    if has_left_out_cd and (folder or len(elsewhere) > 1 or _USUAL.fullmatch(name)):
+        return  # the guide leaves out the step that enters its directory
     if elsewhere:
-        if folder or len(elsewhere) > 1 or _USUAL.fullmatch(name):
-            return  # the guide leaves out the step that enters its directory
-        nearest = elsewhere[0]
-    elif is_in_code:
+        nearest = (below or elsewhere)[0]
+    elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
-        alike = [each for each in code if each.startswith(f"{folder}/") and each.endswith(suffix)]
-        nearest = next(iter(difflib.get_close_matches(path, alike, n=1, cutoff=_LIKENESS)), "")
-    else:
+        alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
+        names = difflib.get_close_matches(name, map(posixpath.basename, alike), n=1, cutoff=_LIKENESS)
+        nearest = f"{folder}/{names[0]}" if names else ""
+    elif folder or not (nearest := _other_name(context, checkout, launch, code)):
         return
     line = line_of(context, launch.line, script)
     yield Problem(
-        "warning" if elsewhere else "error",
+        "warning" if has_left_out_cd else "error",
         f"{script} is not in the checkout" + (f"; {nearest} is" if nearest else ""),
         (
             guide_evidence(context, "command", launch.command, line),
             table_evidence("files", f"no {path}", "the checkout"),
         ),
-        f"Start {nearest}, if it is the script that is meant." if nearest and not elsewhere
-        else f"Enter the directory {posixpath.dirname(nearest)} first, or start {nearest}." if nearest
+        f"Enter the directory {posixpath.dirname(nearest)} first, or start {nearest}." if has_left_out_cd
+        else f"Start {nearest}, if it is the script that is meant." if nearest
         else "Name a script of this commit, or check out the commit that has it.",
         line=line,
-    )
+    )  # fmt: skip
+
+
+def _is_below_first_folder(other: str, path: str, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a file is in the first folder of a path, which the directory of the command has."""
+    first = path.partition("/")[0]
+    return any(other.startswith(f"{checkout.relative(each / first)}/") for each in launch.folders)
+
+
+def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code: list[str]) -> str:
+    """A script next to which an absent one would be, with a name that is alike: `run_chat.py` for `chat.py`.
+
+    The guide also starts a script of that directory that exists. Two of them, if the name is a usual one.
+    """
+    name = posixpath.basename(launch.program.script)
+    started = {
+        checkout.script(each)
+        for each in context.guide.launches
+        if each.line and each.folders == launch.folders and "/" not in posixpath.normpath(each.program.script)
+    }
+    started = {each for each in started if each and posixpath.basename(each) != "setup.py"}
+    if len(started) < (2 if _USUAL.fullmatch(name) else 1):
+        return ""
+    folders = {*map(checkout.relative, launch.folders)}
+    suffix = posixpath.splitext(name)[1]
+    named = {
+        posixpath.basename(each): each
+        for each in code
+        if posixpath.dirname(each) in folders and posixpath.splitext(each)[1] == suffix
+    }
+    alike = difflib.get_close_matches(name, named, n=1, cutoff=_SAME_NAME) or [
+        each for each in named if _words(name) <= _words(each) or _words(each) <= _words(name)
+    ]
+    return named[alike[0]] if len(alike) == 1 else ""
+
+
+def _words(name: str) -> set[str]:
+    return {*re.split(r"[_-]", posixpath.splitext(name)[0].lower())}

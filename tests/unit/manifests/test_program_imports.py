@@ -32,6 +32,7 @@ PROGRAMS: dict[str, Program | None] = {
     "python -c 1": None,
     "pip install train.py": None,
     "python $SCRIPT": None,
+    "sudo ../tools/train.py": Program(script="../tools/train.py"),
 }
 
 
@@ -181,6 +182,9 @@ ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line an
     "another name": ("bash scripts/run_zeroscrolls.sh", (4, "scripts/run_zs.sh")),
     "no file is alike": ("python scripts/unlike.py", (4, "Name a script of this commit")),
     "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
+    "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
+    "another letter": ("python lonley.py", (4, "Start lonely.py")),
+    "a wrong inner folder": ("python deep/draw/draw_lines.py", (4, "Start deep/lines/draw_lines.py")),
 }
 PRESENT: dict[str, tuple[str, ...]] = {
     "a file": ("python scripts/measure_memory.py",),
@@ -194,13 +198,16 @@ PRESENT: dict[str, tuple[str, ...]] = {
     "another repository": ("git clone https://github.com/a/other", "python other/start.py"),
     "a variable": ("python scripts/$NAME.py",),
     "an absolute path": ("python /opt/scripts/start.py",),
+    "a program of its own directory": ("cd deep", "../scripts/measure_memory.py"),
+    "a name that no file has": ("python unlike.py",),
+    "a directory that a script enters": ("bash scripts/run_zs.sh", "python scripts/measure_memory.py"),
 }
 
 
 def _scripts(checkout: Path, *commands: str) -> list[Finding]:
     for name in ("scripts/run_zs.sh", "scripts/measure_memory.py", "deep/lines/draw_lines.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / name).write_text("\n")
+        (checkout / name).write_text("cd deep\n" if name.endswith(".sh") else "\n")
     text = sh(*commands, "python train.py", "python lonely.py")
     (checkout / "README.md").write_text(text)
     found = audit_text(text, str(checkout / "README.md"), None, FixedSolver(FixedIndex(), {}), python="3.12")
