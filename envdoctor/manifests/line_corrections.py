@@ -120,8 +120,13 @@ def _use_release(lines: EditedLines, finding: Finding) -> bool:
     return bool(release) and lines.replace_text(finding.line, finding.evidence[0].value, release)
 
 
-def _use_bash(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001
-    return lines.replace(1, r"^#!.*$", "#!/bin/bash")
+def _use_bash(lines: EditedLines, finding: Finding) -> bool:
+    return finding.fix.startswith("Write") and lines.replace(1, r"^#!.*$", "#!/bin/bash")
+
+
+def _start_with_bash(lines: EditedLines, finding: Finding) -> bool:
+    script = named(r"^Use bash (\S+)\.$", finding.fix)
+    return bool(script) and lines.replace(finding.line, rf"(?<![\w/.-])sh(?=\s[^;&|]*{re.escape(script)})", "bash")
 
 
 def _use_unix_line_ends(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001
@@ -294,4 +299,5 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN179": _without_yes,
     "RUN180": _clone,
     "RUN189": _use_release,
+    "RUN215": _start_with_bash,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from envdoctor.manifests.markdown import Line
 
@@ -22,13 +22,29 @@ _FORMS = (
 )
 _QUOTED = re.compile(r"'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\"")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
+_HERE_DOCUMENT = re.compile(r"(?<!<)<<-?\s*[\"'\\]?(\w+)")
 
 
 def bash_syntax(lines: Iterable[Line]) -> tuple[int, str] | None:
-    """The first line with syntax of bash, and what it is; None without one. Quoted text is not examined."""
-    for number, text in lines:
+    """The first line with syntax of bash, and what it is; None without one.
+
+    Quoted text and here-documents are not examined.
+    """
+    for number, text in _code(lines):
         code = _COMMENT.sub("", _QUOTED.sub("''", text))
         for pattern, name in _FORMS:
             if pattern.search(code):
                 return number, name
     return None
+
+
+def _code(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines without those of here-documents."""
+    end = ""
+    for number, text in lines:
+        if end:
+            end = "" if text.strip() == end else end
+            continue
+        yield number, text
+        match = _HERE_DOCUMENT.search(_COMMENT.sub("", text))
+        end = match[1] if match else ""

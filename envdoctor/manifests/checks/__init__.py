@@ -49,6 +49,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     source_at_main,
     source_builds,
     standard_names,
+    started_scripts,
     stated_machine,
     stated_versions,
     system_pythons,

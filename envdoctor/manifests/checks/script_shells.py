@@ -1,4 +1,4 @@
-"""Checks on scripts and cells: their shell, line ends, activation, assignments, and options of launchers."""
+"""Checks on scripts and cells: their line ends, assignments, and options of launchers."""
 
 from __future__ import annotations
 
@@ -9,47 +9,23 @@ from collections.abc import Iterator
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.command_wrappers import unwrap
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.inputs.batch_jobs import is_batch_job
 from envdoctor.manifests.markdown import Line
 from envdoctor.manifests.shell_records import Command
-from envdoctor.manifests.shell_syntax import bash_syntax
 from envdoctor.rules.registry import Problem, rule
 
 INTERPRETER = "https://www.gnu.org/software/bash/manual/html_node/Shell-Scripts.html"
 ASSIGNMENTS = "https://www.gnu.org/software/bash/manual/html_node/Shell-Parameters.html"
-ACTIVATION = "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"
 MAGICS = "https://ipython.readthedocs.io/en/stable/interactive/reference.html#system-shell-access"
 LAUNCH = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 CURL = "https://curl.se/docs/manpage.html#-O"
 WALRUS = "https://docs.python.org/3/reference/expressions.html#assignment-expressions"
-_SH = re.compile(r"#!\s*(?:/usr)?/bin/(?:env\s+)?(?:sh|dash)\s*$")
-_BASH = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b(.*)")
-_LOGIN = re.compile(r"-\w*[li]")
-_READS_HOOK = re.compile(
-    r"(?:^|[;&|]\s*)(?:source|\.)\s+\S|\beval\b|shell\.\w+ hook|conda init|module\s+load", re.MULTILINE
-)
+_BASH = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|z|k)?sh\b")
 _CELL_COMMAND = re.compile(r"\s*!\s*((?:(?:cd|export|source|\.)\s+[^&|;]+|conda activate\s.*))$")
 _LAUNCHERS = {
     "torchrun": ("--nproc", "--nnodes", "--node-rank", "--node_rank", "--rdzv", "--master_addr", "--master_port",
                  "--standalone"),
     "accelerate": ("--num_processes", "--num_machines", "--machine_rank", "--main_process_port", "--multi_gpu"),
 }  # fmt: skip
-
-
-@rule("RUN157", kind="guide", severity="warning", cause="program-not-executable", url=INTERPRETER)
-def script_for_sh_needs_bash(context: GuideContext) -> Iterator[Problem]:
-    """A script starts with `#!/bin/sh` and has syntax of bash. /bin/sh of Debian and Ubuntu is dash, which stops."""
-    lines = context.guide.lines
-    if lines and _SH.match(lines[0]) and (found := bash_syntax(enumerate(lines, 1))):
-        line, what = found
-        yield Problem(
-            "warning",
-            f"{what} is syntax of bash, and the first line names sh, which is dash on Debian and Ubuntu",
-            (guide_evidence(context, "first line", lines[0].strip(), 1),
-             guide_evidence(context, "command", lines[line - 1].strip()[:120], line)),
-            "Write `#!/bin/bash` as the first line.",
-            line=line,
-        )  # fmt: skip
 
 
 @rule("RUN158", kind="guide", severity="error", cause="program-not-executable", url=INTERPRETER)
@@ -64,30 +40,6 @@ def script_has_line_ends_of_windows(context: GuideContext) -> Iterator[Problem]:
             "Convert the file with dos2unix, or store it with `*.sh text eol=lf` in .gitattributes.",
             line=1,
         )
-
-
-@rule("RUN159", kind="guide", severity=("warning", "info"), cause="wrong-python-env", url=ACTIVATION)
-def script_activates_without_hook(context: GuideContext) -> Iterator[Problem]:
-    """`conda activate` in a script needs conda's function, which a shell that is not interactive has not read.
-
-    Not reported where the script reads another file before, loads a module, or starts with a login shell. A note
-    outside of batch jobs, as `source` can run the script in an interactive shell.
-    """
-    lines = context.guide.lines
-    first = _BASH.match(lines[0]) if lines else None
-    if not first or _LOGIN.search(first[1]):
-        return
-    for command in context.guide.commands:
-        if command.words[:2] == ("conda", "activate"):
-            if not _READS_HOOK.search("\n".join(lines[1 : command.line - 1])):
-                yield Problem(
-                    "warning" if is_batch_job(context.guide) else "info",
-                    f"`{command}` stops: a script has no conda function unless it reads conda.sh",
-                    command_evidence(context, command),
-                    'Add `eval "$(conda shell.bash hook)"` above.',
-                    line=command.line,
-                )
-            return
 
 
 @rule("RUN160", kind="guide", severity="error", cause="program-not-executable", url=ASSIGNMENTS)
