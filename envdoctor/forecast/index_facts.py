@@ -19,6 +19,7 @@ from envdoctor.forecast.module_packages import absent_modules, modules_of_releas
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
+from envdoctor.forecast.undeclared_imports import undeclared_imports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
@@ -42,6 +43,7 @@ from envdoctor.resolution.index_facts import (
     RemovedImport,
     RustBuild,
     SharedFile,
+    UndeclaredImport,
 )
 
 TOTAL_SECONDS = 30.0  # of all questions of a command
@@ -225,6 +227,10 @@ class IndexReader:
     def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
         """The old packages of the set that import a module that its torch, torchvision or torchaudio removed."""
         return self._of_set(removed_torch_imports, installed) if installed.torch_family else ()
+
+    def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
+        """The modules that old packages of the set import, and that no package of the set has."""
+        return self._of_set(undeclared_imports, installed)
 
     @_limited
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from envdoctor.forecast.kept_imports import KeptImports, ParsedModule
 from envdoctor.forecast.uses import catches_missing, imported_tops
@@ -62,14 +62,27 @@ class ModuleImports:
     def modules_of(self, imports: Iterable[CodeImport]) -> tuple[str, ...]:
         """The modules that imports of code name, also with a name that a package loads when it is used."""
         found: set[str] = set()
+        lazy: dict[str, set[str]] = {}
         for each in imports:
             full = f"{each.module}.{each.name}" if each.name else each.module
             found |= {module for module in (each.module, full) if module in self.paths}
-            if each.name and full not in self.paths:
-                defined = re.compile(rf"^(?:class|def|async def)[ \t]+{re.escape(each.name)}\b", re.MULTILINE)
-                own = (module for module in self.paths if module.startswith(f"{each.module}."))
-                found.update(module for module in own if defined.search(self.sources.read(self.paths[module])))
-        return tuple(sorted(found))
+            if each.name and full not in self.paths and not self._provides(each.module, each.name):
+                lazy.setdefault(each.module, set()).add(each.name)
+        return tuple(sorted(found.union(*(self._defining(package, names) for package, names in lazy.items()))))
+
+    def _provides(self, module: str, name: str) -> bool:
+        """Whether loading a module imports a name into it."""
+        return module in self.paths and any(each.name == name for each in self.imports_of(module))
+
+    def _defining(self, package: str, names: Collection[str]) -> Iterator[str]:
+        """The modules of a package that define names at their top level, each by one module alone."""
+        defined = re.compile(rf"^(?:class|def|async def)[ \t]+({'|'.join(sorted(names))})\b", re.MULTILINE)
+        modules: dict[str, list[str]] = {}
+        for module, path in self.paths.items():
+            if module.startswith(f"{package}.") and path in self.matching(defined):
+                for name in set(defined.findall(self.sources.read(path))):
+                    modules.setdefault(name, []).append(module)
+        return (each[0] for each in modules.values() if len(each) == 1)
 
     def other_files(self) -> Iterator[str]:
         """The files of the modules, without tests, scripts and optional parts."""

@@ -80,8 +80,8 @@ class SetNames:
     def compare(self, installed: InstalledSet) -> ComparedNames:
         """Compare the uses of each old release with the newer releases of its dependencies."""
         self.allow_reading(SET_FACTOR)
-        users, skipped = self._users(installed)
-        self.wheels.read_sources(user for user in users if self._has_wheel(user))
+        users, skipped = self.old_releases(installed)
+        self.wheels.read_sources(user for user in users if self.has_wheel(user))
         self._read_dependencies(users, installed)
         missing: list[MissingName] = []
         files = 0
@@ -122,7 +122,7 @@ class SetNames:
     def _failures(self) -> int:
         return sum(each.is_failed for each in self.wheels.unread.values())
 
-    def _users(self, installed: InstalledSet) -> tuple[list[Pin], list[Pin]]:
+    def old_releases(self, installed: InstalledSet) -> tuple[list[Pin], list[Pin]]:
         """The releases that are older than a dependency can be, those of the guide first, then by their day."""
         versions = installed.versions
         self.wheels.read_releases(versions)
@@ -312,7 +312,7 @@ class SetNames:
 
     def _sources_of(self, pin: Pin) -> WheelSources | None:
         """The Python files of the wheel, else of the source archive."""
-        if self._has_wheel(pin):
+        if self.has_wheel(pin):
             return self.wheels.sources(pin)
         file = _archive_file(self.wheels.release(pin))
         try:
@@ -321,9 +321,10 @@ class SetNames:
             return None
 
     def _file(self, pin: Pin) -> File | None:
-        return self.wheels.any_wheel(pin) if self._has_wheel(pin) else _archive_file(self.wheels.release(pin))
+        return self.wheels.any_wheel(pin) if self.has_wheel(pin) else _archive_file(self.wheels.release(pin))
 
-    def _has_wheel(self, pin: Pin) -> bool:
+    def has_wheel(self, pin: Pin) -> bool:
+        """Whether a release has a wheel, for any Python."""
         release = self.wheels.release(pin)
         return release is not None and any(file.wheel for file in release.files)
 

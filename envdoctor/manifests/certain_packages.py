@@ -10,12 +10,12 @@ from envdoctor.manifests.interpreter import GuideTrace
 
 # What conda installs with torch and Python before a solver reads the next step: Requires-Dist of torch, torchvision
 # and torchaudio with their requirements, and conda's own packages. METADATA of torch 2.0.1 and 2.5.1, 2026-11-26.
-_FROM_CONDA = frozenset({
+FROM_CONDA = frozenset({
     "numpy", "pillow", "requests", "pyyaml", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2",
     "markupsafe", "fsspec", "urllib3", "certifi", "charset-normalizer", "idna", "triton", "gmpy2", "setuptools",
     "wheel", "pip", "six", "cffi", "pycparser", "mkl-fft", "mkl-random", "mkl-service", "brotli", "pysocks",
 })  # fmt: skip
-# conda packages whose requirements are all in _FROM_CONDA, or are libraries without Python files.
+# conda packages whose requirements are all in FROM_CONDA, or are libraries without Python files.
 _BASE = re.compile(
     r"python|pip|setuptools|wheel|numpy|torch\w*|pytorch(?:-cuda|-gpu|-cpu|-mutex)?|cpuonly|cuda\w*(?:-.*)?|cudnn|nvcc|mkl"
     r"|gcc\w*(?:-.*)?|gxx\w*(?:-.*)?|g\+\+|ffmpeg|cmake|ninja|git(?:-lfs)?|make|openssl|llvm-openmp|libstdcxx-ng|nodejs"
@@ -50,5 +50,5 @@ def certain_packages(trace: GuideTrace, state: EnvironmentState) -> frozenset[st
         else:
             break
     return frozenset(
-        named | {name for name in found if name in state.packages} - (_FROM_CONDA if has_conda else set())
+        named | {name for name in found if name in state.packages} - (FROM_CONDA if has_conda else set())
     )

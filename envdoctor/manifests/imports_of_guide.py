@@ -19,6 +19,7 @@ _MAGIC = re.compile(r"\s*[%!]")  # of notebooks
 _COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
 MAX_IMPORTS = 40  # that are compared with the wheels
+MAX_OF_PROGRAMS = 240  # of a checkout
 _IMPORT = re.compile(
     r"(?:>>> )?(?:from ([A-Za-z_][\w.]*) import \(?([\w, ]+)\)?|import ([A-Za-z_][\w.]*)(?: as \w+)?)\s*"
 )
@@ -33,6 +34,19 @@ def imports_of_guide(context: GuideContext) -> Iterator[CodeImport]:
             yield CodeImport(run.line, run.module)
         for part in run.code.split(";"):
             yield from _of_code(((run.line, part.strip()),))
+
+
+def imports_of_programs(context: GuideContext) -> Iterator[CodeImport]:
+    """The imports that programs of the checkout reach; `file` is the place of the import.
+
+    For a manifest, all programs of the project are read: one that needs another release is broken.
+    """
+    checkout, launches = context.guide.checkout, context.guide.launches
+    if checkout and checkout.is_clone and not context.guide.commands:
+        launches = (*launches, *checkout.programs)
+    for each in checkout.reached(launches) if checkout else ():
+        statement = each.statement
+        yield CodeImport(each.launch.line, statement.module, statement.name, each.place)
 
 
 def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:

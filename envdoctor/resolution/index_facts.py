@@ -127,6 +127,16 @@ class RemovedImport(NamedTuple):
     is_loaded: bool = True  # by `import` of the package
 
 
+class UndeclaredImport(NamedTuple):
+    """A module that a release imports, and that no package of the set has."""
+
+    user: IndexedRelease
+    module: str  # "rich"
+    place: str  # "trl/trainer/utils.py:35"
+    wheel: str
+    kind: UseKind
+
+
 class SharedFile(NamedTuple):
     """A file that two releases install."""
 
@@ -187,6 +197,10 @@ class IndexFacts(Protocol):
 
     def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
         """The old packages of the set that import a module that its torch, torchvision or torchaudio removed."""
+        ...
+
+    def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
+        """The modules that old packages of the set import, and that no package of the set has."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

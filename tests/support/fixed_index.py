@@ -22,6 +22,7 @@ from envdoctor.resolution.index_facts import (
     RemovedImport,
     RustBuild,
     SharedFile,
+    UndeclaredImport,
 )
 from envdoctor.resolution.step import StepProblem, StepSolution
 
@@ -41,6 +42,7 @@ class FixedIndex:
         self.older: Mapping[str, Mapping[str, str]] = {}  # that pip refuses
         self.shared: Sequence[SharedFile] = ()
         self.removed: Sequence[RemovedImport] = ()
+        self.undeclared: Sequence[UndeclaredImport] = ()
         self.compiled: frozenset[str] = frozenset()
         self.imported: dict[tuple[str, str], bool] = {}
         self.modules: dict[str, tuple[str, ...]] = {}
@@ -84,6 +86,9 @@ class FixedIndex:
 
     def removed_torch_imports(self, installed: InstalledSet) -> Sequence[RemovedImport]:
         return [each for each in self.removed if each.since.partition(" ")[0] in installed.torch_family]
+
+    def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
+        return [each for each in self.undeclared if each.user.name in installed.versions]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()

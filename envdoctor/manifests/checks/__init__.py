@@ -54,6 +54,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     stated_versions,
     system_pythons,
     table_age,
+    undeclared_imports,
     wheel_contents,
     wheels,
 )

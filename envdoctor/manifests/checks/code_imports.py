@@ -14,13 +14,18 @@ from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, attributes_of_guide, imports_of_guide
+from envdoctor.manifests.imports_of_guide import (
+    MAX_IMPORTS,
+    MAX_OF_PROGRAMS,
+    attributes_of_guide,
+    imports_of_guide,
+    imports_of_programs,
+)
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem, rule
 
 _KNOWN = ("solved", "partial", "tables")  # with conda packages, only what a step names is known
-_MAX_USED = 240  # imports that are compared
 IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-statement"
 
 
@@ -33,7 +38,7 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
     nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
     guide = (*imported[:MAX_IMPORTS], *nested)
-    unique = {(each.module, each.name): each for each in reversed((*guide, *_of_programs(context)))}
+    unique = {(each.module, each.name): each for each in reversed((*guide, *imports_of_programs(context)))}
     used = sorted(unique.values(), key=lambda each: (bool(each.file), each))
     if context.index_facts is None or not used:
         return
@@ -41,26 +46,13 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         state = environment.state
         if state.resolution not in _KNOWN or state.image or not state.packages:
             continue
-        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:_MAX_USED])
+        absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:MAX_OF_PROGRAMS])
         for each, others in _by_release((*absent, *_absent_by_tables(state, used))):
             package = state.packages[each.release.name]
             is_named = not package.is_dependency and (state.resolution == "partial" or each.used.file)
             if state.resolution == "solved" or is_named:
                 is_of_program = bool(each.used.file)
                 yield _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
-
-
-def _of_programs(context: GuideContext) -> Iterator[CodeImport]:
-    """The imports that programs of the checkout reach; `file` is the place of the import.
-
-    For a manifest, all programs of the project are read: one that needs another release is broken.
-    """
-    checkout, launches = context.guide.checkout, context.guide.launches
-    if checkout and checkout.is_clone and not context.guide.commands:
-        launches = (*launches, *checkout.programs)
-    for each in checkout.reached(launches) if checkout else ():
-        statement = each.statement
-        yield CodeImport(each.launch.line, statement.module, statement.name, each.place)
 
 
 def _absent_by_tables(state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[AbsentImport]:

@@ -21,7 +21,12 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, imports_of_guide
+from envdoctor.manifests.imports_of_guide import (
+    MAX_IMPORTS,
+    MAX_OF_PROGRAMS,
+    imports_of_guide,
+    imports_of_programs,
+)
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_packages import has_constraints
@@ -238,7 +243,8 @@ def installed_set(context: GuideContext, state: EnvironmentState, users: Sequenc
     versions = {name: each.version for name, each in state.packages.items() if _is_of_index(each)}
     named = frozenset(name for name, each in state.packages.items() if not each.is_dependency)
     python = state.python or context.trace.python
-    imports = tuple(imports_of_guide(context))[:MAX_IMPORTS]
+    of_programs = {(each.module, each.name): each for each in imports_of_programs(context)}
+    imports = (*tuple(imports_of_guide(context))[:MAX_IMPORTS], *tuple(of_programs.values())[:MAX_OF_PROGRAMS])
     family = {name: state.packages[name].version for name in _WITH_REMOVALS if name in state.packages}
     return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports, family)
 

@@ -62,10 +62,10 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     Imports in functions, under conditions and in a `try` with a handler are left out.
     """
     index, checkout = context.index_facts, context.guide.checkout
-    state, sources = _known_set(context), _unread_sources(context)
+    state, sources = _known_set(context), unread_sources(context)
     if index is None or checkout is None or state is None:
         return
-    names = _named(context, state)
+    names = named_packages(context, state)
     reached: dict[str, ReachedImport] = {}
     for each in checkout.reached(context.guide.launches):
         reached.setdefault(_NEEDED_BY.get(each.statement.module, each.statement.top), each)
@@ -77,7 +77,7 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         return  # the environment has packages before the first step, or the programs run in another one
     is_guide = any(each.line for each in context.guide.launches)
     texts = checkout.guide_text if is_guide else f"{checkout.guide_text}\n{checkout.manifest_text}"
-    missing = {top: each for top, each in missing.items() if not names_in_text(_names_of(top), texts)}
+    missing = {top: each for top, each in missing.items() if not names_in_text(names_of_module(top), texts)}
     for top, each in list(missing.items())[:_MAX_MODULES]:
         if (package := _package(context, index, state, top, each)) is not None:
             yield _missing(context, top, each, package, sources)
@@ -103,7 +103,7 @@ def _mentions(context: GuideContext) -> Iterator[str]:
     return (line for number, line in enumerate(context.guide.lines, 1) if number not in commands)
 
 
-def _unread_sources(context: GuideContext) -> tuple[str, ...]:
+def unread_sources(context: GuideContext) -> tuple[str, ...]:
     """The repositories, URLs and folders whose requirements are not read: they can bring further packages."""
     actions = [install.action for install in context.trace.installs]
     found = [
@@ -113,7 +113,7 @@ def _unread_sources(context: GuideContext) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _named(context: GuideContext, state: EnvironmentState) -> set[str]:
+def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
     """The packages of the environment, those that a step names, and the repositories that a step clones."""
     names = {*state.packages, *state.requested}
     names |= {name for each in context.environments for name in each.state.packages}
@@ -125,7 +125,7 @@ def _named(context: GuideContext, state: EnvironmentState) -> set[str]:
     return names
 
 
-def _names_of(top: str) -> frozenset[str]:
+def names_of_module(top: str) -> frozenset[str]:
     """The packages that can have a module, as far as their names show it."""
     known = packages_of_module(top)
     named = frozenset((_OF_PACKAGE.get(top, normalize_name(top)),))
@@ -133,7 +133,7 @@ def _names_of(top: str) -> frozenset[str]:
 
 
 def _is_given(top: str, names: set[str]) -> bool:
-    return not names.isdisjoint(_names_of(top))
+    return not names.isdisjoint(names_of_module(top))
 
 
 def _package(

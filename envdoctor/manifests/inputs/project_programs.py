@@ -41,7 +41,11 @@ def _of_readme(checkout: Checkout, files: Files) -> tuple[Launch, ...]:
     own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
     reader = BlockReader(parse_blocks(text), files=own)
     list(reader.actions())
-    return tuple(each._replace(command=f"{name}:{each.line}: {each.command}", line=0) for each in reader.launches)
+    # A README can leave out the step that enters the directory of the manifest and its programs.
+    return tuple(
+        each._replace(command=f"{name}:{each.line}: {each.command}", line=0, folders=(*each.folders, folders[0]))
+        for each in reader.launches
+    )
 
 
 def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:

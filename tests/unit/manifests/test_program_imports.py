@@ -155,6 +155,14 @@ def test_the_programs_of_a_manifest(checkout: Path) -> None:
     assert not _audit(requirements, "torch==2.8.0\n")
 
 
+def test_the_program_of_a_readme_is_next_to_the_manifest(checkout: Path) -> None:
+    (checkout / "README.md").write_text("```bash\npython main.py\n```\n")
+    (checkout / "demo").mkdir()
+    (checkout / "demo/main.py").write_text("import torch\nimport plots\n")
+    (found,) = _audit(checkout / "demo/requirements.txt", "torch==2.8.0\n")
+    assert found.message.startswith("demo/main.py:2 imports plots")
+
+
 def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     (checkout / "project/figures.py").write_text("from chain import old_parts, parts\n")
     text = sh("pip install torch==2.8.0 chain", "python train.py")

@@ -1,0 +1,89 @@
+"""Checks on modules that a release imports, and that neither its requirements nor a step installs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envdoctor.core.records import Status
+from envdoctor.knowledge.images import is_bare_image
+from envdoctor.knowledge.module_names import packages_of_module
+from envdoctor.manifests.actions import LoadModules
+from envdoctor.manifests.certain_packages import FROM_CONDA, certain_packages, is_conda_base
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.checks.program_imports import named_packages, names_of_module, unread_sources
+from envdoctor.manifests.checks.used_dependencies import of_used_dependency
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.resolution.index_facts import UndeclaredImport
+from envdoctor.rules.registry import Problem, rule
+
+DECLARING = "https://packaging.python.org/en/latest/discussions/install-requires-vs-requirements/"
+_WHEN = {"import": "at its import", "code": "in a module that the code imports"}
+
+
+@rule(
+    "RUN220", kind="guide", severity=("error", "warning", "info", "unknown"), cause="dependency-pin-violated",
+    url=DECLARING, needs=("release", "python"),
+)  # fmt: skip
+def release_imports_what_no_package_has(context: GuideContext) -> Iterator[Problem]:
+    """An old release imports a module that it does not require, and that no package of the environment has.
+
+    A dependency of that time required the package, and its newest release no longer does: trl 0.11 imports rich,
+    which came with tyro. Imports in functions, under conditions and in a `try` with a handler are left out.
+    """
+    if context.index_facts is None:
+        return
+    for environment in context.environments:
+        state = environment.state
+        certain = certain_packages(context.trace, state)
+        if state.resolution in ("unresolved", "conflict") or state.is_superseded or not certain:
+            continue
+        installed = installed_set(context, state, [name for name in state.packages if name in certain])
+        has_conda = any(install.action.tool == "conda" for install in context.trace.installs)
+        given, gap = named_packages(context, state) | (FROM_CONDA if has_conda else set()), _gap(context, state)
+        text = context.guide.checkout.guide_text if context.guide.checkout else ""
+        for found in context.index_facts.undeclared_imports(installed):
+            packages = names_of_module(found.module)
+            if found.user.name in certain and given.isdisjoint(packages) and not names_in_text(packages, text):
+                problem = _undeclared(context, found, state, gap)
+                yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
+
+
+def _gap(context: GuideContext, state: EnvironmentState) -> str:
+    """What can bring further packages and is not read; empty if all packages are known."""
+    if state.image and not is_bare_image(state.image):
+        return f"the packages of {state.image} are not known"
+    if context.actions(LoadModules):
+        return "the environment modules can have it"
+    if sources := unread_sources(context):
+        return f"{' or '.join(sources[:2])} can require it"
+    for install in context.trace.installs:
+        names = [each.name for each in install.action.requirements]
+        if install.action.tool == "conda" and not all(map(is_conda_base, names)):
+            return "the packages that conda adds are not known"
+        if install.action.unknown or (install.action.tool != "conda" and install.resolution.state != "solved"):
+            return f"the requirements of line {install.action.line} are not all read"
+    return ""
+
+
+def _undeclared(context: GuideContext, found: UndeclaredImport, state: EnvironmentState, gap: str) -> Problem:
+    user = state.packages[found.user.name]
+    known = packages_of_module(found.module)
+    package = known.install if known else context.index_facts.module_package(found.module)  # type: ignore[union-attr]
+    status: Status = "unknown" if gap else "warning" if user.is_dependency else "error"
+    return Problem(
+        status,
+        f"{found.user} imports {found.module} {_WHEN.get(found.kind, '')}, and no package of the environment has it"
+        + (f" (not certain: {gap})" if gap else ""),
+        (
+            guide_evidence(context, user.name, user.reason, user.line),
+            table_evidence(found.place, f"import {found.module}", found.wheel),
+        ),
+        f"Install {package}."
+        if package
+        else f"Find out which project has the module {found.module}, and install it.",
+        install_step(package) if package and "://" not in package else (),
+        line=line_of(context, user.line, user.reason),
+    )

@@ -1,0 +1,34 @@
+"""The rule on modules that a release imports, and that neither its requirements nor a step installs."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.guide_cases import sh
+
+from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
+
+TRL = IndexedRelease("trl", "0.11.4", "2024-10-15")
+STEP = "pip install trl==0.11.4"
+CASES = {
+    "a named release": ([STEP], "error"),
+    "a dependency": (["pip install webui==1.0"], "warning"),
+    "a later step installs it": ([STEP, "pip install rich"], ""),
+    "a repository can require it": ([STEP, "pip install git+https://github.com/acme/tools"], "unknown"),
+    "conda adds packages": (["conda install -y pytorch jupyter", STEP], "unknown"),
+    "conda installs torch alone": (["conda install -y pytorch", STEP], "error"),
+    "an image with packages": (["docker run -it acme/trainer:1 bash", STEP], ""),
+}
+
+
+@each_case("name", [*CASES])
+def test_a_release_imports_what_no_package_has(name: str) -> None:
+    commands, status = CASES[name]
+    index = FixedIndex(IndexedRelease("rich", "14.0.0", "2026-01-01"))
+    index.undeclared = [UndeclaredImport(TRL, "rich", "trl/trainer/utils.py:27", "trl.whl", "code")]
+    solver = FixedSolver(index, {"trl": "0.11.4", "webui": "1.0", "rich": "14.0.0"})
+    solver.required = ["trl"]
+    found = findings(sh(*commands), solver, "RUN220")
+    assert [each.status for each in found] == ([status] if status else [])
+    for each in found:
+        assert [remedy.commands for remedy in each.remedies] == [("uv pip install rich",)]
