@@ -12,6 +12,7 @@ from envdoctor.core.decoding import MAX_FILE_BYTES
 from envdoctor.core.errors import BadInput
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding, Machine, Stack
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import (
     Action,
     AddWheel,
@@ -42,10 +43,11 @@ from envdoctor.manifests.corrected_pins import (
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.guide import Guide, parse_guide, parse_paths
 from envdoctor.manifests.interpreter import GuideTrace
-from envdoctor.manifests.mentions import judge_mentions
+from envdoctor.manifests.mentions import OF_PROGRAMS, judge_mentions, lower_stated
 from envdoctor.manifests.path_findings import join_findings
 from envdoctor.manifests.records import build_stack
 from envdoctor.manifests.refused_requirements import MAX_ROUNDS, lines_of_conflicts, without_refused
+from envdoctor.resolution.requirement import is_file_name
 from envdoctor.resolution.step import StepSolver
 
 _CONFLICTS = frozenset({"RUN002", "RUN015"})
@@ -167,6 +169,7 @@ def _findings(context: GuideContext, machine: Machine | None, day: str, solver: 
         other = build_context(context.guide._replace(stated_machine=stated), machine, day, solver)
         steps = confirmed(steps, context, other, evaluate_guide)
     steps += _without_refused(context, steps, machine, day, solver)
+    steps = lower_stated(context.guide, steps)
     return steps + judge_mentions(
         context.guide, steps, lambda guide: evaluate_guide(build_context(guide, machine, day))
     )
@@ -189,10 +192,16 @@ def _without_refused(
         for each in evaluate_guide(context):
             key = (each.line, each.id, each.cause)
             is_repeated = each.id in _CONFLICTS and each.line in lines  # of a step that fails in another way
+            # `pip install requirements.txt`: the packages of the file are meant.
+            is_repeated = is_repeated or (each.id in OF_PROGRAMS and any(map(_is_file, refused)))
             if each.status in ("error", "warning") and key not in known and not is_repeated:
                 known.add(key)
                 more.append(replace(each, message=f"without {' and '.join(refused)}: {each.message}"))
     return more
+
+
+def _is_file(text: str) -> bool:
+    return is_file_name(normalize_name(text))
 
 
 def _describe(action: Action) -> str:

@@ -18,6 +18,8 @@ class OwnBuild(NamedTuple):
 
 
 PACKAGE_LIST = "a list of packages without a command"
+STATED_IN_TEXT = "packages that the text states without a command"
+WITHOUT_COMMAND = frozenset({PACKAGE_LIST, STATED_IN_TEXT})
 
 
 class Install(NamedTuple):

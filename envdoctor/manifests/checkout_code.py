@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,7 +148,9 @@ class Checkout:
         program = launch.program
         if _TESTS.match(program.script or program.module):
             return ""
-        folders = [*map(self.relative, launch.folders), ""]  # a guide leaves out steps such as `cd ..`
+        # A guide leaves out steps such as `cd ..`.
+        nested = (("", *accumulate(each.split("/"), posixpath.join)) for each in map(self.relative, launch.folders))
+        folders = list(dict.fromkeys((*(each for folder in nested for each in reversed(folder)), "")))
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
             return self._module((*folders, *_INSTALLED_FROM), program.module) if is_own else ""

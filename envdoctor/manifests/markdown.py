@@ -29,6 +29,12 @@ _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
     "export", "git", "wget", "huggingface-cli",
 })  # fmt: skip
+# A command in a quotation, which some guides use in place of a block of code.
+_QUOTED_COMMAND = re.compile(
+    r"(?:[A-Z_][A-Z0-9_]*=\S+\s+)*(?:python3?\s+(?:-m\s+\w|(?:-\w\s+)*[\w./-]+\.py\b)|torchrun\s+\S"
+    r"|accelerate launch\s|(?:uv |python3? -m )?pip3? install\s|conda (?:create|install|activate|env)\s"
+    r"|(?:bash|sh)\s+\S+\.sh\b|git clone\s).*"
+)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _PREFORMATTED = re.compile(r"<pre\b.*?(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
 _INLINE_CODE = re.compile(r"`([^`\n]{3,400})`([^`]*)$")
@@ -84,6 +90,7 @@ class _MarkdownReader:
         self.depth = depth
         self.preceding_text = ""
         self.lists: list[str] = []  # types of the open lists
+        self.quotations = 0  # that are open
 
     def blocks(self) -> Iterator[Block]:
         for token in _parser().parse(self.text):
@@ -91,6 +98,8 @@ class _MarkdownReader:
                 self.lists.append(token.type)
             elif token.type in ("ordered_list_close", "bullet_list_close"):
                 self.lists.pop()
+            elif token.type in ("blockquote_open", "blockquote_close"):
+                self.quotations += token.nesting
             elif token.map and token.type == "fence":
                 yield self._fenced(token, token.map[0])
             elif token.map and token.type == "code_block":
@@ -140,6 +149,9 @@ class _MarkdownReader:
                 "", "", self._code(code, row + token.content.count("\n", 0, match.start())), self.preceding_text
             )
         lines = token.content.rstrip("\n").split("\n")
+        if self.quotations and all(map(_QUOTED_COMMAND.fullmatch, lines)):
+            yield Block("bash", "", tuple(enumerate(lines, self.first + row)), self.preceding_text)
+            lines = []
         for index, line in enumerate(lines if self.lists else ()):
             if self.lists[-1] == "ordered_list_open" or _ONLY_CODE.fullmatch(line.strip()):
                 yield from self._inline(line, row + index)

@@ -6,13 +6,13 @@ Each is judged as if it were the next step. Its findings are less severe, becaus
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from envdoctor.core.records import Finding
-from envdoctor.manifests.actions import UseImage
+from envdoctor.core.records import Finding, Status
+from envdoctor.manifests.actions import STATED_IN_TEXT, Install, UseImage
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block
@@ -34,7 +34,9 @@ _NEGATION = re.compile(
 )
 # What earlier steps lack: a sentence names a command without the steps before it.
 _OF_EARLIER_STEPS = frozenset({"RUN018", "RUN019", "RUN041"})
-_LOWER = {"error": "warning", "warning": "info"}
+_LOWER: dict[Status, Status] = {"error": "warning", "warning": "info"}
+# What programs of the checkout need: of packages that the text states, no command makes an error of it.
+OF_PROGRAMS = frozenset({"RUN078", "RUN181"})
 # What an open version resolves to today: a command that is commented out takes no release.
 _OF_TODAY = frozenset({"RUN003", "RUN017"})
 
@@ -96,6 +98,21 @@ def judge_mentions(guide: Guide, known: list[Finding], evaluate: Callable[[Guide
                 status = "info" if is_switched_off else _LOWER.get(finding.status, finding.status)
                 found.append(replace(finding, status=status, message=f"{place}{finding.message}"))
     return found
+
+
+def lower_stated(guide: Guide, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, less severe where they are on packages that the text states and no command installs."""
+    installs = [each for each in guide.actions if isinstance(each, Install)]
+    stated = [each for each in installs if each.command == STATED_IN_TEXT]
+    lines = {requirement.line for each in stated for requirement in each.requirements}
+    return [
+        replace(each, status="warning")
+        if each.status == "error" and len(stated) == len(installs) and each.id in OF_PROGRAMS and stated
+        else replace(each, status=_LOWER.get(each.status, each.status))
+        if each.line in lines and each.id not in OF_PROGRAMS
+        else each
+        for each in findings
+    ]
 
 
 def _with_mention(guide: Guide, mention: Mention) -> Guide:

@@ -42,7 +42,8 @@ def coverage_text(result: AuditResult) -> str:
     parts = [count(coverage.packages, "package")] if coverage.packages or not coverage.steps else []
     parts += [count(coverage.steps, "step")] if coverage.steps else []
     judged = f", {coverage.judged} in the tables" if coverage.judged < coverage.packages else ""
-    return f"{' and '.join(parts)} read{judged}"
+    origin = f" ({coverage.origin})" if coverage.origin else ""
+    return f"{' and '.join(parts)} read{origin}{judged}"
 
 
 def trial_text(result: AuditResult) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from envdoctor.core.records import Finding
 from envdoctor.knowledge.images import UBUNTU_WITH_OLD_PIP, has_old_pip
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.manifests.actions import PACKAGE_LIST, Install
+from envdoctor.manifests.actions import WITHOUT_COMMAND, Install
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.step_resolution import other_indexes
@@ -125,7 +125,7 @@ def builds_in_isolation(install: InstallStep) -> bool | None:
     action, before = install.action, install.before
     if action.no_build_isolation or action.tool == "conda" or action.only_binary:
         return False
-    if action.tool == "uv" or action.command == PACKAGE_LIST:
+    if action.tool == "uv" or action.command in WITHOUT_COMMAND:
         return True if action.tool == "uv" else None
     pip = before.packages.get("pip")
     if pip and pip.version:
@@ -184,7 +184,7 @@ def _unknown_isolation(context: GuideContext, problem: Problem) -> _Gap | None:
     step = step_of(context, problem.line)
     if step is None or builds_in_isolation(step) is not None:
         return None
-    if step.action.command == PACKAGE_LIST:
+    if step.action.command in WITHOUT_COMMAND:
         return _Gap("no command installs the list", "State how it is installed.")
     image = re.sub(r"^.*/", "", step.before.image) or f"an environment of venv with Python {step.before.python}"
     return _Gap(

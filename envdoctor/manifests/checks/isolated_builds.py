@@ -10,7 +10,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.git_builds import MAIN, build_of_package
 from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.manifests.actions import PACKAGE_LIST
+from envdoctor.manifests.actions import WITHOUT_COMMAND
 from envdoctor.manifests.built_repositories import BuiltRepository, built_repositories
 from envdoctor.manifests.checks.builds import BUILD_PINS, BUILT_WITH_TORCH, ISOLATION, possible_builds
 from envdoctor.manifests.checks.certainty import builds_in_isolation
@@ -61,7 +61,7 @@ def isolated_build_has_no_torch(context: GuideContext) -> Iterator[Problem]:
         if requirement.name == "apex" and not requirement.url:
             continue  # PyPI has another project of this name, which does not import torch
         is_legacy = _is_without_pyproject(requirement.name, release)
-        is_isolated = builds_in_isolation(install) if is_legacy or install.action.command == PACKAGE_LIST else True
+        is_isolated = builds_in_isolation(install) if is_legacy or install.action.command in WITHOUT_COMMAND else True
         if is_isolated is False and _has_torch(install.before):
             continue
         reported.add(key)

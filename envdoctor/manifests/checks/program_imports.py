@@ -9,7 +9,7 @@ from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.knowledge.releases import normalize_name, numpy2_releases
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.manifests.actions import Clone, LoadModules
+from envdoctor.manifests.actions import Clone, Install, LoadModules
 from envdoctor.manifests.certain_packages import is_conda_base
 from envdoctor.manifests.checkout_code import ReachedImport
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
@@ -98,8 +98,9 @@ def _known_set(context: GuideContext) -> EnvironmentState | None:
 
 
 def _mentions(context: GuideContext) -> Iterator[str]:
-    """The lines of a guide without those of its commands, which are read."""
+    """The lines of a guide without those of its commands and steps, which are read."""
     commands = {number for block in context.guide.blocks for number, _ in block.lines}
+    commands |= {each.line for each in context.actions(Install)}
     return (line for number, line in enumerate(context.guide.lines, 1) if number not in commands)
 
 
@@ -150,9 +151,7 @@ def _package(
     return package if is_absent else None
 
 
-def _missing(
-    context: GuideContext, top: str, each: ReachedImport, package: str, sources: tuple[str, ...]
-) -> Problem:
+def _missing(context: GuideContext, top: str, each: ReachedImport, package: str, sources: tuple[str, ...]) -> Problem:
     launch = each.launch
     imported = " -> ".join((*each.chain[:1], *(("...",) if len(each.chain) > 3 else ()), *each.chain[1:][-2:]))
     module = each.statement.module if each.statement.module in _NEEDED_BY else top

@@ -28,6 +28,7 @@ class Coverage(Record, frozen=True, kw_only=True):
     judged: int  # those of them, and images, that the built-in tables contain; launches of a script without packages
     steps: int  # commands and instructions
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
+    origin: str = ""  # of the packages of a guide without install commands
 
     @property
     def has_unread_index(self) -> bool:
@@ -52,6 +53,7 @@ def coverage_of(document: Document) -> Coverage:
         judged=sum(1 for name in names if published_releases(name)) + len(images) + code + launches,
         steps=len({(action.line, action.command) for action in actions if action.command} if has_steps else ()),
         unread=document.unread,
+        origin=document.origin,
     )
 
 

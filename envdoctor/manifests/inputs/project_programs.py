@@ -1,4 +1,4 @@
-"""The programs of a project whose manifest has no commands: those that its README starts, and its own scripts."""
+"""The programs of a project whose manifest or README starts none: those of the README, and its own scripts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ _MAX_SCRIPTS = 30
 
 
 def with_programs(document: Document, name: str, files: Files) -> Document:
-    """The document of a manifest with the programs of its project; other documents as they are."""
-    checkout = checkout_of(files) if document.kind in _KINDS and name != STANDARD_INPUT else None
+    """The document of a manifest, or of a guide without install commands, with the programs of its project."""
+    is_project = document.kind in _KINDS or bool(document.origin)
+    checkout = checkout_of(files) if is_project and name != STANDARD_INPUT else None
     started = [each.program for path in document.paths for each in path.launches]
     if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
-    launches = (*_of_readme(checkout, files), *_own_scripts(checkout, files))
-    paths = tuple(path._replace(launches=launches, checkout=checkout) for path in document.paths)
+    scripts = _own_scripts(checkout, files)
+    of_readme = () if document.origin else _of_readme(checkout, files)
+    paths = tuple(
+        path._replace(launches=(*(path.launches if document.origin else of_readme), *scripts), checkout=checkout)
+        for path in document.paths
+    )
     return document._replace(paths=paths)
 
 

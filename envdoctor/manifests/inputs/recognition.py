@@ -16,6 +16,7 @@ from envdoctor.manifests.inputs import conda_locks, locks, manifests, scripts, w
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.inputs.project_programs import with_programs
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document, NothingToAudit, PackageSet
+from envdoctor.manifests.inputs.steps_of_text import with_steps_of_text
 from envdoctor.manifests.inputs.yaml_nodes import load_yaml, yaml_error
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.pyproject import items, rows, table
@@ -32,6 +33,7 @@ HINT = "envdoctor audit ."  # finds the manifests of the directory
 Reader = Callable[[str, str, Files], Document]
 
 _GUIDE_NAME = re.compile(r".*\.(?:md|markdown|mdx|rst|qmd)", re.IGNORECASE)
+_README_NAME = re.compile(r"(?:readme|install)(?:\.txt)?", re.IGNORECASE)
 _DOCKERFILE_NAME = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-].*)?", re.IGNORECASE)
 _SCRIPT_NAME = re.compile(r".*\.(?:sh|bash|zsh|ksh|sbatch|slurm|sub|job|pbs)", re.IGNORECASE)
 _REQUIREMENTS_NAME = re.compile(
@@ -58,7 +60,10 @@ def read_input(text: str, name: str, files: Files, platform: str = "x86_64") -> 
 
     Raises BadInput for content of no known format, and for content that its format does not allow.
     """
-    return with_programs(_read(text, name, files, platform), name, files)
+    document = _read(text, name, files, platform)
+    if name != STANDARD_INPUT:
+        document = with_steps_of_text(document, scripts.files_of_guide(text, name, files))
+    return with_programs(document, name, files)
 
 
 def _read(text: str, name: str, files: Files, platform: str) -> Document:
@@ -75,6 +80,8 @@ def _read(text: str, name: str, files: Files, platform: str) -> Document:
     for is_format, reader in _READERS_BY_CONTENT:
         if is_format(text):
             return reader(text, name, files)
+    if _README_NAME.fullmatch(name):
+        return scripts.read_guide(text, name, files)
     raise unknown_content(name, text)
 
 

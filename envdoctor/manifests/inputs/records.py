@@ -58,3 +58,4 @@ class Document(NamedTuple):
     sets: tuple[PackageSet, ...] = ()
     stack: Stack | None = None  # of a package list
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
+    origin: str = ""  # of the packages of a guide without install commands

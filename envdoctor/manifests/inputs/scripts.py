@@ -51,13 +51,13 @@ def read_guide(text: str, name: str, files: Files) -> Document:
     if name.lower().endswith(".rst") or is_restructured_text(text):
         text = to_markdown(text)
     guide = parse_guide(text, name)
-    own = _files_of_guide(text, name, files)
+    own = files_of_guide(text, name, files)
     paths = parse_paths(guide, text, name, own)
     shown = paths[0] if len(paths) == 1 else guide
     return Document("guide", tuple(paths), shown, unread=unread_parts(paths, own))
 
 
-def _files_of_guide(text: str, name: str, files: Files) -> Files:
+def files_of_guide(text: str, name: str, files: Files) -> Files:
     """The files of the repository that contains the guide; none for standard input."""
     if files.folder is None or name == STANDARD_INPUT:
         return files.without_folder()

@@ -1,0 +1,125 @@
+"""The steps of a guide without install commands: its text names a command, a manifest next to it, or packages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.core.paths import is_file
+from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
+from envdoctor.manifests.block_actions import BlockReader
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.inputs.pieces import unread_parts
+from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.markdown import Block
+from envdoctor.manifests.mentions import find_mentions
+from envdoctor.manifests.stated_packages import is_condition, stated_install
+
+_KINDS = frozenset({"guide", "text"})
+_INSTALLS = re.compile(
+    r"(?:sudo |uv |python3? -m )*pip3? (?:install|sync)\b|(?:uv|pdm|poetry|pixi) (?:sync|install|add)\b"
+    r"|(?:conda|mamba|micromamba) (?:env |install|create|update)"
+)
+_MANIFEST = re.compile(
+    r"(?<![\w/.:-])(?:\./)?((?:[\w-]+/)?(?:[\w-]*requirements?[\w.-]*\.txt|[\w-]*env[\w-]*\.ya?ml|pyproject\.toml|setup\.py))\b"
+)
+# A text that leaves open which file lists the packages.
+_OPEN = re.compile(
+    r"\binstall\w*\b[^.`]{0,60}\b(?:dependenc\w+|requirements?|required packages|prerequisites)\b"
+    r"|\b(?:dependenc\w+|requirements?|required packages)\b[^.`]{0,40}\b(?:installed|listed|found)\b|安装.{0,10}依赖",
+    re.IGNORECASE,
+)
+_USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
+# Steps that are not read, and that can install all packages.
+_UNREAD = re.compile(
+    r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
+    r"|\b(?:bash|sh|source|\.)\s+\S*(?:install|setup|env)\S*\.sh\b|\bapptainer\b|\bsingularity\b"
+)
+
+
+class _Step(NamedTuple):
+    """A command that a line of the text stands for."""
+
+    line: int
+    command: str
+
+
+def with_steps_of_text(document: Document, files: Files) -> Document:
+    """The document of a guide without an install step with those of its text; other documents as they are."""
+    guides = (*document.paths, *((document.guide,) if document.guide else ()))
+    if document.kind not in _KINDS or not guides or any(map(_installs, guides)):
+        return document
+    guide = document.guide or document.paths[0]
+    steps = [*_mentioned(guide)] or [*_manifest(guide, files)]
+    reader = BlockReader([Block("bash", "", ((each.line, each.command),)) for each in steps], files=files)
+    actions = tuple(reader.actions())
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    known = {each.name for action in actions if isinstance(action, Install) for each in action.requirements}
+    stated = stated_install(guide.lines, code, known)
+    added = (*((stated,) if stated else ()), *actions)
+    if not any(isinstance(each, Install) for each in added):
+        return document
+    completed = tuple(_with_actions(each, added) for each in document.paths)
+    return document._replace(
+        paths=completed,
+        guide=document.guide and _with_actions(document.guide, added),
+        unread=tuple(dict.fromkeys((*document.unread, *unread_parts(completed, files)))),
+        origin="; ".join(_origins(steps, stated)),
+    )
+
+
+def _installs(guide: Guide) -> bool:
+    """Whether a command installs packages, or may do so."""
+    is_known = any(isinstance(each, Install | UseImage) for each in guide.actions)
+    return is_known or any(_UNREAD.search(text) for block in guide.blocks for _, text in block.lines)
+
+
+def _mentioned(guide: Guide) -> Iterator[_Step]:
+    """The install commands in the sentences of a guide, without those on a condition."""
+    for each in find_mentions(guide):
+        is_step = each.place == "in the text" and _INSTALLS.match(each.text)
+        if is_step and not is_condition(guide.lines[each.line - 1].replace(f"`{each.text}`", "")):
+            yield _Step(each.line, each.text)
+
+
+def _manifest(guide: Guide, files: Files) -> Iterator[_Step]:
+    """The manifest next to a guide that its text names, or leaves open."""
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    lines = [(number, text) for number, text in enumerate(guide.lines, 1) if number not in code]
+    folders = files.folders_at("") if files.folder else ()
+    named = (
+        (number, match[1]) for number, text in lines for match in _MANIFEST.finditer(text)
+        if not is_condition(text)
+    )  # fmt: skip
+    found = next(((number, name) for number, name in named if any(is_file(each / name) for each in folders)), None)
+    if found is None:
+        line = next((number for number, text in lines if _OPEN.search(text) and not is_condition(text)), 0)
+        name = next((name for name in _USUAL if any(is_file(each / name) for each in folders)), "")
+        found = (line, name) if line and name else None
+    if found:
+        yield _Step(found[0], _command(found[1]))
+
+
+def _command(name: str) -> str:
+    if name.endswith(".txt"):
+        return f"pip install -r {name}"
+    return f"conda env create -f {name}" if name.endswith((".yml", ".yaml")) else "pip install ."
+
+
+def _with_actions(guide: Guide, added: tuple[Action, ...]) -> Guide:
+    """The guide with further steps after the creation of its environment, before its programs."""
+    start = max((n for n, each in enumerate(guide.actions, 1) if isinstance(each, SelectEnvironment)), default=0)
+    return guide._replace(actions=(*guide.actions[:start], *added, *guide.actions[start:]))
+
+
+def _origins(steps: list[_Step], stated: Install | None) -> Iterator[str]:
+    """What the steps are read from, for the verdict."""
+    for each in steps:
+        yield f"line {each.line} read as the step `{each.command}`"
+    if stated:
+        names = {each.name for each in stated.requirements}
+        lines = sorted({each.line for each in stated.requirements})
+        place = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
+        yield f"{len(names)} of them stated in the text of {place}, no command installs them"

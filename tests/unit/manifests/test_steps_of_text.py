@@ -1,0 +1,158 @@
+"""Guides without install commands: packages and manifests that their text names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+
+from envdoctor.commands.audit_file import AuditResult, audit_text
+from envdoctor.manifests.inputs.records import NothingToAudit
+from envdoctor.manifests.stated_packages import stated_install
+from envdoctor.output.audit import coverage_text
+from envdoctor.resolution.index_facts import IndexedRelease
+
+LISTS: dict[str, tuple[str, str]] = {  # a text, and the requirements that it states
+    "a list": (
+        "## Requirements\n1. *torch* 2.2.0\n2. [transformers](https://a.b) 4.37\n- numpy>=1.26 (arrays)\n- wandb\n",
+        "torch==2.2.0 transformers==4.37.* numpy>=1.26 wandb",
+    ),
+    "several in an item": (
+        "## Installation\n- Python 3.8, PyTorch 1.12.1+cu113 and torchvision 0.13.1\n- CUDA 11.3\n- tqdm, einops\n",
+        "torch==1.12.1 torchvision==0.13.1 tqdm einops",
+    ),
+    "a table": (
+        "# Dependencies\n| package | version |\n|---|---|\n| PyTorch | 2.1.0 |\n| timm | 0.9.2 |\n",
+        "torch==2.1.0 timm==0.9.2",
+    ),
+    "lower bounds": (
+        "Requirements\n===\n* PyTorch >= 1.9\n* torchvision 0.10+\n* scikit-learn 1.0 or newer\n",
+        "torch>=1.9 torchvision>=0.10 scikit-learn>=1.0",
+    ),
+    "lines": ("**Prerequisites**\n\nPython 3.8\nPyTorch 1.7.1\nTimm 0.4.12\n", "torch==1.7.1 timm==0.4.12"),
+    "a sentence before a list": ("The following packages are needed:\n- torch 2.0.1\n", "torch==2.0.1"),
+    "the latest": (
+        (
+            "## Setup\nPlease install the latest versions of PyTorch (`torch`) and Transformers.\n"
+            "Tested on `torch==2.1.0.dev20230514` and `transformers==4.28.1`, but should work with older ones.\n"
+        ),
+        "torch transformers",
+    ),
+    "a tested version": (
+        "## Requirements\n- PyTorch\n- transformers (tested with 4.31.0)\n\nThe code is tested with PyTorch 2.0.1.\n",
+        "torch==2.0.1 transformers==4.31.0",
+    ),
+    "code outside of a section": ("It runs with `torch==2.1.1` and `peft==0.6.0`.\n", "torch==2.1.1 peft==0.6.0"),
+}  # fmt: skip
+NOT_STATED: dict[str, str] = {
+    "news": "# Project\n- We train with PyTorch 2.0!\n- transformers 4.31 is supported now\n",
+    "another section": "## Results\n- PyTorch 2.0.1\n- transformers 4.31.0\n",
+    "a section on data": "## Data preparation\n- datasets\n- pandas 1.5.0\n",
+    "contents": "## Getting Started\n- [Datasets](#datasets)\n- [Accelerate](#accelerate)\n",
+    "sentences in a list": "## Installation\n- torch is needed for training\n- If you use wandb, log in first\n",
+    "several versions": "## Requirements\n- PyTorch 1.8, 1.9\n- torchvision 0.9 - 0.12\n",
+    "two environments": "## Requirements\n- torch 1.8.0\n- timm 0.4\n\n## Setup\n- torch 2.0.0\n",
+    "a condition": "## Installation\nIf you see an error, install `transformers==4.28.1`.\n",
+    "an option": "## Requirements\n- flash-attn 2.5.0 (optional)\n",
+    "ordinary words": "## Environment\n- click\n- requests\n",
+    "other programs": "## Requirements\n- Linux\n- gcc 9.4\n- CUDA 11.7\n- Python 3.9\n",
+    "a range": "## Requirements\nThe code needs PyTorch 1.8 to 1.12.\n",
+}
+
+
+@each_case("name", [*LISTS])
+def test_the_packages_that_a_text_states(name: str) -> None:
+    text, expected = LISTS[name]
+    install = stated_install(text.split("\n"), ())
+    assert install
+    assert " ".join(f"{each.name}{each.specifier}" for each in install.requirements) == expected
+
+
+@each_case("name", [*NOT_STATED])
+def test_a_text_that_states_no_packages(name: str) -> None:
+    assert stated_install(NOT_STATED[name].split("\n"), ()) is None
+
+
+def test_code_and_known_packages_are_no_statement() -> None:
+    lines = ["## Requirements", "- torch 2.0.1", "- timm 0.9.2"]
+    assert stated_install(lines, {2, 3}) is None
+    install = stated_install(lines, (), {"torch"})
+    assert install
+    assert [each.name for each in install.requirements] == ["timm"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text("import torch\nimport plots\n")
+    return tmp_path
+
+
+def _audit(folder: Path, text: str, name: str = "README.md") -> AuditResult:
+    solver = FixedSolver(FixedIndex(IndexedRelease("plots", "1.0", "2026-10-01")), {"torch": "2.8.0"})
+    return audit_text(text, str(folder / name), None, solver, python="3.12").result
+
+
+STATED = "# Project\n## Requirements\n- torch 2.8.0\n\n## Usage\n```\npython train.py\n```\n"
+
+
+def test_a_checkout_is_compared_with_what_its_text_states(checkout: Path) -> None:
+    result = _audit(checkout, STATED)
+    assert [(each.id, each.status, each.line) for each in result.findings] == [("RUN181", "warning", 7)]
+    assert "1 of them stated in the text of line 3, no command installs them" in coverage_text(result)
+
+
+@each_case("name", ["README.txt", "README", "README.rst"])
+def test_other_forms_of_a_guide(name: str, checkout: Path) -> None:
+    text = (
+        STATED if name != "README.rst" else "Requirements\n============\n- torch 2.8.0\n\n::\n\n    python train.py\n"
+    )
+    assert [each.id for each in _audit(checkout, text, name).findings] == ["RUN181"]
+
+
+def test_a_command_in_a_quotation(checkout: Path) -> None:
+    text = "## Requirements\n- torch 2.8.0\n\nRun\n> python3 train.py --lr 1\n"
+    assert [(each.id, each.line) for each in _audit(checkout, text).findings] == [("RUN181", 5)]
+
+
+SENTENCES: dict[str, str] = {  # to the step that it stands for
+    "Install the packages in `requirements.txt`.": "pip install -r requirements.txt",
+    "See requirements.txt for the dependencies.": "pip install -r requirements.txt",
+    "Please install the dependencies first.": "pip install -r requirements.txt",
+    "Run `pip install -r requirements.txt` first.": "pip install -r requirements.txt",
+}
+
+
+@each_case("sentence", [*SENTENCES])
+def test_a_manifest_that_the_text_names_is_a_step(sentence: str, checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    result = _audit(checkout, f"# Project\n{sentence}\n```\npython train.py\n```\n")
+    assert [(each.id, each.status) for each in result.findings] == [("RUN181", "error")]
+    assert f"line 2 read as the step `{SENTENCES[sentence]}`" in coverage_text(result)
+
+
+def test_an_environment_file_that_the_text_leaves_open(checkout: Path) -> None:
+    (checkout / "environment.yml").write_text("dependencies:\n- pip:\n  - torch==2.8.0\n")
+    result = _audit(checkout, "# Project\nInstall the required packages.\n")
+    assert "conda env create -f environment.yml" in coverage_text(result)
+
+
+@each_case("text", [
+    "# Project\nIt trains models.\n```\npython train.py\n```\n",
+    "# Project\nNot all files of requirements.txt are needed.\n",
+    "# Project\nInstall the dependencies with `make install`.\n```\nmake install\n```\n",
+])  # fmt: skip
+def test_a_text_that_names_no_packages(text: str, checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("torch==2.8.0\n")
+    with pytest.raises(NothingToAudit):
+        _audit(checkout, text)
+
+
+def test_an_open_version_is_no_error(checkout: Path) -> None:
+    text = "## Requirements\n- torch 2.0.1\n- numpy\n"
+    solver = FixedSolver(FixedIndex(), {"torch": "2.0.1", "numpy": "2.2.6"})
+    findings = audit_text(text, str(checkout / "README.md"), None, solver, python="3.11").result.findings
+    assert findings
+    assert "error" not in {each.status for each in findings}
