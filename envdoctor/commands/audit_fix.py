@@ -22,18 +22,17 @@ from envdoctor.commands.audit_draft import (
     with_corrected_lines,
     with_sets,
 )
-from envdoctor.commands.audit_set import requirement_lines
 from envdoctor.core.decoding import read_text, require_new, write_file
 from envdoctor.core.errors import BadInput
 from envdoctor.core.paths import exists, is_folder
 from envdoctor.core.record import Record
 from envdoctor.core.records import Finding
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.download.sources import read_sources
+from envdoctor.download.sources import Sources, read_sources
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.locking.set_solver import TOTAL_SECONDS
-from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, solve_set
-from envdoctor.manifests import DroppedPackage, GuideAudit
+from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, requirement_lines, solve_set
+from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.stated_cuda import StatedCuda
@@ -165,7 +164,7 @@ class Corrections:
 
 
 def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
-    """Solve the set of each environment of a guide: without problems, what its steps install today."""
+    """Solve the set of each environment of a guide: without problems, what its steps install today, if it holds."""
     sources, end, spent = read_sources(), time.monotonic() + TOTAL_SECONDS, 0.0
 
     def timed(solved: SolvedSet) -> SetProblems:
@@ -179,12 +178,21 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
     sets = [corrected for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
         return tuple(solve_set(corrected, sources, timed, end + spent) for corrected in sets)
-    complete = [msgspec.structs.replace(
-        each, own=each.installed, wanted=each.installed, requirements=each.installed, oldest_day="", exclude_newer="",
-        is_python_assumed=False, stated_cuda=StatedCuda(),
-    ) for each in sets if not each.is_partial]  # fmt: skip
-    solved = (solve_set(corrected, sources, timed, end + spent) for corrected in complete)
+    solved = (solve_installed(each, sources, timed, end + spent) for each in sets if not each.is_partial)
     return tuple(each for each in solved if each.state == "solved")
+
+
+def solve_installed(corrected: CorrectedSet, sources: Sources, check: Check, end: float) -> SolvedSet:
+    """The set of the releases that the steps install today; the one of their requirements if that one has a problem.
+
+    What the audit cannot judge for certain, because something was not read, is an error in a set.
+    """
+    today = msgspec.structs.replace(
+        corrected, own=corrected.installed, wanted=corrected.installed, requirements=corrected.installed,
+        oldest_day="", exclude_newer="", is_python_assumed=False, stated_cuda=StatedCuda(),
+    )  # fmt: skip
+    solved = solve_set(today, sources, check, end, gives_way=False)
+    return solved if solved.state == "solved" else solve_set(corrected, sources, check, end)
 
 
 def stated_target(solved: SolvedSet) -> str:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from envdoctor.commands.audit_set_index import judge_by_index
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.locking.set_solver import with_extras
-from envdoctor.locking.solve_set import SetProblems, SolvedSet
+from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
-from envdoctor.resolution.step import StepSolver
+from envdoctor.resolution.index_facts import IndexFacts
+from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
+
+
+class SolvedCommand:
+    """A solver for the command of a set, whose packages are known."""
+
+    reason = ""
+
+    def __init__(self, solved: SolvedSet, index: IndexFacts | None) -> None:
+        self.index = index
+        built = frozenset(pin.partition("==")[0] for pin in solved.built)
+        self.solution = StepSolution(solved.versions, solved.required_by, built)
+
+    def __call__(self, problem: StepProblem) -> StepSolution:  # noqa: ARG002
+        """The packages of the set."""
+        return self.solution
 
 
 def check_sets(
@@ -30,12 +46,17 @@ def check_sets(
         document = read_input(text, name, Files(None, corrected.architecture), corrected.architecture)
         own = stated._replace(architecture=corrected.architecture, python="")
         paths = [path._replace(stated_machine=own) for path in document.paths]
-        audit = audit_paths(paths[0], paths, machine, solver=solver)
+        known = SolvedCommand(solved, solver.index) if solver and not solver.reason and solved.versions else None
+        audit = audit_paths(paths[0], paths, machine, solver=known or solver)
         errors = [finding for finding in audit.findings if finding.status == "error"]
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
         warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
-        messages = (tuple(each.message for each in found) for found in (errors, warnings))
-        return SetProblems(next(messages), tuple(_limits([*errors, *warnings])), next(messages))
+        of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()
+        return SetProblems(
+            tuple(each.message for each in errors),
+            (*_limits([*errors, *warnings]), *of_index.pins),
+            (*(each.message for each in warnings), *of_index.warnings),
+        )
 
     return check
 
@@ -50,12 +71,6 @@ def set_commands(solved: SolvedSet) -> tuple[str, str]:
     python = solved.target.partition("Python ")[2].partition(",")[0]
     environment = shell_command("uv venv --python {} .venv", python)
     return "set.sh", f"#!/bin/bash\n{environment}\n. .venv/bin/activate\n{install}\n"
-
-
-def requirement_lines(solved: SolvedSet) -> list[str]:
-    """The requirements of a set with their extras, and the torch that they bring."""
-    own = [with_extras(text, solved.corrected.extras) for text in solved.corrected.requirements]
-    return [*own, *solved.implied]
 
 
 def _limits(findings: list[Finding]) -> list[str]:

@@ -42,7 +42,7 @@ class Attempt(Record, frozen=True):
 
     versions: dict[str, str]
     output: str = ""
-    required: frozenset[str] = frozenset()  # packages that others of the solution require
+    required_by: Mapping[str, tuple[str, ...]] = {}  # packages of the solution, and those that require them
 
 
 class SetSolver:
@@ -80,6 +80,13 @@ class SetSolver:
             if again.versions:
                 return again, note
         return attempt, note
+
+    def as_printed(self, requirements: Sequence[str], backend: str) -> Attempt:
+        """What these requirements alone bring today, as a user installs them."""
+        day, self.day, self.preferences = self.day, "", ()
+        attempt, _ = self._attempt(requirements, backend)
+        self.day = day
+        return attempt
 
     def _attempt(self, requirements: Sequence[str], backend: str) -> tuple[Attempt, str]:
         note = ""
@@ -188,13 +195,16 @@ class SetSolver:
             self.timed_out = self.timed_out or result.timed_out
             return Attempt({}, "operation timed out" if result.timed_out else result.output)
         found = [match for line in output.read_text().splitlines() if (match := _LINE.match(line))]
-        required = (
-            match[1] for match in found if any(part.strip()[:1] != "-" for part in (match[3] or "-").split(","))
-        )
         return Attempt(
             {normalize_name(match[1]): match[2] for match in found},
-            required=frozenset(map(normalize_name, required)),
+            required_by={normalize_name(match[1]): _requiring(match[3] or "") for match in found},
         )
+
+
+def _requiring(via: str) -> tuple[str, ...]:
+    """The packages in the annotation of a line, without the file of the requirements."""
+    parts = (part.strip() for part in via.split(","))
+    return tuple(normalize_name(part) for part in parts if part and not part.startswith("-"))
 
 
 def with_extras(text: str, extras: Mapping[str, str]) -> str:

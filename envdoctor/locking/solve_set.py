@@ -20,24 +20,26 @@ from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.knowledge.versions import satisfies
-from envdoctor.locking.set_solver import TOTAL_SECONDS, Attempt, SetSolver, for_stated_cuda, likely_pythons, target_of
+from envdoctor.locking.set_priorities import CORE, least_important
+from envdoctor.locking.set_solver import (
+    TOTAL_SECONDS,
+    Attempt,
+    SetSolver,
+    for_stated_cuda,
+    likely_pythons,
+    target_of,
+    with_extras,
+)
 from envdoctor.locking.solved_profile import with_requirements, with_solved_target
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without, outdated_limits
-from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
 _MAX_RELAXED = 8
-_NAMES = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9._-]*?)(?=[\s,;=<>!~\[]|$)")
-_DEPENDS_ON = re.compile(r"depends on ([A-Za-z0-9][\w.-]*?)(?=[\s,;=<>!~\[]|$)")
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
-_CORE = frozenset({"torch", "vllm", "sglang", "lmdeploy", "transformers", "trl", "verl", "deepspeed"})
-_OTHER = 2  # the kind of packages that give way also without another requirement
-_OF_TWO = 2
-_ENGINES = frozenset({"vllm", "sglang", "lmdeploy"})
 
 
 class SolvedSet(Record, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class SolvedSet(Record, frozen=True, kw_only=True):
     implied: tuple[str, ...] = ()  # the torch that a requirement brings
     built: tuple[str, ...] = ()  # pins of dependencies that have only a source archive
     note: str = ""
+    versions: Mapping[str, str] = {}  # of all packages that these requirements bring
+    required_by: Mapping[str, tuple[str, ...]] = {}
 
 
 class SetProblems(NamedTuple):
@@ -59,6 +63,12 @@ class SetProblems(NamedTuple):
     errors: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()  # or ranges
     warnings: tuple[str, ...] = ()
+
+
+def requirement_lines(solved: SolvedSet) -> list[str]:
+    """The requirements of a set with their extras, and the torch that they bring."""
+    own = [with_extras(text, solved.corrected.extras) for text in solved.corrected.requirements]
+    return [*own, *solved.implied]
 
 
 Check = Callable[[SolvedSet], SetProblems]
@@ -70,12 +80,17 @@ def accept(solved: SolvedSet) -> SetProblems:  # noqa: ARG001
 
 
 def solve_set(
-    corrected: CorrectedSet, sources: Sources, check: Check = accept, end: float | None = None
+    corrected: CorrectedSet,
+    sources: Sources,
+    check: Check = accept,
+    end: float | None = None,
+    *,
+    gives_way: bool = True,
 ) -> SolvedSet:
     """Solve a set: the requirements of the guide as far as no rule changes them, near to the proposed pins.
 
     `check` audits a solution. Where the guide names no Python, further ones are tried. `end` is the time at which the
-    search stops.
+    search stops. Without `gives_way`, each requirement keeps its version.
     """
     if not corrected.requirements:
         return _result(corrected, "not-verified", note="there is nothing to solve")
@@ -97,8 +112,10 @@ def solve_set(
         if found:
             break
     search, found = searches[0]
-    found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
-    found = found or _without_image(search, sources, check) or search.conflicting()
+    if gives_way:
+        found = found or search.relaxed() or search.as_proposed() or search.without_conflicting()
+        found = found or _without_image(search, sources, check)
+    found = found or search.conflicting()
     if found.state != "solved" and corrected.is_python_assumed and _depends_on_python(found.note):
         note = f"could not be solved here, state the Python with --python: {found.note}"
         return replace(found, state="not-verified", note=note)
@@ -185,21 +202,24 @@ class SetSearch:
             if self.corrected.cuda and attempt.versions.get("torch", "").endswith("+cpu"):
                 more.append(f"torch!={attempt.versions['torch']}")  # of a folder of wheels
             if not violations and not more:
-                solved = self._solved((*requirements, *limits), attempt, dropped, note)
-                started = time.monotonic()
-                problems = self.check(solved)
-                solver.end += time.monotonic() - started  # the limit is that of the search
-                if not problems.errors and not problems.warnings:
-                    return solved
-                if not problems.errors:
-                    remaining = f"remaining: {'; '.join(problems.warnings)}"
-                    with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
-                more = [
-                    limit for pin in problems.pins
-                    if Requirement(pin).name not in fixed and (limit := _limit(pin, attempt.versions))
-                ]  # fmt: skip
-                solver.broken = "; ".join(problems.errors) or solver.broken
-            elif violations:
+                solved = self._as_printed(self._solved((*requirements, *limits), attempt, dropped, note), attempt)
+                violations = broken_rules(solved.versions, self.corrected)
+                more = limits_without(violations, solved.versions, self.corrected, fixed)
+                if not violations:
+                    started = time.monotonic()
+                    problems = self.check(solved)
+                    solver.end += time.monotonic() - started  # the limit is that of the search
+                    if not problems.errors and not problems.warnings:
+                        return solved
+                    if not problems.errors:
+                        remaining = f"remaining: {'; '.join(problems.warnings)}"
+                        with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
+                    more = [
+                        limit for pin in problems.pins
+                        if Requirement(pin).name not in fixed and (limit := _limit(pin, solved.versions))
+                    ]  # fmt: skip
+                    solver.broken = "; ".join(problems.errors) or solver.broken
+            if violations:
                 solver.broken = "; ".join(violation.problem.message for violation in violations)
             if not set(more) - set(limits):
                 break
@@ -216,7 +236,7 @@ class SetSearch:
         output = self.output
         for _ in range(_MAX_RELAXED):
             conflict = describe_conflict(output) if output else self.solver.broken
-            text = _least_important(conflict, requirements)
+            text = least_important(conflict, requirements)
             if not text:
                 return None
             requirements[requirements.index(text)] = Requirement(text).name
@@ -238,7 +258,7 @@ class SetSearch:
         """The set of an image without a package that contradicts the image's own ones; None if none solves it."""
         corrected, conflict = self.corrected, self.conflict
         named = [text for text in corrected.requirements if corrected.contained and _is_named(text, conflict)]
-        named = [text for text in named if Requirement(text).name not in _CORE]  # what the image is for
+        named = [text for text in named if Requirement(text).name not in CORE]  # what the image is for
         for text in named[:_MAX_DROPPED]:
             requirements = tuple(other for other in corrected.requirements if other != text)
             reason = f"{text} conflicts with {corrected.image}: {conflict}"
@@ -246,6 +266,12 @@ class SetSearch:
             if isinstance(found, SolvedSet):
                 return found
         return None
+
+    def _as_printed(self, solved: SolvedSet, attempt: Attempt) -> SolvedSet:
+        """The set with all packages that its lines install today: another day or order can bring other ones."""
+        again = self.solver.as_printed((*requirement_lines(solved), *solved.built), self.backend)
+        found = again if again.versions else attempt
+        return replace(solved, versions=found.versions, required_by=found.required_by)
 
     def _solved(
         self, requirements: Sequence[str], attempt: Attempt, dropped: Sequence[DroppedPackage], note: str
@@ -260,7 +286,7 @@ class SetSearch:
             pins, implied = (*pins, *implied), ()
         if torch and corrected.cuda and not self.backend:
             corrected = replace(corrected, cuda=cuda_on_pypi(torch, corrected.architecture))
-        own = [pin for pin in built if pin in pins and pin.partition("==")[0] not in attempt.required]
+        own = [pin for pin in built if pin in pins and not attempt.required_by.get(pin.partition("==")[0])]
         sources = [DroppedPackage(pin.partition("==")[0], _way_to_build(pin, corrected)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}
         corrected = with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
@@ -297,35 +323,6 @@ def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
     commands = f"`uv pip install pip setuptools wheel` and `{command}`"
     needs = f"; {needs}" if (needs := needs_of_build(name)) else ""
     return f"the index has only a source archive: build it after these requirements with {commands}{needs}"
-
-
-def _least_important(conflict: str, requirements: Sequence[str]) -> str:
-    """The requirement with a version to give way, of those that a conflict names; empty without one.
-
-    Of two that are equal, it is the one that the other depends on: its own version is rarely the reason for the file.
-    """
-    named = list(dict.fromkeys(normalize_name(name) for name in _NAMES.findall(conflict)))
-    versioned = [text for text in requirements if Requirement(text).specifier]
-    found = [text for text in versioned if normalize_name(Requirement(text).name) in named]
-    first_named = sorted(found, key=lambda text: named.index(normalize_name(Requirement(text).name)))
-    limited = {normalize_name(name) for name in _DEPENDS_ON.findall(conflict)}
-
-    def order(text: str) -> tuple[int, bool, bool, int]:
-        kind, is_open, priority = _expendability(text)
-        return kind, is_open, normalize_name(Requirement(text).name) in limited, priority
-
-    least = max(first_named, key=order, default="")
-    is_needed = _expendability(least)[0] < _OTHER if least else True
-    return "" if is_needed and len(found) < _OF_TWO else least
-
-
-def _expendability(text: str) -> tuple[int, bool, int]:
-    """How easily a requirement gives way: the engines and torch last, a range before an exact version."""
-    name = normalize_name(Requirement(text).name)
-    kind = 4 if name in TORCH_FAMILY else 3  # the companions of torch have one release for each torch
-    if name in _CORE:
-        kind = 0 if name in _ENGINES else 1 if name == "torch" else 2
-    return min(kind, _OTHER), "==" not in text, kind
 
 
 def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:

@@ -18,7 +18,15 @@ from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.local_wheels import LOCAL_FOLDER
-from envdoctor.manifests.page_builds import builds_of_pages, commands_with_pages, releases_without_a_wheel
+from envdoctor.manifests.page_builds import (
+    CONDA_ONLY,
+    OF_CONDA,
+    WITHOUT_NEED,
+    builds_of_pages,
+    commands_with_pages,
+    packages_of_conda,
+    releases_without_a_wheel,
+)
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
 from envdoctor.manifests.stated_cuda import StatedCuda, stated_cuda
@@ -36,10 +44,6 @@ _REPLACEMENTS = {
     "apex": ("", "an unrelated package on PyPI: install NVIDIA's from its repository, without build isolation"),
     "flash-attn": ("", "no wheel on PyPI: install it after the others, with --no-build-isolation or a wheel's URL"),
 }
-_CONDA_ONLY = frozenset({
-    "pytorch-cuda", "cudatoolkit", "cuda-toolkit", "cuda-nvcc", "cuda", "cuda-version", "cpuonly", "cudnn", "gcc",
-    "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
-})  # fmt: skip
 _INSTALLERS = frozenset({"pip", "uv"})  # a set is independent of their release
 _UBUNTU_GLIBC = "2.35"  # of Ubuntu 22.04
 
@@ -117,9 +121,10 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
     pins, dropped = _corrected_pins(environment, context.platform, cuda)
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     of_pages = builds_of_pages(context, environment.state)
-    pins = [pin for pin in pins if _base_name(pin.spec) not in of_pages]
+    pins = [pin for pin in pins if _name_of(pin) not in of_pages]
     named = {each.name for each in dropped}
-    dropped += [DroppedPackage(name, reason) for name, reason in of_pages.items() if name not in named]
+    left = of_pages | packages_of_conda(context, environment.state, {*environment.packages, *map(_name_of, pins)})
+    dropped += [DroppedPackage(name, reason) for name, reason in left.items() if name not in named]
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
     return CorrectedSet(
@@ -158,7 +163,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
 
 def _own_requirement(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:
     """The requirement as the guide has it, also where a later step replaced what it installs."""
-    name = _base_name(pin.spec)
+    name = _name_of(pin)
     requested = environment.state.requested.get(name)
     if requested is None or not requested.pinned or not published_releases(name):
         return pin.wanted or pin.spec
@@ -174,14 +179,14 @@ def _usable_version(name: str, version: str) -> str:
 
 def _installed_release(pin: PinnedRequirement, environment: CorrectedEnvironment) -> str:
     """The release that the steps install today; the requirement where it is not known."""
-    name = _base_name(pin.spec)
+    name = _name_of(pin)
     package = environment.state.packages.get(name)
     version = public_part(package.version) if package and "nightly" not in package.origin else ""
     return _normalized(f"{name}=={version}") if version else pin.wanted or pin.spec
 
 
-def _base_name(text: str) -> str:
-    return Requirement(text).name
+def _name_of(pin: PinnedRequirement) -> str:
+    return Requirement(pin.spec).name
 
 
 def _extras(environment: CorrectedEnvironment) -> dict[str, str]:
@@ -307,8 +312,8 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     replacement, reason = _REPLACEMENTS.get(name, (name, ""))
     if reason and not (name == "apex" and package and package.origin != "PyPI"):
         return replacement, reason
-    if package and (name in _CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
-        return "", "a package of conda, which wheels do not need"
+    if package and (name in CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
+        return "", WITHOUT_NEED if name in CONDA_ONLY else OF_CONDA.format(package.line)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package is None or not is_valid:
         return "", "" if is_valid else "its name is not valid"

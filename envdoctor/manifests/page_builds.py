@@ -1,15 +1,24 @@
-"""Requirements of a guide that a solver cannot take from PyPI: builds of further pages, and source archives."""
+"""Requirements of a guide that a solver cannot take from PyPI: builds of further pages, source archives, conda."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
-from envdoctor.manifests.step_resolution import other_indexes
+from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
 from envdoctor.redact.variables import redact_variable
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
+
+# What wheels bring along, or what they do not need.
+CONDA_ONLY = frozenset({
+    "pytorch-cuda", "cudatoolkit", "cuda-toolkit", "cuda-nvcc", "cuda", "cuda-version", "cpuonly", "cudnn", "gcc",
+    "gxx", "compilers", "mkl", "pytorch-mutex", "ffmpeg",
+})  # fmt: skip
+WITHOUT_NEED = "a package of conda, which wheels do not need"
+OF_CONDA = "a package of conda (line {}): install it with conda before these requirements"
+_NOT_PACKAGES = frozenset({"pip", "uv", "python"})
 
 
 def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[InstallStep]:
@@ -46,3 +55,15 @@ def releases_without_a_wheel(context: GuideContext, state: EnvironmentState) -> 
     for install in _steps_of(context, state):
         built = (install.resolution.packages.get(name) for name in sorted(install.resolution.built))
         yield from (f"{each.name}=={each.version}" for each in built if each and each.version)
+
+
+def packages_of_conda(context: GuideContext, state: EnvironmentState, known: Collection[str]) -> dict[str, str]:
+    """The packages that only a step of conda installs, with what to do with them: PyPI can have another project.
+
+    `known` are packages with a release, such as those that have a table.
+    """
+    others = {"torch", *known, *CONDA_ONLY, *_NOT_PACKAGES}
+    installs = (install for install in _steps_of(context, state) if install.action.tool == "conda")
+    named = (each for install in installs for each in install.action.requirements)
+    left = (each for each in named if CONDA_NAMES.get(each.name, each.name) not in others)
+    return {each.name: OF_CONDA.format(each.line) for each in left}

@@ -88,8 +88,7 @@ def outdated_limits(
     bound must not contradict the `limits` of the search.
     """
     bounds = {each.name: each.specifier for each in map(Requirement, limits)}
-    last = date.fromisoformat(corrected.oldest_day) if corrected.oldest_day else date.today()
-    day = last - timedelta(days=_DAYS_BEFORE_PINS if corrected.oldest_day else _DAYS_BEFORE_TODAY)
+    day = oldest_permitted_day(corrected)
     named = {Requirement(text).name for text in corrected.requirements} - set(fixed)
     if corrected.cuda == corrected.stated_cuda.version:
         named -= TORCH_FAMILY  # new releases are not built for an old CUDA
@@ -98,12 +97,19 @@ def outdated_limits(
         version, releases = public_part(versions[name]), published_releases(name)
         release = find_release(name, version)
         is_older = bool(releases) and satisfies(version, f"<{releases[-1].version}") is True  # than the tables
-        if is_older or (release and release.date < day.isoformat()):
-            later = [row for row in releases_in_range(name, "") if row.date >= day.isoformat()]
+        if is_older or (release and release.date < day):
+            later = [row for row in releases_in_range(name, "") if row.date >= day]
             first = later[-1].version if later else ""
             is_possible = first and (name not in bounds or bounds[name].contains(first, prereleases=True))
             found += [f"{name}>={first}"] if is_possible else []
     return found
+
+
+def oldest_permitted_day(corrected: CorrectedSet) -> str:
+    """The day before which a release that a solver chooses is too old for a set."""
+    last = date.fromisoformat(corrected.oldest_day) if corrected.oldest_day else date.today()
+    days = _DAYS_BEFORE_PINS if corrected.oldest_day else _DAYS_BEFORE_TODAY
+    return (last - timedelta(days=days)).isoformat()
 
 
 def _limit_of_break(rule: str, name: str) -> str:

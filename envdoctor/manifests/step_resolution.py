@@ -37,7 +37,7 @@ LAST_CONDA_TORCH = "2.5.1"  # in the channel pytorch, which ended: pytorch.org, 
 URL_ORIGIN = "a direct URL"  # origin of packages from a wheel or a repository
 COMPANIONS = ("torchvision", "torchaudio")
 _CONDA_TORCH = frozenset({"pytorch", "pytorch-gpu", "pytorch-cpu"})
-_CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
+CONDA_NAMES = dict.fromkeys(_CONDA_TORCH, "torch")
 
 
 def resolve_step(
@@ -243,7 +243,7 @@ def _resolve_conda(action: Install, exclude_newer: str) -> dict[str, ResolvedPac
     torch_build = "cpu" if names & {"cpuonly", "pytorch-cpu"} else cuda_name("cu" + toolkit)
     companions: list[InstallRequirement] = []
     for requirement in action.requirements:
-        name = _CONDA_NAMES.get(requirement.name, requirement.name)
+        name = CONDA_NAMES.get(requirement.name, requirement.name)
         if name in COMPANIONS and not requirement.pin and not names.isdisjoint(_CONDA_TORCH):
             companions.append(requirement)
             continue

@@ -51,6 +51,9 @@ class FixedIndex:
     def newest_release(self, name: str) -> IndexedRelease | None:
         return next((each for each in reversed(self.releases) if each.name == name), None)
 
+    def first_release_since(self, name: str, day: str) -> IndexedRelease | None:
+        return next((each for each in self.releases if each.name == name and each.day >= day), None)
+
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
 

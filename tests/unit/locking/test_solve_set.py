@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import date
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
-from envdoctor.commands.audit_fix import stated_target
+from envdoctor.commands.audit_fix import solve_installed, stated_target
 from envdoctor.download.sources import Sources
-from envdoctor.locking.solve_set import SolvedSet, solve_set
+from envdoctor.locking.solve_set import SetProblems, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet, audit_guide
 from envdoctor.manifests.stated_cuda import StatedCuda
 
@@ -176,3 +177,38 @@ def test_the_profile_of_a_set_has_the_solved_versions(sources: Sources) -> None:
     solved = solve_set(set_of(sh("pip install torch==2.5.1 pynvml")), sources)
     for text in solved.corrected.requirements:
         assert f'spec = "{text}"' in solved.corrected.profile_toml
+
+
+def test_a_set_that_holds_today_is_kept_and_another_one_is_solved_from_the_requirements(sources: Sources) -> None:
+    own = replace(
+        set_of(sh("pip install numpy transformers==4.57.6")), own=("numpy", "transformers==4.57.6"),
+        installed=("numpy==2.2.6", "transformers==4.57.6"),
+    )  # fmt: skip
+
+    def refuse_numpy_2(solved: SolvedSet) -> SetProblems:
+        is_new = solved.versions["numpy"].startswith("2.")
+        return SetProblems(("built for NumPy 1",), ("numpy<2",)) if is_new else SetProblems()
+
+    end = time.monotonic() + 60
+    assert solve_installed(own, sources, accept, end).corrected.requirements == own.installed
+    solved = solve_installed(own, sources, refuse_numpy_2, end)
+    assert solved.state == "solved"
+    assert "numpy==1.26.4" in solved.corrected.requirements
+    assert not solved.corrected.dropped
+
+
+def test_a_set_has_the_packages_that_its_requirements_bring_today(sources: Sources) -> None:
+    past = replace(
+        corrected := set_of(sh("pip install vllm==0.10.2")), exclude_newer="2025-09-30",
+        own=corrected.requirements, wanted=corrected.requirements,
+    )  # fmt: skip
+    checked: list[SolvedSet] = []
+
+    def check(solved: SolvedSet) -> SetProblems:
+        checked.append(solved)
+        return SetProblems()
+
+    solved = solve_set(past, sources, check)
+    assert solved.state == "solved"
+    assert checked[0].versions["torch"].partition("+")[0] == "2.8.0"
+    assert "vllm" in checked[0].required_by["torch"]

@@ -1,0 +1,71 @@
+"""The check of a solved set: with the packages that uv selects for it, and with the releases of the index."""
+
+from __future__ import annotations
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_set import check_sets
+from envdoctor.locking.solve_set import SetProblems, SolvedSet
+from envdoctor.manifests import CorrectedSet, audit_guide
+from envdoctor.manifests.stated_machine import StatedMachine
+from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.step import StepProblem, StepSolution
+
+OLD = IndexedRelease("xserver", "1.2.3", "2020-09-24")
+FIRST = IndexedRelease("xserver", "2.5.0", "2022-12-08")
+
+
+class Solver:
+    """A solver that must not be called: the packages of a set are known."""
+
+    reason = ""
+
+    def __init__(self, index: FixedIndex) -> None:
+        self.index: FixedIndex | None = index
+
+    def __call__(self, problem: StepProblem) -> StepSolution:
+        raise AssertionError(problem)
+
+
+def problems(own: str, versions: dict[str, str], *releases: IndexedRelease) -> SetProblems:
+    named = [name for name in own.replace("==", " ").split() if name in versions]
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.10", own=tuple(own.split()), oldest_day="2023-12-05",
+        requirements=tuple(f"{name}=={versions[name]}" for name in named),
+    )  # fmt: skip
+    solved = SolvedSet(
+        corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.10", versions=versions,
+        required_by={name: ("gradio",) for name in versions if name == "starlette"},
+    )  # fmt: skip
+    return check_sets(None, Solver(FixedIndex(*releases)), StatedMachine("x86_64", "", 0))(solved)
+
+
+def test_a_set_is_judged_with_the_packages_that_it_brings() -> None:
+    assert not problems("gradio==4.28.3", {"gradio": "4.28.3", "starlette": "0.37.2"}).errors
+    (error,) = problems("gradio==4.28.3", {"gradio": "4.28.3", "starlette": "1.7.0"}).errors
+    assert "starlette 1.7.0" in error
+
+
+# The requirement of the file, the solved release, and the bound that leads to a newer one.
+AGES: dict[str, tuple[str, IndexedRelease, tuple[str, ...]]] = {
+    "open and old": ("xserver", OLD, ("xserver>=2.5.0",)),
+    "open and new": ("xserver", FIRST, ()),
+    "of the file": ("xserver==1.2.3", OLD, ()),
+}
+
+
+@each_case("case", list(AGES))
+def test_a_release_from_long_before_the_file_is_no_solution(case: str) -> None:
+    own, release, pins = AGES[case]
+    found = problems(f"torch==2.1.1 {own}", {"torch": "2.1.1", "xserver": release.version}, OLD, FIRST)
+    assert found.pins == pins
+    assert bool(found.warnings) == bool(pins)
+
+
+def test_what_only_conda_installs_is_named() -> None:
+    steps = ("conda install pytorch==2.0.1 -c pytorch", "conda install -c iopath iopath", "pip install einops")
+    main = audit_guide(sh(*steps), name="guide.md").main
+    assert {each.name: each.reason for each in main.dropped}["iopath"].startswith("a package of conda (line ")
+    assert not {"torch", "pytorch", "einops"} & {each.name for each in main.dropped}
