@@ -11,10 +11,15 @@ NOTE = re.compile(
     r"^note: [^\n]*|^[^\n]{0,1000}You may ignore this warning[^\n]*"
     r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
     r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))"
-    r"|^\W{0,8}No module named 'vllm\._(?:version|commit_id)'[^\n]*",
+    r"|^\W{0,8}No module named 'vllm\._(?:version|commit_id)'[^\n]*"
+    # "(system g++ fails, a separate problem)": the author says that the text is not about it.
+    r"|\([^()\n]{1,300}\b(?:separate|expected|unrelated)(?: (?:issue|problem|bug|behaviou?r))?\)",
     re.MULTILINE,
 )
-SIGNS_OF_NOTES = ("note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found", "'vllm._")
+SIGNS_OF_NOTES = (
+    "note: ", "ignore this warning", "Found ulimit of ", "nvcc: not found", "'vllm._",
+    "separate", "expected", "unrelated",
+)  # fmt: skip
 # `__del__` of an object whose `__init__` failed: the attributes that `__init__` did not set are missing.
 IN_DESTRUCTOR = re.compile(
     r"(?P<frames>Exception ignored in[^\n]{1,200}__del__[^\n]{0,400}\n(?:[^\n]{0,400}\n){1,12}?)"

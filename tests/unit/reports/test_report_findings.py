@@ -488,3 +488,13 @@ def test_a_vllm_that_was_built_for_the_gpu_needs_no_ptx(archs: str, *, is_report
         "GPU models and configuration: GPU 0: NVIDIA H100 80GB HBM3\nNvidia driver version: 550.90.12\n"
     )
     assert ("TORCH005" in {each.id for each in diagnose_report(parse_report(text))}) == is_reported
+
+
+@each_case(("remark", "causes"), [("separate, expected", set()), ("the reason", {"cuda-home-missing"})])
+def test_a_failure_that_the_author_expects_is_not_blamed(remark: str, causes: set[str]) -> None:
+    report = (
+        "- GPU: NVIDIA RTX PRO 6000 Blackwell, driver 580.126.09\n- torch 2.11.0+cu130, Python 3.12\n"
+        "- nvcc from `/usr/local/cuda/bin`, host compiler g++-10"
+        f" (system g++ 9.4 lacks C++20 and fails JIT outright — {remark})\n"
+    )
+    assert reported_causes(report) == causes
