@@ -17,6 +17,7 @@ from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
+from envdoctor.forecast.required_packages import required_packages
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.undeclared_imports import undeclared_imports
@@ -275,6 +276,12 @@ class IndexReader:
             return ""
         pin = Pin(name, usable[-1].version)
         return name if top in (modules_of_releases(wheels, [pin])[pin] or ()) else ""
+
+    @_limited
+    def required_packages(self, named: Mapping[str, str]) -> Mapping[str, str] | None:
+        """The newest releases that packages can bring, with their own; None if they could not be read."""
+        wheels = self._reader()
+        return required_packages(wheels, named) if wheels else None
 
     def _reader(self, python: str = "3.12", platform: str = "x86_64 ") -> Wheels | None:
         """The releases for one Python and platform; None if the index is unreachable or the time is over."""

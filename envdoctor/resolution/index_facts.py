@@ -219,6 +219,10 @@ class IndexFacts(Protocol):
         """The package with the name of a module, if its newest release has it; empty for others."""
         ...
 
+    def required_packages(self, named: Mapping[str, str]) -> Mapping[str, str] | None:
+        """The newest releases that packages can bring, with their own; None if they could not be read."""
+        ...
+
     def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
         """Whether the modules of one package of the set import another one; None if they could not be read."""
         ...

@@ -109,6 +109,10 @@ class FixedIndex:
     def module_package(self, top: str) -> str:
         return top if self.newest_release(top) else ""
 
+    def required_packages(self, named: Mapping[str, str]) -> Mapping[str, str] | None:
+        required = (each for name in named for each in self.requirements.get(f"{name} 1.0", ()))
+        return {**dict.fromkeys(required, "1.0"), **named}
+
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Status
-from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.module_names import packages_of_module
-from envdoctor.manifests.actions import LoadModules
-from envdoctor.manifests.certain_packages import FROM_CONDA, certain_packages, is_conda_base
+from envdoctor.manifests.certain_packages import FROM_CONDA, certain_packages
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.index_facts import installed_set
-from envdoctor.manifests.checks.program_imports import named_packages, names_of_module, unread_sources
+from envdoctor.manifests.checks.program_imports import named_packages, names_of_module
 from envdoctor.manifests.checks.used_dependencies import of_used_dependency
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
+from envdoctor.manifests.unread_sources import UnreadSource, list_sources, unread_steps
 from envdoctor.resolution.index_facts import UndeclaredImport
 from envdoctor.rules.registry import Problem, rule
 
@@ -42,28 +41,23 @@ def release_imports_what_no_package_has(context: GuideContext) -> Iterator[Probl
             continue
         installed = installed_set(context, state, [name for name in state.packages if name in certain])
         has_conda = any(install.action.tool == "conda" for install in context.trace.installs)
-        given, gap = named_packages(context, state) | (FROM_CONDA if has_conda else set()), _gap(context, state)
+        sources = unread_steps(context, state)
+        given = named_packages(context, state).union(*(each.packages for each in sources))
+        given |= FROM_CONDA if has_conda else set()
         text = context.guide.checkout.guide_text if context.guide.checkout else ""
         for found in context.index_facts.undeclared_imports(installed):
             packages = names_of_module(found.module)
             if found.user.name in certain and given.isdisjoint(packages) and not names_in_text(packages, text):
-                problem = _undeclared(context, found, state, gap)
+                problem = _undeclared(context, found, state, _gap(context, sources))
                 yield of_used_dependency(context, installed, state.packages[found.user.name], problem)
 
 
-def _gap(context: GuideContext, state: EnvironmentState) -> str:
+def _gap(context: GuideContext, sources: Sequence[UnreadSource]) -> str:
     """What can bring further packages and is not read; empty if all packages are known."""
-    if state.image and not is_bare_image(state.image):
-        return f"the packages of {state.image} are not known"
-    if context.actions(LoadModules):
-        return "the environment modules can have it"
-    if sources := unread_sources(context):
-        return f"{' or '.join(sources[:2])} can require it"
+    if opened := [each for each in sources if each.is_open]:
+        return f"{list_sources(opened)} can bring it"
     for install in context.trace.installs:
-        names = [each.name for each in install.action.requirements]
-        if install.action.tool == "conda" and not all(map(is_conda_base, names)):
-            return "the packages that conda adds are not known"
-        if install.action.unknown or (install.action.tool != "conda" and install.resolution.state != "solved"):
+        if install.action.tool != "conda" and install.resolution.state != "solved":
             return f"the requirements of line {install.action.line} are not all read"
     return ""
 

@@ -299,6 +299,19 @@ def test_whether_a_package_imports_what_it_requires() -> None:
     assert found == [True, False, None]
 
 
+def test_the_packages_that_others_bring() -> None:
+    requires = ('plots>=1 ; python_version < "3.11"', 'skipped ; extra == "tests"', "nowhere")
+    releases = (
+        package("tables", "1.0", OLD, requires=("skipped",)),
+        package("tables", "2.0", NEW, requires=requires),
+        package("plots", "1.0", OLD, requires=("base", "tables")),
+    )
+    with reading(*BASE, *releases) as reader:
+        found = reader.required_packages({"tables": ""})
+        assert found == {"tables": "2.0", "plots": "1.0", "base": "2.0", "nowhere": ""}
+        assert "skipped" in (reader.required_packages({"tables": "1.0"}) or ())
+
+
 def test_an_unreachable_index_is_unknown() -> None:
     reader = IndexReader(Sources(index="http://127.0.0.1:9/simple"))
     assert reader.newest_release("user") is None

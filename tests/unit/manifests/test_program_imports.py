@@ -60,6 +60,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def _audit(path: Path, text: str, **versions: str) -> list[Finding]:
     index = FixedIndex(*RELEASES)
+    index.requirements = {"chain 1.0": ("plots",)}
     solver = FixedSolver(index, {"torch": "2.8.0", **versions})
     path.write_text(text)
     found = audit_text(text, str(path), None, solver, python="3.12").result.findings
@@ -100,24 +101,69 @@ def test_a_program_that_lacks_nothing(name: str, checkout: Path) -> None:
     assert not _audit(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
 
 
-UNKNOWN: dict[str, tuple[str, ...]] = {
-    "an environment with torch": ("pip install tables", "python train.py"),
-    "environment modules": ("module load pytorch", "pip install torch==2.8.0", "python train.py"),
-    "conda packages": ("conda install pandas", "pip install torch==2.8.0", "python train.py"),
-    "a program of another repository": (
-        "pip install torch==2.8.0", "git clone https://github.com/a/other", "cd other", "python start.py",
+PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the part that is not read with its line
+    "an environment with torch": (("pip install tables", "python train.py"), "what contains torch, which no step"),
+    "environment modules": (
+        ("module load pytorch", "pip install torch==2.8.0", "python train.py"), "the module pytorch (line 3)",
+    ),
+    "conda packages": (
+        ("conda install numba", "pip install torch==2.8.0", "python train.py"), "the conda package numba (line 3)",
+    ),
+    "a repository": (
+        ("pip install torch==2.8.0 git+https://github.com/a/other.git", "python train.py"),
+        "git+https://github.com/a/other.git (line 3)",
+    ),
+    "an image": (
+        ("docker run -it nvcr.io/nvidia/pytorch:24.05-py3", "pip install torch==2.8.0", "python train.py"),
+        "the image nvcr.io/nvidia/pytorch:24.05-py3 (line 3)",
+    ),
+    "a file that is not there": (
+        ("pip install torch==2.8.0", "pip install -r absent.txt", "python train.py"),
+        "`pip install -r absent.txt` (line 4)",
     ),
 }  # fmt: skip
 
 
-@each_case("name", [*UNKNOWN])
-def test_an_environment_that_is_not_known(name: str, checkout: Path) -> None:
-    assert not _audit(checkout / "README.md", sh(*UNKNOWN[name]), tables="1.0")
+@each_case("name", [*PARTLY_KNOWN])
+def test_a_part_of_the_environment_is_not_read(name: str, checkout: Path) -> None:
+    commands, part = PARTLY_KNOWN[name]
+    (found,) = _audit(checkout / "README.md", sh(*commands), tables="1.0")
+    assert found.status == "unknown"
+    assert f"not read: {part}" in found.message
+    assert found.remedies[0].commands == ("python -c 'import plots'",)
 
 
-def test_a_repository_can_bring_the_module(checkout: Path) -> None:
-    text = sh("pip install torch==2.8.0 git+https://github.com/a/other.git", "python train.py")
-    assert [each.status for each in _audit(checkout / "README.md", text)] == ["info"]
+def test_one_question_names_all_modules(checkout: Path) -> None:
+    (checkout / "train.py").write_text("import torch, tables, chain.parts, a, b, c\nfrom project import data\n")
+    for name in ("a", "b", "c"):
+        (checkout / f"{name}.py").touch()
+    text = sh("conda install numba", "pip install torch==2.8.0 chain", "python train.py")
+    (found,) = _audit(checkout / "README.md", text, chain="1.0")
+    assert "imports tables (train.py:1) and plots (project/figures.py:2)" in found.message
+
+
+COMPLETE_ENVIRONMENTS: dict[str, tuple[str, ...]] = {  # what is not read cannot bring the module
+    "conda's torch": ("conda install pytorch -c pytorch", "pip install torch==2.8.0"),
+    "modules of a toolchain": ("module load cuda/12.1 gcc", "pip install torch==2.8.0"),
+    "the image of PyTorch": ("docker run -it pytorch/pytorch:2.4.0-cuda12.1-cudnn9-devel", "pip install chain"),
+}
+GIVEN: dict[str, tuple[str, ...]] = {
+    "conda": ("conda install plots", "pip install torch==2.8.0"),
+    "a requirement of conda": ("conda install chain", "pip install torch==2.8.0"),
+    "the system": ("apt-get install -y python3-plots", "pip install torch==2.8.0"),
+    "another repository": ("pip install torch==2.8.0", "git clone https://github.com/a/other", "cd other"),
+}
+
+
+@each_case("name", [*COMPLETE_ENVIRONMENTS])
+def test_what_is_not_read_cannot_bring_the_module(name: str, checkout: Path) -> None:
+    text = sh(*COMPLETE_ENVIRONMENTS[name], "python train.py")
+    assert [each.status for each in _audit(checkout / "README.md", text, chain="1.0")] == ["error"]
+
+
+@each_case("name", [*GIVEN])
+def test_a_step_brings_the_module(name: str, checkout: Path) -> None:
+    assert not _audit(checkout / "README.md", sh(*GIVEN[name], "python train.py"), tables="1.0")
 
 
 def test_a_module_of_torch_that_needs_another_package(checkout: Path) -> None:

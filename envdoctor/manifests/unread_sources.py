@@ -1,0 +1,157 @@
+"""What can bring packages into an environment and is not read: images, conda, repositories, modules, other files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from envdoctor.knowledge.images import is_bare_image, known_repository
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.actions import Install, InstallSystemPackages, LoadModules
+from envdoctor.manifests.certain_packages import FROM_CONDA, is_conda_base
+from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.interpreter import InstallStep
+
+# Packages of the index under another name in the channels of conda.
+OF_CONDA = {
+    "pyg": "torch-geometric", "opencv": "opencv-python", "py-opencv": "opencv-python", "pytables": "tables",
+    "msgpack-python": "msgpack", "pytorch-scatter": "torch-scatter", "pytorch-sparse": "torch-sparse",
+    "pytorch": "torch", "pytorch-gpu": "torch", "matplotlib-base": "matplotlib", "tensorflow-gpu": "tensorflow",
+    "ruamel-yaml": "ruamel-yaml", "gitpython": "gitpython", "dask-core": "dask",
+}  # fmt: skip
+# What the images of PyTorch have next to torch: conda, `conda install cmake conda-build pyyaml numpy ipython`, and
+# requirements.txt of PyTorch, each with its requirements. Dockerfile of pytorch/pytorch at commit 01343dc and
+# requirements.txt at commit 017c707, setup.py of conda-build, 2026-11-27.
+_OF_PYTORCH_IMAGE = FROM_CONDA | frozenset({
+    "tqdm", "ipython", "psutil", "packaging", "astunparse", "expecttest", "hypothesis", "types-dataclasses", "optree",
+    "ninja", "cmake", "beautifulsoup4", "soupsieve", "chardet", "pytz", "cryptography", "pyopenssl", "jsonschema",
+    "attrs", "ruamel-yaml", "ruamel-yaml-conda", "tomli", "toml", "click", "rich", "pygments", "pexpect", "traitlets",
+    "decorator", "lintrunner", "platformdirs", "zstandard", "distro", "colorama", "dnspython", "pluggy", "boltons",
+    "torchelastic", "python-etcd", "more-itertools", "conda", "conda-build", "patch", "lief", "libarchive-c",
+})  # fmt: skip
+# What NVIDIA's images of PyTorch may have: their release notes name some of it, and no list is complete.
+_OF_NGC_IMAGE = _OF_PYTORCH_IMAGE | frozenset({
+    "pandas", "scipy", "scikit-learn", "matplotlib", "tensorboard", "numba", "opencv", "opencv-python", "librosa",
+    "soundfile", "onnx", "apex", "transformer-engine", "flash-attn", "dllogger", "jupyterlab", "notebook", "pytest",
+    "sentencepiece", "spacy", "einops", "pyarrow", "cudf", "cuml", "cupy-cuda12x", "pycocotools", "nltk", "regex",
+    "pydantic", "tabulate", "xgboost", "python-dateutil", "joblib", "dask", "torchtext", "protobuf", "absl-py",
+    "pybind11", "cython", "seaborn", "polygraphy", "tensorrt", "torch-tensorrt", "nvidia-dali-cuda120", "mock",
+})  # fmt: skip
+_IMAGES: Mapping[str, frozenset[str]] = {"pytorch/pytorch": _OF_PYTORCH_IMAGE, "nvidia/pytorch": _OF_NGC_IMAGE}
+# Modules of a cluster without packages of Python.
+_OF_TOOLCHAIN = re.compile(
+    r"(?:cuda|cudnn|nccl|gcc|gnu|g\+\+|cmake|nvhpc|openmpi|mpi|intel|ninja|git|ffmpeg|java|slurm|llvm|clang|binutils"
+    r"|cuda-?toolkit|cudatoolkit|nvidia|apptainer|singularity|rust)\b[\w./+-]*",
+    re.IGNORECASE,
+)
+# Installs what is not read, also where the text mentions it: `make install`, `pip install -e .[train]`.
+_UNREAD_STEP = re.compile(
+    r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install)\b"
+    r"|\benv (?:create|update)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
+    r"|\bpip3? install\s+[^\n`]{0,200}?(?:(?:-e|-r)\s*\S|\s[\"']?\.{1,2}(?:[\[/\"'\s]|$))"
+    r"|\b(?:bash|sh|source)\s+\S*(?:install|setup|env)\S*\.sh\b"
+)
+_COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
+_BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
+_OF_SYSTEM = "python3-"  # python3-pandas
+_MAX_NAMES = 4
+
+
+class UnreadSource(NamedTuple):
+    """What can bring packages: the packages that it brings as far as that is known, and whether it has others."""
+
+    line: int
+    text: str
+    packages: frozenset[str] = frozenset()
+    is_open: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.text} (line {self.line})" if self.line else self.text
+
+
+def unread_sources(context: GuideContext, state: EnvironmentState) -> tuple[UnreadSource, ...]:
+    """The sources of an environment that are not read, also those that the text only mentions."""
+    return tuple(dict.fromkeys((*unread_steps(context, state), *_mentioned(context))))
+
+
+def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[UnreadSource, ...]:
+    """The image and the steps of an environment that are not read, each once."""
+    found: list[UnreadSource] = []
+    if state.image and not is_bare_image(state.image):
+        packages = _IMAGES.get(known_repository(state.image.rpartition(":")[0]), frozenset())
+        found.append(
+            UnreadSource(state.image_line, f"the image {state.image}", packages, packages is not _OF_PYTORCH_IMAGE)
+        )
+    for install in context.trace.installs:
+        found += _of_step(context, install, state)
+    for action in context.actions(LoadModules):
+        if names := [name for name in action.names if not _OF_TOOLCHAIN.fullmatch(name)]:
+            found.append(UnreadSource(action.line, f"the module {_listed(names)}", FROM_CONDA))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_step(context: GuideContext, install: InstallStep, state: EnvironmentState) -> Iterator[UnreadSource]:
+    action = install.action
+    if action.tool == "conda":
+        yield from _of_conda(context, action)
+        return
+    for each in action.unknown:
+        yield UnreadSource(each.line or action.line, f"`{each.text or action.command}`"[:100])
+    for each in () if action.no_deps else action.requirements:
+        package = state.packages.get(each.name)
+        is_released = package is not None and package.origin == CLONE_ORIGIN
+        if each.url and not each.wheel and each.url not in action.read and not is_released:
+            own = frozenset({each.name} if each.name else ())
+            yield UnreadSource(each.line or action.line, each.url[:100], own)
+    if not action.requirements and re.search(r" -r\b| --requirement", action.command):
+        yield UnreadSource(action.line, f"`{action.command[:100]}`")
+    elif install.resolution.state not in ("solved", "partial"):
+        named = {each.name: each.pin for each in action.requirements if each.name and not each.url}
+        yield _with_required(context, named, UnreadSource(action.line, f"what `{action.command[:80]}` requires"))
+
+
+def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
+    """The packages of conda whose requirements are not known, with what those of the index of that name require."""
+    others = [each for each in action.requirements if not is_conda_base(each.name)]
+    if not others:
+        return
+    names = {OF_CONDA.get(each.name, _BUILD.sub("", each.name)) for each in others}
+    noun = "package" if len(others) == 1 else "packages"
+    text = f"the conda {noun} {_listed([each.name for each in others])}"
+    yield _with_required(context, dict.fromkeys(names, ""), UnreadSource(others[0].line or action.line, text))
+
+
+def _with_required(context: GuideContext, named: Mapping[str, str], source: UnreadSource) -> UnreadSource:
+    """The source with the packages of the index that these names bring."""
+    found = context.index_facts.required_packages(named) if context.index_facts and named else {}
+    return source._replace(packages=frozenset(found if found is not None else named) | FROM_CONDA)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return f"{', '.join(names[:_MAX_NAMES])} and {more} more" if more > 1 else " and ".join(names)
+
+
+def _mentioned(context: GuideContext) -> Iterator[UnreadSource]:
+    """The commands in the text that install what is not read, without those of the steps."""
+    numbers = {number for block in context.guide.blocks for number, _ in block.lines}
+    numbers |= {each.line for each in context.actions(Install)}  # also those that only the text names
+    steps = " ".join(" ".join(each.text.split()) for each in context.guide.commands)
+    for number, line in enumerate(context.guide.lines, 1):
+        match = _UNREAD_STEP.search(line) if number not in numbers else None
+        if match:
+            command = _COMMAND_END.split(line[match.start() :])[0].strip(" .,:)*")
+            if " ".join(command.split()) not in steps:
+                yield UnreadSource(number, f"`{command[:100]}`")
+
+
+def named_otherwise(context: GuideContext) -> set[str]:
+    """The packages of the index that steps of conda and of the operating system install under another name."""
+    conda = (each.action for each in context.trace.installs if each.action.tool == "conda")
+    names = {requirement.name for action in conda for requirement in action.requirements}
+    found = {OF_CONDA.get(each, _BUILD.sub("", each)) for each in names}
+    system = {name for action in context.actions(InstallSystemPackages) for name in action.names}
+    return found | {normalize_name(each.removeprefix(_OF_SYSTEM)) for each in system if each.startswith(_OF_SYSTEM)}
