@@ -17,7 +17,7 @@ from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
-from envdoctor.forecast.required_packages import required_packages
+from envdoctor.forecast.required_packages import required_packages, specifiers_of
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.undeclared_imports import undeclared_imports
@@ -282,6 +282,12 @@ class IndexReader:
         """The newest releases that packages can bring, with their own; None if they could not be read."""
         wheels = self._reader()
         return required_packages(wheels, named) if wheels else None
+
+    @_limited
+    def specifiers_of(self, installed: InstalledSet, package: str) -> Mapping[str, str]:
+        """The releases of the set that require a package, each with its specifier for the Python of the set."""
+        wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
+        return specifiers_of(wheels, installed, package) if wheels else {}
 
     def _reader(self, python: str = "3.12", platform: str = "x86_64 ") -> Wheels | None:
         """The releases for one Python and platform; None if the index is unreachable or the time is over."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.releases import parse_requirement
 from envdoctor.knowledge.versions import is_prerelease
+from envdoctor.resolution.index_facts import InstalledSet
 
 MAX_PACKAGES = 250
 
@@ -36,3 +37,18 @@ def required_packages(wheels: Wheels, named: Mapping[str, str]) -> Mapping[str, 
 def _newest(wheels: Wheels, name: str) -> str:
     usable = (each.version for each in reversed(wheels.releases(name)) if not each.is_yanked)
     return next((version for version in usable if not is_prerelease(version)), "")
+
+
+def specifiers_of(wheels: Wheels, installed: InstalledSet, package: str) -> Mapping[str, str]:
+    """The releases of a set that require a package, each with its specifier; what cannot be read is left out."""
+    wheels.read_releases(installed.versions)
+    pins = [pin for name, version in installed.versions.items() if wheels.release(pin := Pin(name, version))]
+    wheels.read_metadata(pins)
+    found: dict[str, str] = {}
+    for pin in pins:
+        read = wheels.metadata(pin)
+        parsed = map(parse_requirement, read.requires if read else ())
+        parts = [each for each in parsed if each and each.name == package and each.applies_to(installed.python)]
+        if parts:
+            found[str(pin)] = ",".join(each.specifier for each in parts if each.specifier)
+    return found

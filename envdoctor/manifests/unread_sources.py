@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.images import is_bare_image, known_repository
@@ -57,7 +57,7 @@ _UNREAD_STEP = re.compile(
 _COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
 _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`
 _OF_SYSTEM = "python3-"  # python3-pandas
-_MAX_NAMES = 4
+_MAX_NAMES = 3
 
 
 class UnreadSource(NamedTuple):
@@ -91,6 +91,11 @@ def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[Unread
         if names := [name for name in action.names if not _OF_TOOLCHAIN.fullmatch(name)]:
             found.append(UnreadSource(action.line, f"the module {_listed(names)}", FROM_CONDA))
     return tuple(dict.fromkeys(found))
+
+
+def list_sources(sources: Sequence[UnreadSource]) -> str:
+    """The first sources with their lines, and the number of the others."""
+    return _listed([str(each) for each in sources])
 
 
 def _of_step(context: GuideContext, install: InstallStep, state: EnvironmentState) -> Iterator[UnreadSource]:
@@ -130,9 +135,9 @@ def _with_required(context: GuideContext, named: Mapping[str, str], source: Unre
     return source._replace(packages=frozenset(found if found is not None else named) | FROM_CONDA)
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMES
-    return f"{', '.join(names[:_MAX_NAMES])} and {more} more" if more > 1 else " and ".join(names)
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names if len(names) <= _MAX_NAMES else (*names[:_MAX_NAMES], f"{len(names) - _MAX_NAMES} more")
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _mentioned(context: GuideContext) -> Iterator[UnreadSource]:

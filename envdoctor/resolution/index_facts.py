@@ -223,6 +223,10 @@ class IndexFacts(Protocol):
         """The newest releases that packages can bring, with their own; None if they could not be read."""
         ...
 
+    def specifiers_of(self, installed: InstalledSet, package: str) -> Mapping[str, str]:
+        """The releases of the set that require a package, each with its specifier for the Python of the set."""
+        ...
+
     def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
         """Whether the modules of one package of the set import another one; None if they could not be read."""
         ...

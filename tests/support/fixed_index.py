@@ -113,6 +113,14 @@ class FixedIndex:
         required = (each for name in named for each in self.requirements.get(f"{name} 1.0", ()))
         return {**dict.fromkeys(required, "1.0"), **named}
 
+    def specifiers_of(self, installed: InstalledSet, package: str) -> Mapping[str, str]:
+        texts = (
+            (f"{name} {each}", text)
+            for name, each in installed.versions.items()
+            for text in self.requirements.get(f"{name} {each}", ())
+        )
+        return {user: text.removeprefix(package) for user, text in texts if text.startswith(package)}
+
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()

@@ -55,6 +55,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     system_pythons,
     table_age,
     undeclared_imports,
+    unread_numpy,
     wheel_contents,
     wheels,
 )

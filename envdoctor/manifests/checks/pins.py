@@ -166,7 +166,7 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
             if is_used and not is_chosen and is_judged:
                 by_package.setdefault((substitution.package.name, is_known), []).append(substitution)
         for (_, is_known), substitutions in by_package.items():
-            problem = _incompatible_release(context, environment, substitutions)
+            problem = incompatible_release(context, environment, substitutions)
             problem = if_not_seeded(context, substitutions[0].package, problem)
             yield problem if is_known else _not_certain(problem)
 
@@ -237,7 +237,7 @@ def _is_of_other_index(context: GuideContext, environment: CorrectedEnvironment,
     return any(requirement.line in lines for action in steps for requirement in action.requirements)
 
 
-def _incompatible_release(
+def incompatible_release(
     context: GuideContext, environment: CorrectedEnvironment, substitutions: list[Substitution]
 ) -> Problem:
     """All violations by one package."""

@@ -19,13 +19,13 @@ from envdoctor.manifests.checks.missing_packages import package_is_used_but_not_
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.install_texts import names_in_text
-from envdoctor.manifests.unread_sources import UnreadSource, named_otherwise, unread_sources
+from envdoctor.manifests.unread_sources import UnreadSource, list_sources, named_otherwise, unread_sources
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.rules.registry import Problem, rule
 
 IMPORT_SYSTEM = "https://docs.python.org/3/reference/import.html#searching"
 _MAX_MODULES = 12  # that the index is requested for
-_MAX_SOURCES = 3  # that a message names
+_MAX_EVIDENCE = 3
 _MAX_PART = 2  # more than a half of the modules of the programs are not those of another environment
 # Modules of a package that need another package.
 _NEEDED_BY = {"torch.utils.tensorboard": "tensorboard"}
@@ -181,17 +181,15 @@ def _question(
     more = len(missing) - len(found) if len(found) == _MAX_MODULES else 0
     places = [f"{top} ({missing[top].place})" for top in found]
     modules = f"{', '.join(places)} and {more} more modules" if more > 0 else _and(places)
-    unread = _and([str(each) for each in sources[:_MAX_SOURCES]])
-    others = f" and {len(sources) - _MAX_SOURCES} more parts" if len(sources) > _MAX_SOURCES else ""
     count = len(context.environments[-1].state.packages)
     packages = [package or f"the project with the module {top}" for top, package in found.items()]
     return Problem(
         "unknown",
-        f"{first.chain[0]} imports {modules}: none of the {count} packages that were read has them; "
-        f"not read: {unread}{others}",
+        f"{first.chain[0]} imports {modules}, which none of the {count} packages that were read has; "
+        f"not read: {list_sources(sources)}",
         (
             *_evidence(context, next(iter(found)), first),
-            *(table_evidence("not read", str(each), context.guide.name) for each in sources[:_MAX_SOURCES]),
+            *(table_evidence("not read", str(each), context.guide.name) for each in sources[:_MAX_EVIDENCE]),
         ),
         f"Run this in the finished environment. If it fails, install {_and(packages)}.",
         guide_command(shell_command("python -c {}", f"import {', '.join(found)}")),
