@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from envdoctor.core.remedies import Remedy, either, steps
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.cuda import cuda_releases
-from envdoctor.knowledge.guides import guide_tables
+from envdoctor.knowledge.guides import cuda_on_pypi, guide_tables
 from envdoctor.knowledge.images import first_ngc_image, ngc_images, system_of_image
+from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import dotted_numbers, major_minor, public_part, satisfies
 from envdoctor.manifests.actions import Install, InstallSystemPackages, UseImage, torch_source
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
@@ -147,7 +148,7 @@ def distribution_toolkit_has_a_different_cuda_version(context: GuideContext) -> 
             )
 
 
-@rule("RUN054", kind="guide", severity="error", cause="platform-no-wheel", url=TORCH_MATRIX)
+@rule("RUN054", kind="guide", severity=("error", "warning", "info"), cause="platform-no-wheel", url=TORCH_MATRIX)
 def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[Problem]:
     """The PyTorch index has no build of this torch release for the CUDA version or the CPU architecture."""
     for install in context.trace.installs:
@@ -158,23 +159,42 @@ def index_has_no_build_of_this_torch_release(context: GuideContext) -> Iterator[
             line = line_of(context, torch.line, torch.text)
             backends = [f"cu{cuda.replace('.', '')}" for cuda in builds]
             available = ", ".join(backends) or "none"
+            near = [name for cuda, name in zip(builds, backends, strict=True) if _has_major_of(cuda, source.cuda)]
+            best = next(reversed(near), next(iter(backends), ""))
+            instead = _build_of_pypi(install.action, torch, context.platform)
+            installs = f": {install.action.tool} installs PyPI's build for CUDA {instead}" if instead else ""
+            without = f"has no build for CUDA {source.cuda} on {context.platform}, only {available}"
             yield Problem(
-                "error",
-                f"torch {version} has no build for CUDA {source.cuda} on {context.platform}, only {available}",
+                ("info" if _has_major_of(instead, source.cuda) else "warning") if instead else "error",
+                f"torch {version} {without}{installs}",
                 (
                     guide_evidence(context, "index", source.backend, line),
                     table_evidence(f"torch {version}", available, TORCH_MATRIX, "2026-11-21"),
                 ),
-                f"Use --torch-backend={backends[-1]}." if backends else "Use a torch release that has a build.",
-                either(
-                    *(
-                        (shell_command("uv pip install 'torch=={}' --torch-backend={}", version, backends[-1]),)
-                        if backends
-                        else ()
-                    )
-                ),
+                f"Use --torch-backend={best}." if best else "Use a torch release that has a build.",
+                either(*(
+                    (shell_command("uv pip install 'torch=={}' --torch-backend={}", version, best),) if best else ()
+                )),
                 line=line,
             )
+
+
+def _has_major_of(cuda: str, other: str) -> bool:
+    return cuda.partition(".")[0] == other.partition(".")[0]
+
+
+def _build_of_pypi(action: Install, torch: InstallRequirement, platform: str) -> str:
+    """The CUDA version of PyPI's build, if an installer takes it where a further index has none; empty if it fails.
+
+    pip 26.3 skips each page of --extra-index-url and -f that is missing or has no such release. uv 0.13 skips only
+    an index that is missing (404; of pytorch.org also 403), and stops at a missing page of -f. Tried on 2026-11-27.
+    """
+    source = torch_source(action)
+    is_missing = all(row.cuda != source.cuda for row in known_builds())
+    is_further = any(torch_index(url) for url in action.extra_indexes) and not action.torch_backend
+    is_skipped = not source.is_exclusive and (not source.has_priority or (is_missing and is_further))
+    cuda = cuda_on_pypi(public_part(torch.pin), platform)
+    return cuda if is_skipped and "+" not in torch.pin and cuda != "cpu" else ""
 
 
 def torch_without_build(action: Install, platform: str) -> InstallRequirement | None:
