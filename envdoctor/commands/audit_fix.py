@@ -212,6 +212,8 @@ def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
     is_solved = solved.state == "solved" and not unfit
     needs = [f"{pin}: {needs}" for pin in solved.built if (needs := needs_of_build(pin.partition("==")[0]))]
     built = "; ".join([f"built from source: {', '.join(solved.built)}", *needs]) if solved.built else ""
+    count = len(solved.dependencies)
+    older = f"the requirements file also pins {count} dependencies of {solved.day}" if count else ""
     return FixedSet(
         branch=corrected.branch,
         state="not-verified" if unfit else solved.state,
@@ -221,7 +223,7 @@ def fixed_set(solved: SolvedSet, unfit: str = "") -> FixedSet:
         options=solved.options if is_solved else (),
         dropped=corrected.dropped,
         image=corrected.image if corrected.contained else "",
-        note=unfit or "; ".join(filter(None, (solved.note, built))),
+        note=unfit or "; ".join(filter(None, (solved.note, built, older))),
     )
 
 
@@ -340,6 +342,8 @@ def requirements_text(solved: SolvedSet) -> str:
         *(f"# not included: {dropped.name}: {dropped.reason}" for dropped in corrected.dropped),
         *requirement_lines(solved),
         *(f"{pin}  # {_remark_on_build(pin)}" for pin in solved.built),
+        f"# dependencies, of {solved.day} as well" if solved.dependencies else "",
+        *solved.dependencies,
     ]  # fmt: skip
     return "\n".join(line for line in lines if line) + "\n"
 

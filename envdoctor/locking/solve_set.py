@@ -35,10 +35,12 @@ from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
 from envdoctor.manifests.set_repairs import broken_rules, limits_without, outdated_limits
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 _MAX_DROPPED = 4
 _MAX_REPAIRS = 5
 _MAX_RELAXED = 8
+_OF_TORCH = ("nvidia-", "cuda-")  # its build requires exact releases
 _OF_PYPI_TORCH = re.compile(r"\btorch\S* depends on nvidia-")  # its build for one CUDA version
 
 
@@ -53,6 +55,8 @@ class SolvedSet(Record, frozen=True, kw_only=True):
     implied: tuple[str, ...] = ()  # the torch that a requirement brings
     built: tuple[str, ...] = ()  # pins of dependencies that have only a source archive
     note: str = ""
+    day: str = ""  # the last day of the releases of the solution; empty for today
+    dependencies: tuple[str, ...] = ()  # pins of those of an earlier day, in place of today's
     versions: Mapping[str, str] = {}  # of all packages that these requirements bring
     required_by: Mapping[str, tuple[str, ...]] = {}
 
@@ -210,7 +214,7 @@ class SetSearch:
                     problems = self.check(solved)
                     solver.end += time.monotonic() - started  # the limit is that of the search
                     if not problems.errors and not problems.warnings:
-                        return solved
+                        return self._with_dependencies(solved, attempt)
                     if not problems.errors:
                         remaining = f"remaining: {'; '.join(problems.warnings)}"
                         with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
@@ -272,6 +276,18 @@ class SetSearch:
         again = self.solver.as_printed((*requirement_lines(solved), *solved.built), self.backend)
         found = again if again.versions else attempt
         return replace(solved, versions=found.versions, required_by=found.required_by)
+
+    def _with_dependencies(self, solved: SolvedSet, attempt: Attempt) -> SolvedSet:
+        """The set with the dependencies of its day, where these have no problem either: they fit best."""
+        named = {text.partition("==")[0].partition("[")[0] for text in (*requirement_lines(solved), *solved.built)}
+        named |= {*solved.corrected.contained, *(each.name for each in solved.corrected.dropped), *TORCH_FAMILY}
+        dependencies = tuple(
+            f"{name}=={version}" for name, version in attempt.versions.items()
+            if name not in named and not name.startswith(_OF_TORCH)
+        )  # fmt: skip
+        if not self.solver.day or self.check(replace(solved, versions=attempt.versions)) != SetProblems():
+            return solved
+        return replace(solved, day=self.solver.day, dependencies=dependencies)
 
     def _solved(
         self, requirements: Sequence[str], attempt: Attempt, dropped: Sequence[DroppedPackage], note: str

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.guide_cases import ARM, INDEX, sh
 from support.local_packages import index_without_wheels
 
-from envdoctor.commands.audit_fix import solve_installed, stated_target
+from envdoctor.commands.audit_fix import requirements_text, solve_installed, stated_target
 from envdoctor.download.sources import Sources
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, accept, solve_set
 from envdoctor.manifests import CorrectedSet, audit_guide
@@ -199,7 +199,7 @@ def test_a_set_that_holds_today_is_kept_and_another_one_is_solved_from_the_requi
 
 def test_a_set_has_the_packages_that_its_requirements_bring_today(sources: Sources) -> None:
     past = replace(
-        corrected := set_of(sh("pip install vllm==0.10.2")), exclude_newer="2025-09-30",
+        corrected := set_of(sh("pip install vllm==0.10.2")), exclude_newer="2026-03-31",
         own=corrected.requirements, wanted=corrected.requirements,
     )  # fmt: skip
     checked: list[SolvedSet] = []
@@ -212,3 +212,10 @@ def test_a_set_has_the_packages_that_its_requirements_bring_today(sources: Sourc
     assert solved.state == "solved"
     assert checked[0].versions["torch"].partition("+")[0] == "2.8.0"
     assert "vllm" in checked[0].required_by["torch"]
+    # The requirements file has the dependencies of that day, without those that a build of torch requires itself.
+    assert solved.day == "2026-03-31"
+    pinned = {text.partition("==")[0] for text in solved.dependencies}
+    assert "tokenizers" in pinned
+    assert not {"vllm", "torch"} & pinned
+    assert not [name for name in pinned if name.startswith("nvidia-")]
+    assert "\n# dependencies, of 2026-03-31 as well\n" in requirements_text(solved)
