@@ -20,6 +20,7 @@ class MissingFile(NamedTuple):
     path: str
     line: int
     reason: str
+    in_repository: bool = False  # the command runs in the checkout, which does not have it
 
     @property
     def is_absent(self) -> bool:
@@ -136,7 +137,8 @@ class Files:
 
     def add_missing(self, path: str, line: int, reason: str) -> None:
         """Add a file that was not read."""
-        self.missing.setdefault(path, MissingFile(path, line, reason))
+        is_own = self.is_repository and self.folder is not None
+        self.missing.setdefault(path, MissingFile(path, line, reason, is_own))
 
     def within(self, path: str) -> Files:
         """The files that a file on disk names, relative to its own directory. They share what is missing."""

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
+    absent_files,
     absent_parts,
     absent_scripts,
     batch_jobs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from envdoctor.core.paths import exists
 from envdoctor.manifests.actions import Clone
@@ -50,7 +50,8 @@ def script_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     if len(absent) * 2 > len(named):
         return  # they are those of another project
     for script, launch in sorted(absent.items(), key=lambda item: item[1].line):
-        if not _can_come_from_elsewhere(context, checkout, script):
+        starts = {each.line for each in launches if each.program.script == script}
+        if not can_come_from_elsewhere(context, checkout, script, starts):
             yield from _absent(context, checkout, script, launch)
 
 
@@ -59,9 +60,9 @@ def _is_there(checkout: Checkout, launch: Launch) -> bool:
     return launch.program.script.startswith("/") or any(exists(each / launch.program.script) for each in folders)
 
 
-def _can_come_from_elsewhere(context: GuideContext, checkout: Checkout, script: str) -> bool:
-    """Whether a step makes, downloads or clones a script, or a reader is to replace its name."""
-    path = posixpath.normpath(script)
+def can_come_from_elsewhere(context: GuideContext, checkout: Checkout, path: str, uses: Container[int]) -> bool:
+    """Whether a step makes, downloads or clones a file, or a reader is to replace its name. `uses` are its lines."""
+    path = posixpath.normpath(path)
     name = path.rpartition("/")[2]
     first = path.partition("/")[0]
     clones = {repository_name(each.url) for each in context.actions(Clone)}
@@ -70,9 +71,8 @@ def _can_come_from_elsewhere(context: GuideContext, checkout: Checkout, script: 
     if any(first in each for each in re.findall(r"(?m)^\s*path\s*=\s*(\S+)", checkout.text(".gitmodules"))):
         return True
     made = re.compile(f"(?:{_MADE}){re.escape(name)}", re.IGNORECASE)
-    starts = {each.line for each in context.guide.launches if each.program.script == script}
     for number, line in enumerate(context.guide.lines, 1):
-        is_shown = name in line and not any(start <= number < start + 3 for start in starts)
+        is_shown = name in line and not any(start in uses for start in range(number - 2, number + 1))
         if is_shown and made.search(line):
             return True
     return False

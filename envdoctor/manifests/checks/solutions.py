@@ -69,7 +69,7 @@ def included_file_does_not_exist(context: GuideContext) -> Iterator[Problem]:
 
     Add the file to the project, or remove the line.
     """
-    for each in context.guide.absent_files:
+    for each in context.guide.absent_files if not context.guide.commands else ():
         yield Problem(
             "error",
             f"{each.path} does not exist: the installation stops at this line",

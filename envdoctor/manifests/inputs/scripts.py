@@ -53,6 +53,8 @@ def read_guide(text: str, name: str, files: Files) -> Document:
     guide = parse_guide(text, name)
     own = files_of_guide(text, name, files)
     paths = parse_paths(guide, text, name, own)
+    absent = tuple(each for each in own.missing.values() if each.is_absent and each.in_repository)
+    paths = [each._replace(absent_files=absent) for each in paths]
     shown = paths[0] if len(paths) == 1 else guide
     return Document("guide", tuple(paths), shown, unread=unread_parts(paths, own))
 

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "script with a path": (("./scripts/install.sh --all",), {"RUN004"}),
     "sourced script": (("source scripts/install.sh",), {"RUN004"}),
     "script that runs itself": (("bash loop.sh",), set()),
-    "absent files": (("pip install -r absent.txt", "bash absent.sh"), set()),
+    "absent files": (("pip install -r absent.txt", "bash absent.sh"), {"RUN207"}),
     "own clone": (("git clone https://github.com/me/mine && cd mine", "pip install -e ."), {"RUN001"}),
     "own clone, other name": (
         ("git clone https://github.com/me/mine here", "cd here", "pip install -e ."),

@@ -1,0 +1,126 @@
+"""Checks on the files that install commands and COPY name, and that the checkout does not have."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+from collections.abc import Iterator
+
+from envdoctor.core.paths import is_file
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.container_files import is_dockerfile, parse_dockerfile
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.install_texts import is_manifest
+from envdoctor.rules.registry import Problem, rule
+
+REQUIREMENTS_FILES = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
+COPY = "https://docs.docker.com/reference/dockerfile/#copy"
+_COMPILED = re.compile(r"\bpip-compile\b|\b(?:pip compile|export|freeze|pipreqs|lock)\b", re.IGNORECASE)
+_NAMED = re.compile(r"[\w./-]+")
+_LISTS = re.compile(r"[\w.-]+\.(?:txt|in|ya?ml)")  # files that installers read
+# Sources of COPY that a repository contains: code and manifests, and no data or build.
+_OF_REPOSITORY = re.compile(r"[\w-][\w./-]*\.(?:py|toml|cfg|ya?ml|sh|in)|[\w./-]*require[\w./-]*\.txt")
+_LIKENESS = 0.6
+
+
+@rule("RUN207", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=REQUIREMENTS_FILES)
+def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
+    """A command of a guide installs from a file that its checkout does not have: the installer stops.
+
+    Only in a clone of git. Files that a step makes, downloads or clones are left out, and those that git ignores.
+    """
+    checkout, guide = context.guide.checkout, context.guide
+    if checkout is None or not checkout.is_clone or not checkout.paths or not guide.commands:
+        return
+    if any(_COMPILED.search(str(command)) for command in guide.commands):
+        return
+    for each in guide.absent_files:
+        if not _NAMED.fullmatch(each.path) or _is_ignored(checkout, each.path):
+            continue
+        if can_come_from_elsewhere(context, checkout, each.path, {each.line}):
+            continue
+        same, near = _nearest(checkout, each.path)
+        has_entered = any(command.name in ("cd", "pushd") and command.line < each.line for command in guide.commands)
+        if len(same) > 1 or (same and has_entered):
+            continue  # the guide leaves out a step that enters or leaves a directory
+        line = line_of(context, each.line, each.path)
+        nearest = next(iter(same), near)
+        yield Problem(
+            "warning" if same else "error",
+            f"{each.path} is not in the checkout" + (f"; {nearest} is" if nearest else ""),
+            (
+                guide_evidence(context, "file", each.path, line),
+                table_evidence("files", f"no {posixpath.normpath(each.path)}", "the checkout"),
+            ),
+            f"Name {nearest}, if it is the file that is meant."
+            if nearest
+            else "Name a file of this commit, or check out the commit that has it.",
+            line=line,
+        )
+
+
+@rule("RUN208", kind="guide", severity="error", cause="dependency-pin-violated", url=COPY)
+def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
+    """COPY or ADD of a Dockerfile names a file of code or a manifest that no directory of the checkout has.
+
+    Only in a clone of git. The build stops at the instruction, whatever directory it is started in.
+    """
+    checkout = context.guide.checkout
+    if checkout is None or not checkout.is_clone or not checkout.paths:
+        return
+    instructions = (
+        each for block in context.guide.blocks if is_dockerfile(block) for each in parse_dockerfile(block.lines)
+    )
+    for each in instructions:
+        text = " ".join(text.rstrip("\\") for _, text in each.lines)
+        if each.name not in ("COPY", "ADD") or "--from" in text or "<<" in text:
+            continue
+        words = [word for word in re.sub(r"[\[\]\",]", " ", text).split() if not word.startswith("--")]
+        for source in words[:-1]:
+            path = posixpath.normpath(source).lstrip("/")
+            if not _OF_REPOSITORY.fullmatch(path) or _is_there(checkout, path) or _is_ignored(checkout, path):
+                continue
+            if can_come_from_elsewhere(context, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
+                continue
+            same, near = _nearest(checkout, path)
+            nearest = next(iter(same), near)
+            line = line_of(context, each.lines[0][0], source)
+            yield Problem(
+                "error",
+                f"{source} is not in the checkout" + (f"; {nearest} is" if nearest else "") + ": the build stops",
+                (
+                    guide_evidence(context, each.name, text.strip()[:120], line),
+                    table_evidence("files", f"no {path}", "the checkout"),
+                ),
+                f"Copy {nearest}, if it is the file that is meant."
+                if nearest
+                else "Name a file of this commit, or check out the commit that has it.",
+                line=line,
+            )
+
+
+def _is_there(checkout: Checkout, path: str) -> bool:
+    """Whether a directory of the checkout, which can be that of the build, has a file."""
+    return is_file(checkout.root / path) or any(each == path or each.endswith(f"/{path}") for each in checkout.paths)
+
+
+def _nearest(checkout: Checkout, path: str) -> tuple[list[str], str]:
+    """The files of the same name in other directories, and a manifest with a name that is alike."""
+    name = posixpath.basename(path)
+    same = sorted(each for each in checkout.paths if posixpath.basename(each) == name)
+    suffix = posixpath.splitext(name)[1]
+    alike = sorted(
+        each for each in checkout.paths
+        if each.endswith(suffix) and (is_manifest(each) or _LISTS.fullmatch(posixpath.basename(each)))
+    )  # fmt: skip
+    return same, next(iter(difflib.get_close_matches(path, alike, n=1, cutoff=_LIKENESS)), "")
+
+
+def _is_ignored(checkout: Checkout, path: str) -> bool:
+    """Whether git ignores files of this name, which a step or a person makes."""
+    name = posixpath.basename(path)
+    rows = (row.strip().strip("/") for row in checkout.text(".gitignore").splitlines() if not row.startswith("#"))
+    return any(row and (row == name or row in (path, posixpath.dirname(path))) for row in rows)

@@ -1,0 +1,101 @@
+"""Files that install commands and COPY name, and that the checkout does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.resolution.step import NoSolver
+
+INSTALL = "pip install -r requirements/gpu.txt torch==2.8.0"
+NEAREST = "requirements/gpu.txt is not in the checkout; requirements/cuda.txt is"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    for name in ("requirements/cuda.txt", "src/train.py", "tools/setup.sh"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("numpy\n" if name.endswith(".txt") else "\n")
+    return tmp_path
+
+
+def _found(folder: Path, text: str, name: str = "README.md") -> list[tuple[str, str, int, str]]:
+    findings = audit_text(text, str(folder / name), None, NoSolver()).result.findings
+    return [
+        (each.id, each.status, each.line, each.message)
+        for each in findings
+        if each.id in ("RUN091", "RUN207", "RUN208")
+    ]
+
+
+def test_a_file_that_a_step_names(clone: Path) -> None:
+    assert _found(clone, sh(INSTALL)) == [("RUN207", "error", 3, NEAREST)]
+    (clone / "requirements/gpu.txt").write_text("numpy\n")
+    assert not _found(clone, sh(INSTALL))
+
+
+COMMANDS: dict[str, tuple[str, str]] = {  # to the status and the message; no finding for empty ones
+    "conda env create -f environment.yml": ("error", "environment.yml is not in the checkout"),
+    "pip install -c limits.txt torch==2.8.0": ("error", "limits.txt is not in the checkout"),
+    "pip install -r cuda.txt": ("warning", "cuda.txt is not in the checkout; requirements/cuda.txt is"),
+}
+
+
+@each_case("command", [*COMMANDS])
+def test_commands_with_an_absent_file(command: str, clone: Path) -> None:
+    status, message = COMMANDS[command]
+    assert _found(clone, sh("pip install torch==2.8.0", command)) == [("RUN207", status, 4, message)]
+
+
+OTHER_STEPS: dict[str, tuple[str, ...]] = {
+    "the clone of another project": ("git clone https://github.com/a/other", "cd other", INSTALL),
+    "a path of such a clone": ("git clone https://github.com/a/other", "pip install -r other/gpu.txt"),
+    "a download": ("wget https://a.b/gpu.txt -O gpu.txt", "pip install -r gpu.txt"),
+    "a copy": ("cp requirements/cuda.txt gpu.txt", "pip install -r gpu.txt"),
+    "a compiled list": ("pip-compile requirements.in", "pip install -r requirements.txt"),
+    "a placeholder": ("pip install -r path/to/requirements.txt",),
+    "an absolute path": ("pip install -r /workspace/requirements.txt",),
+    "a URL": ("pip install -r https://a.b/requirements.txt",),
+    "a directory that is left without a step": ("cd src", "cd nowhere", "pip install -r cuda.txt"),
+}
+
+
+@each_case("name", [*OTHER_STEPS])
+def test_files_that_other_steps_make(name: str, clone: Path) -> None:
+    assert not _found(clone, sh("pip install torch==2.8.0", *OTHER_STEPS[name]))
+
+
+def test_ignored_files_and_folders_without_git(clone: Path) -> None:
+    (clone / ".gitignore").write_text("gpu.txt\n")
+    assert not _found(clone, sh(INSTALL))
+    (clone / ".gitignore").unlink()
+    (clone / ".git").rmdir()
+    assert not _found(clone, sh(INSTALL))
+
+
+def test_the_source_of_copy(clone: Path) -> None:
+    text = "FROM python:3.11\nCOPY requirement/cuda.txt src/ ./\nRUN pip install torch==2.8.0\n"
+    message = "requirement/cuda.txt is not in the checkout; requirements/cuda.txt is: the build stops"
+    assert _found(clone, text, "Dockerfile") == [("RUN208", "error", 2, message)]
+
+
+COPIES = (
+    "COPY requirements/cuda.txt /srv/",
+    "COPY cuda.txt /srv/",  # the build can be started in its directory
+    "COPY ./src/train.py src/",
+    "COPY --from=build /app/main.py /app/",
+    "COPY *.py $CODE/main.py /app/",
+    "COPY weights.pth dist/project.whl https://a.b/c.py /app/",
+    "ADD build/config.yaml data/labels.yaml /app/",
+    "COPY <<EOF /app/main.py\nprint()\nEOF",
+)
+
+
+@each_case("line", COPIES)
+def test_sources_that_are_there_or_can_be_made(line: str, clone: Path) -> None:
+    assert not _found(clone, f"FROM python:3.11\n{line}\nRUN pip install torch==2.8.0\n", "Dockerfile")
