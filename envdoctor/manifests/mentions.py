@@ -22,7 +22,7 @@ _COMMENTED = re.compile(
     r"\s*#+\s*((?:[A-Z_]\w*=\S+\s+)*(?:!|%)?(?:(?:sudo |uv |python3? -m )*pip3? install|uv add|conda install"
     r"|docker (?:run|pull)|export [A-Z_]\w*=|huggingface-cli)\b.*)"
 )
-_INLINE = re.compile(r"`{1,2}([^`\n]{3,300})`{1,2}")
+_INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
 _ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
 _IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
 _NEGATION = re.compile(

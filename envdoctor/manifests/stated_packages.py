@@ -17,8 +17,8 @@ from envdoctor.manifests.actions import STATED_IN_TEXT, Install
 from envdoctor.resolution.requirement import InstallRequirement, parse_install_requirement
 
 _ABOUT = re.compile(
-    r"\b(?:requirements?|dependenc\w+|prerequisites?|install\w*|environments?|set[- ]?up|getting started|packages?"
-    r"|preparations?|quick ?start)\b|安装|环境|依赖",
+    r"\b(?:requirements?|dependenc\w+|prerequisites?|install\w*|environments?|set[- ]?up|get(?:ting)? started"
+    r"|packages?|preparations?|quick ?start)\b|安装|环境|依赖",
     re.IGNORECASE,
 )
 _ABOUT_OTHERS = re.compile(
@@ -32,6 +32,7 @@ _LEAD = re.compile(
     r"[^|`]{0,120}\b(?:requirements?|dependencies|prerequisites|packages)\b[^|`]{0,60}:\s*", re.IGNORECASE
 )
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
+_LEADING_VERB = re.compile(r"\s*(?:install|requires?|needs?)\s+(?=[\[`*A-Za-z])", re.IGNORECASE)
 _ANCHOR = re.compile(r"\]\(#")  # of a table of contents
 _MARKUP = re.compile(r"!\[[^\]]*\]\([^)]*\)|\[([^\]]*)\]\([^)]*\)|<[^>]*>|\*\*|__|[*`]")
 _SEPARATOR = re.compile(r"\s*(?:[,;、，]|\band\b|&|(?<=\s)\+(?=\s))\s*")  # noqa: RUF001
@@ -135,8 +136,10 @@ def _statements(lines: Sequence[str], code: Container[int]) -> Iterator[_Stateme
         elif _LEAD.fullmatch(line) and not _UNCERTAIN.search(line):
             is_list = True
         elif item := _ITEM.fullmatch(line) or (line.lstrip().startswith("|") and line):
+            text = item if isinstance(item, str) else item[1]
             if (is_about or is_list) and not _ANCHOR.search(line):
-                yield from _of_item(number, item if isinstance(item, str) else item[1])
+                yield from _of_item(number, text)
+            yield from _pins_of_text(number, text)
         elif line.strip():
             is_list = False
             yield from _of_text(number, line, is_about=is_about)
@@ -153,6 +156,7 @@ def _of_item(number: int, text: str) -> Iterator[_Statement]:
     """`PyTorch 1.12.1`, `torch==1.12.1, numpy`, `[tqdm](https://...)`, `| PyTorch | >= 1.9 |`."""
     if _OPTIONAL.search(text):
         return
+    text = _LEADING_VERB.sub("", text)
     if text.lstrip().startswith("|"):
         cells = [each.strip() for each in text.strip().strip("|").split("|")]
         parts = [" ".join(cells[:2])] if len(cells) > 1 and re.search(r"\d", cells[1]) else []
@@ -213,14 +217,21 @@ def _is_no_package(part: str) -> bool:
 
 
 def _of_text(number: int, line: str, *, is_about: bool) -> Iterator[_Statement]:
-    for sentence in _SENTENCE.split(_ADDRESS.sub(r"\1", line)):
-        if _UNCERTAIN.search(sentence):
-            continue
+    yield from _pins_of_text(number, line)
+    for sentence in _certain_sentences(line) if is_about else ():
+        yield from _of_sentence(number, sentence)
+
+
+def _certain_sentences(line: str) -> list[str]:
+    return [each for each in _SENTENCE.split(_ADDRESS.sub(r"\1", line)) if not _UNCERTAIN.search(each)]
+
+
+def _pins_of_text(number: int, line: str) -> Iterator[_Statement]:
+    """`torch==2.1.0` in inline code, in a section of any kind."""
+    for sentence in _certain_sentences(line):
         code = (match[2].strip() for match in _IN_CODE.finditer(sentence))
-        pins = [_of_pin(number, each) for each in code if _PINNED.fullmatch(each) and ".dev" not in each]
+        pins = (_of_pin(number, each) for each in code if _PINNED.fullmatch(each) and ".dev" not in each)
         yield from (each for each in pins if each.requirement.name not in _NO_PACKAGES)
-        if is_about:
-            yield from _of_sentence(number, sentence)
 
 
 def _of_pin(number: int, text: str) -> _Statement:

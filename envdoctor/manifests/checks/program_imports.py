@@ -10,7 +10,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.module_names import packages_of_module
 from envdoctor.knowledge.releases import normalize_name, numpy2_releases
 from envdoctor.knowledge.versions import public_part, satisfies
-from envdoctor.manifests.actions import Clone
+from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
 from envdoctor.manifests.certain_packages import FROM_CONDA
 from envdoctor.manifests.checkout_code import ReachedImport
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, table_evidence
@@ -40,6 +40,8 @@ _SHARED = frozenset({
     "google", "azure", "nvidia", "opentelemetry", "ruamel", "zope", "sphinxcontrib", "backports", "jaraco", "paste",
     "intel", "lightning_cloud", "mpl_toolkits", "pip", "setuptools", "wheel", "pkg_resources", "distutils",
 })  # fmt: skip
+# What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
+_WITH_TORCH = frozenset({"torchvision", "torchaudio"})
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 _GENERIC = re.compile(
@@ -112,6 +114,8 @@ def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
     for install in context.trace.installs:
         for each in (*install.action.requirements, *install.action.unknown):
             names |= {each.name, *each.extras, *map(normalize_name, _REPOSITORY.findall(each.url))}
+        if install.action.command == STATED_IN_TEXT and "torch" in names:
+            names |= _WITH_TORCH
     for clone in context.actions(Clone):
         names.add(normalize_name(clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x"))
     return names | named_otherwise(context)

@@ -20,7 +20,7 @@ from envdoctor.manifests.stated_packages import is_condition, stated_install
 _KINDS = frozenset({"guide", "text"})
 _INSTALLS = re.compile(
     r"(?:sudo |uv |python3? -m )*pip3? (?:install|sync)\b|(?:uv|pdm|poetry|pixi) (?:sync|install|add)\b"
-    r"|(?:conda|mamba|micromamba) (?:env |install|create|update)"
+    r"|python3? setup\.py (?:install|develop)\b|(?:conda|mamba|micromamba) (?:env |install|create|update)"
 )
 _MANIFEST = re.compile(
     r"(?<![\w/.:-])(?:\./)?((?:[\w-]+/)?(?:[\w-]*requirements?[\w.-]*\.txt|[\w-]*env[\w-]*\.ya?ml|pyproject\.toml|setup\.py))\b"
@@ -31,7 +31,8 @@ _OPEN = re.compile(
     r"|\b(?:dependenc\w+|requirements?|required packages)\b[^.`]{0,40}\b(?:installed|listed|found)\b|安装.{0,10}依赖",
     re.IGNORECASE,
 )
-_USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
+_USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml")
+_OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
 _UNREAD = re.compile(
     r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
@@ -95,11 +96,15 @@ def _manifest(guide: Guide, files: Files) -> Iterator[_Step]:
     )  # fmt: skip
     found = next(((number, name) for number, name in named if any(is_file(each / name) for each in folders)), None)
     if found is None:
-        line = next((number for number, text in lines if _OPEN.search(text) and not is_condition(text)), 0)
+        line = next((number for number, text in lines if _leaves_open(text)), 0)
         name = next((name for name in _USUAL if any(is_file(each / name) for each in folders)), "")
         found = (line, name) if line and name else None
     if found:
         yield _Step(found[0], _command(found[1]))
+
+
+def _leaves_open(text: str) -> bool:
+    return bool(_OPEN.search(text)) and not _OTHER_GUIDE.search(text) and not is_condition(text)
 
 
 def _command(name: str) -> str:

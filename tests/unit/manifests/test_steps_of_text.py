@@ -44,6 +44,9 @@ LISTS: dict[str, tuple[str, str]] = {  # a text, and the requirements that it st
         "## Requirements\n- PyTorch\n- transformers (tested with 4.31.0)\n\nThe code is tested with PyTorch 2.0.1.\n",
         "torch==2.0.1 transformers==4.31.0",
     ),
+    "steps in a list": ("## Get Started\n1. Install Python 3.6, PyTorch 1.9.0.\n* Install [timm](https://a.b)\n",
+                        "torch==1.9.0 timm"),
+    "a tested version in any list": ("## News\n* The code is based on [`timm==0.3.2`](https://a.b)\n", "timm==0.3.2"),
     "code outside of a section": ("It runs with `torch==2.1.1` and `peft==0.6.0`.\n", "torch==2.1.1 peft==0.6.0"),
 }  # fmt: skip
 NOT_STATED: dict[str, str] = {
@@ -142,6 +145,7 @@ def test_an_environment_file_that_the_text_leaves_open(checkout: Path) -> None:
 @each_case("text", [
     "# Project\nIt trains models.\n```\npython train.py\n```\n",
     "# Project\nNot all files of requirements.txt are needed.\n",
+    "# Project\nSee [INSTALL.md](INSTALL.md) for the installation of dependencies.\n",
     "# Project\nInstall the dependencies with `make install`.\n```\nmake install\n```\n",
 ])  # fmt: skip
 def test_a_text_that_names_no_packages(text: str, checkout: Path) -> None:
