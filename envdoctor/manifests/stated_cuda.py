@@ -10,6 +10,7 @@ from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.manifests.actions import Action, Install, torch_source
 from envdoctor.manifests.environment_state import IMAGE_ORIGIN, EnvironmentState
 from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.stated_machine import cuda_of_text
 from envdoctor.resolution.torch_sources import cuda_name
 
 _CONDA = ("pytorch-cuda", "cudatoolkit")
@@ -37,8 +38,16 @@ def cuda_of_commands(actions: Sequence[Action], name: str) -> StatedCuda:
     return StatedCuda(version, f"{name}, line {line}") if version else StatedCuda()
 
 
+def cuda_of_guide(guide: Guide) -> StatedCuda:
+    """The CUDA version of the text of a guide, for steps that name none: an exact one, as a bound permits others."""
+    version, line = cuda_of_text(guide.lines, {number for block in guide.blocks for number, _ in block.lines})
+    return StatedCuda(version, f"{guide.name}, line {line}") if version else StatedCuda()
+
+
 def stated_cuda(guide: Guide, state: EnvironmentState, cuda: str) -> StatedCuda:
-    """The CUDA version for an open torch of PyPI: that of its index, of the image, or of the README's commands.
+    """The CUDA version for an open torch of PyPI.
+
+    That of its index, of the image, of the README's commands, or of the text of the README or the guide.
 
     Releases of one major version of CUDA run on the same drivers: only another one than that of `cuda`, which the set
     would have, counts.

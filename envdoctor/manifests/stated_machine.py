@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.gpus import compute_capability
@@ -27,6 +27,16 @@ _NO_STATEMENT = re.compile(  # of a lower or an upper bound, or of news, in the 
     r"(?:\b(?:at least|minimum|newer than|older than|higher than|later than|lower than|above|below|before|after|since"
     r"|until|up to|from|support(?:s|ed)?(?: for)?|without)|[<>≥≤~^])\W{0,3}$",
     re.IGNORECASE,
+)
+# A CUDA version that is no bound: "CUDA 11.7", "CUDA version: 12.1", "| CUDA | 11.8 |", but not "CUDA 11.8+".
+_CUDA = re.compile(
+    r"(?<![\w.-])CUDA(?:[ -]toolkit)?(?: version)?[ :=|*`_v(-]{1,8}(1[0-3]\.\d)(?:\.\d+)?(?![\w.]*\d)"
+    r"(?!(?:\s|`|\*|_)*(?:\+|\bx\b|[-–~/,|]\s*1\d|或|及|以上|and\s1|to\s1"  # noqa: RUF001
+    r"|or\s(?:newer|later|higher|above|greater|up|1)|and\s(?:newer|later|above|up|higher)))",
+    re.IGNORECASE,
+)
+_DRIVER_OR_SETUP = re.compile(
+    r"driver|\bif\b|\bwhen\b|for example|e\.g\.|replace|your\b|instead|issue|error", re.IGNORECASE
 )
 _EXCLUSION = re.compile(r"n't\b|\b(?:not|never|avoid|unsupported|incompatible|fail\w*)\b|不", re.IGNORECASE)
 _MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
@@ -80,6 +90,23 @@ def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
                 if further := _FURTHER.match(line, match.end()):
                     named.setdefault(further[1], number)
     return next(iter(named.items())) if len(named) == 1 else ("", 0)
+
+
+def cuda_of_text(lines: Sequence[str], code_lines: Container[int]) -> tuple[str, int]:
+    """The only CUDA version that the text of a guide states as such, with its first line; empty without one."""
+    named: dict[str, int] = {}
+    mentioned: set[str] = set()
+    for number, text in enumerate(lines, 1):
+        line = text[:_MAX_LINE]
+        if number in code_lines:
+            continue
+        mentioned |= set(re.findall(r"\bCUDA\b.{0,24}?\b(1[0-3]\.\d)\b", line, re.IGNORECASE))
+        if _EXCLUSION.search(line) or _DRIVER_OR_SETUP.search(line):
+            continue
+        for match in _CUDA.finditer(line):
+            if not _NO_STATEMENT.search(line, max(0, match.start() - _MAX_BEFORE), match.start()):
+                named.setdefault(match[1], number)
+    return next(iter(named.items())) if len(named) == 1 and len(mentioned) == 1 else ("", 0)
 
 
 def _parse_driver(lines: tuple[str, ...], blocks: list[Block], code_lines: set[int]) -> tuple[str, int]:

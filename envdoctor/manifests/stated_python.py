@@ -27,7 +27,7 @@ from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import Block, Line
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.setup_py import parse_setup_py
-from envdoctor.manifests.stated_cuda import StatedCuda, cuda_of_commands
+from envdoctor.manifests.stated_cuda import StatedCuda, cuda_of_commands, cuda_of_guide
 from envdoctor.manifests.stated_machine import gpu_of_text
 
 USER = "--python"
@@ -97,11 +97,14 @@ def stated_target(path: Path, document: Document, text: str, python: str = "") -
     if path.name == STANDARD_INPUT:
         return found
     found = found if python else _stated_python(path, folder, document.kind, text, document.paths[0])
+    if document.kind == "guide":
+        return found._replace(cuda=cuda_of_guide(document.guide or document.paths[0]))
     guide = _readme(path, folder) if document.kind in _MANIFESTS else None
     if guide is None:
         return found
     gpu, line = gpu_of_text(guide.lines)
-    found = found._replace(cuda=cuda_of_commands(guide.actions, guide.name))
+    of_commands = cuda_of_commands(guide.actions, guide.name)
+    found = found._replace(cuda=of_commands if of_commands.version else cuda_of_guide(guide))
     return found._replace(gpu=gpu, gpu_file=guide.name, gpu_line=line) if gpu else found
 
 

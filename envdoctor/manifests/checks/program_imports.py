@@ -41,7 +41,7 @@ _SHARED = frozenset({
     "intel", "lightning_cloud", "mpl_toolkits", "pip", "setuptools", "wheel", "pkg_resources", "distutils",
 })  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
-_WITH_TORCH = frozenset({"torchvision", "torchaudio"})
+_OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio"})
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 _GENERIC = re.compile(
@@ -115,7 +115,7 @@ def named_packages(context: GuideContext, state: EnvironmentState) -> set[str]:
         for each in (*install.action.requirements, *install.action.unknown):
             names |= {each.name, *each.extras, *map(normalize_name, _REPOSITORY.findall(each.url))}
         if install.action.command == STATED_IN_TEXT and "torch" in names:
-            names |= _WITH_TORCH
+            names |= _OF_TORCH_PAGE
     for clone in context.actions(Clone):
         names.add(normalize_name(clone.url.rstrip("/").rpartition("/")[2].removesuffix(".git") or "x"))
     return names | named_otherwise(context)

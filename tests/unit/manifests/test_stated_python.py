@@ -213,6 +213,17 @@ CONDA = sh("conda install pytorch pytorch-cuda=11.8 -c pytorch -c nvidia")
     ("torch\n", "requirements.txt", CU118 + CU118.replace("118", "126"), ("", "")),  # two builds
     ("torch\n", "requirements.txt", CU118.replace("cu118", "cpu"), ("", "")),
     ("torch==2.15.0\n", "requirements.txt", CU118, ("", "")),
+    ("torch\n", "requirements.txt", "# X\nTested on CUDA 12.6.\n", ("12.6", "README.md, line 2")),
+    ("torch\n", "requirements.txt", f"# X\nCUDA 12.6\n{CU118}", ("11.8", "README.md, line 5")),  # a command
+    (f"# X\n| CUDA | 12.6 |\n{sh('pip install torch')}", "README.md", "", ("12.6", "README.md, line 2")),
+    *(
+        ("torch\n", "requirements.txt", f"# X\n{text}\n", ("", ""))
+        for text in (
+            "CUDA 12.6 or newer", "CUDA >= 12.6", "CUDA 12.6+", "at least CUDA 12.6", "CUDA 11.8 or 12.6",
+            "CUDA 12.6, and CUDA 12.8 for training", "A driver for CUDA 12.6", "If you have CUDA 12.6, it works.",
+            "It does not work with CUDA 12.6.", "CUDA 11.8 - 12.6", "CUDA 12.6 and above",
+        )
+    ),
     ("--index-url https://download.pytorch.org/whl/cu126\ntorch\n", "requirements.txt", CU118, ("", "")),
     (f"{IMAGE}RUN pip install torch\n", "Dockerfile", "", ("12.1", "Dockerfile, line 1")),
     ("FROM python:3.10\nRUN pip install torch -f https://download.pytorch.org/whl/cu118/\n", "Dockerfile", "",
