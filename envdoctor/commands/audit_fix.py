@@ -33,6 +33,7 @@ from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, requirement_lines, solve_set
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
+from envdoctor.manifests.added_packages import missing_packages, with_packages
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.stated_cuda import StatedCuda
@@ -175,7 +176,8 @@ def solve_audit(audit: GuideAudit, check: Check) -> tuple[SolvedSet, ...]:
         spent += time.monotonic() - started
         return problems
 
-    sets = [corrected for corrected in audit.sets if corrected.requirements]
+    missing = missing_packages(audit.findings)
+    sets = [with_packages(corrected, missing) for corrected in audit.sets if corrected.requirements]
     if problems_of(audit.findings) or audit.unresolved:
         return tuple(solve_set(corrected, sources, timed, end + spent) for corrected in sets)
     solved = (solve_installed(each, sources, timed, end + spent) for each in sets if not each.is_partial)

@@ -15,9 +15,8 @@ def with_requirements(corrected: CorrectedSet, requirements: tuple[str, ...]) ->
     """The set and its profile with the solved requirements."""
     pins = {Requirement(text).name: text for text in requirements}
     profile = corrected.profile_toml
-    added = [
-        text for name, text in pins.items() if name not in {Requirement(old).name for old in corrected.requirements}
-    ]
+    entries_of = {Requirement(old).name for old in corrected.requirements if f'spec = "{old}"\n' in profile}
+    added = [text for name, text in pins.items() if name not in entries_of]
     entries = "".join(f'[[requirements]]\nspec = "{text}"\n\n' for text in added)
     profile = profile.replace("[[sources]]\n", f"{entries}[[sources]]\n", 1)
     for old in corrected.requirements:

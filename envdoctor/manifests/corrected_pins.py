@@ -315,10 +315,10 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     if package and (name in CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
         return "", WITHOUT_NEED if name in CONDA_ONLY else OF_CONDA.format(package.line)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
+    if package and (package.origin in (URL_ORIGIN, LOCAL_FOLDER) or (is_valid and not package.version)):
+        return "", f"not from an index: keep `{package.reason}` after these requirements"
     if package is None or not is_valid:
         return "", "" if is_valid else "its name is not valid"
-    if package.origin in (URL_ORIGIN, LOCAL_FOLDER) or not package.version:
-        return "", f"installed from a URL: keep `{package.reason}` after these requirements"
     version = public_part(package.version)
     if is_prerelease(version) or not published_releases(name):
         return _normalized(f"{name}{package.specifier}") if package.specifier else name, ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from packaging.requirements import Requirement
 from support.cases import each_case
 from support.fixed_index import FixedIndex
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_set import check_sets
+from envdoctor.core.records import Finding, Status
+from envdoctor.core.remedies import Install, Remedy
 from envdoctor.locking.solve_set import SetProblems, SolvedSet
+from envdoctor.locking.solved_profile import with_requirements
 from envdoctor.manifests import CorrectedSet, audit_guide
+from envdoctor.manifests.added_packages import missing_packages, with_packages
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -27,6 +32,13 @@ class Solver:
 
     def __call__(self, problem: StepProblem) -> StepSolution:
         raise AssertionError(problem)
+
+
+def absent(status: Status, *packages: str) -> Finding:
+    return Finding(
+        id="RUN181", status=status, cause="dependency-pin-violated", message="no step installs it", fix="Install it.",
+        remedies=(Remedy(steps=(Install(packages=packages),), commands=("",)),),
+    )  # fmt: skip
 
 
 def problems(own: str, versions: dict[str, str], *releases: IndexedRelease) -> SetProblems:
@@ -69,3 +81,30 @@ def test_what_only_conda_installs_is_named() -> None:
     main = audit_guide(sh(*steps), name="guide.md").main
     assert {each.name: each.reason for each in main.dropped}["iopath"].startswith("a package of conda (line ")
     assert not {"torch", "pytorch", "einops"} & {each.name for each in main.dropped}
+
+
+def test_a_folder_stays_with_its_command() -> None:
+    main = audit_guide(sh("pip install torch==2.1.0", "python setup.py develop"), name="guide.md").main
+    assert not [each for each in main.dropped if each.reason == "its name is not valid"]
+    assert [each.reason for each in main.dropped] == ["not from an index: keep `.` after these requirements"]
+
+
+# Findings on imports, and the packages that a set gets.
+IMPORTS: dict[str, tuple[Finding, list[str]]] = {
+    "certain": (absent("warning", "pandas", "numpy<2"), ["pandas"]),
+    "with a release": (absent("error", "xformers==0.0.22"), ["xformers==0.0.22"]),
+    "a question": (absent("unknown", "pandas"), []),
+    "of the set": (absent("warning", "einops"), []),
+    "that is dropped": (absent("warning", "flash-attn"), []),
+}
+
+
+@each_case("case", list(IMPORTS))
+def test_a_set_has_the_packages_that_programs_import(case: str) -> None:
+    finding, added = IMPORTS[case]
+    main = audit_guide(sh("pip install torch==2.1.0 einops flash-attn"), name="guide.md").main
+    found = with_packages(main, missing_packages([finding]))
+    assert list(found.requirements) == [*main.requirements, *added]
+    assert list(found.own) == [*main.own, *added]
+    solved = with_requirements(found, tuple(f"{Requirement(text).name}==1.0" for text in found.requirements))
+    assert all(f'spec = "{Requirement(text).name}==1.0"' in solved.profile_toml for text in added)

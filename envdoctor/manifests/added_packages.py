@@ -1,0 +1,37 @@
+"""Packages that a set has in addition to the requirements of its file: programs import them, and no step does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+from packaging.requirements import Requirement
+
+from envdoctor.core.records import Finding
+from envdoctor.core.remedies import Install
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.corrected_pins import CorrectedSet
+
+_ABSENT_PACKAGE = "RUN181"
+
+
+def missing_packages(findings: Sequence[Finding]) -> list[str]:
+    """The packages whose modules programs import, by the findings that are certain."""
+    certain = (each for each in findings if each.id == _ABSENT_PACKAGE and each.status in ("error", "warning"))
+    steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
+    # The first one is the missing package, and the further ones are limits for its dependencies.
+    return list(dict.fromkeys(step.packages[0] for step in steps if isinstance(step, Install) and step.packages))
+
+
+def with_packages(corrected: CorrectedSet, packages: Collection[str]) -> CorrectedSet:
+    """The set with further packages, as far as neither the file nor an image has them."""
+    named = {normalize_name(Requirement(text).name) for text in corrected.requirements}
+    known = named | {each.name for each in corrected.dropped} | corrected.contained.keys()
+    added = tuple(text for text in packages if normalize_name(Requirement(text).name) not in known)
+    return replace(
+        corrected,
+        requirements=(*corrected.requirements, *added),
+        wanted=(*corrected.wanted, *added),
+        own=(*corrected.own, *added) if corrected.own else (),
+        installed=(*corrected.installed, *added),
+    )
