@@ -147,7 +147,10 @@ def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Code
             names = ("" if alias.name == "*" else alias.name for alias in node.names)
             yield from (CodeImport(node.lineno, module, name, path) for name in names)
         elif isinstance(node, ast.Try) and not any(catches_missing(handler) for handler in node.handlers):
-            yield from _imports((*node.body, *node.orelse, *node.finalbody), path, package)
+            # With `if not is_flax_available(): raise`, the else part runs only where an optional package is there.
+            is_conditional = any(isinstance(each, ast.Raise) for part in node.body for each in ast.walk(part))
+            orelse = [] if is_conditional and node.handlers else node.orelse
+            yield from _imports((*node.body, *orelse, *node.finalbody), path, package)
         elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
             yield from _imports(node.body, path, package)
 

@@ -28,6 +28,7 @@ def package(name: str, *files: tuple[str, str], day: str = OLD, requires: tuple[
 START = ("old/__init__.py", "from . import utils")
 LAZY = ("old/__init__.py", "def __getattr__(name):\n    import importlib")
 OF_TRAINER = ("old/trainer.py", "from .utils import f\nclass Trainer:\n    pass")
+CHECKED = "try:\n    if not has_rich():\n        raise Absent\nexcept Absent:\n    pass\nelse:\n    import rich"
 CASES = {
     "at its import": ([START, ("old/utils.py", "from rich.table import Table")], ["import"]),
     "only with the module that the code imports": (
@@ -39,6 +40,16 @@ CASES = {
         [],
     ),
     "guarded": ([START, ("old/utils.py", "try:\n    import rich\nexcept ImportError:\n    rich = None")], []),
+    "after a check of an optional package": (
+        [
+            START,
+            (
+                "old/utils.py",
+                CHECKED,
+            ),
+        ],
+        [],
+    ),
     "under a condition": ([START, ("old/utils.py", "if has_rich():\n    import rich")], []),
     "in a function": ([START, ("old/utils.py", "def f():\n    import rich")], []),
     "its own module": ([START, ("old/utils.py", "import rich"), ("old/_vendor/rich.py", "")], []),
