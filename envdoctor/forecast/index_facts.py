@@ -13,6 +13,7 @@ from packaging.tags import Tag
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.download.http_client import RequestFailed, new_http_client
 from envdoctor.download.sources import Sources
+from envdoctor.forecast.absent_members import absent_members
 from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
@@ -33,10 +34,12 @@ from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
 from envdoctor.resolution.index_facts import (
     AbsentImport,
+    AbsentMember,
     BuildImport,
     CodeImport,
     ComparedNames,
     IndexedRelease,
+    InheritedMember,
     InstalledSet,
     Numpy1Build,
     RefusedRelease,
@@ -237,6 +240,14 @@ class IndexReader:
     def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
         """The modules that old packages of the set import, and that no package of the set has."""
         return self._of_set(undeclared_imports, installed)
+
+    @_limited
+    def absent_members(
+        self, installed: InstalledSet, members: Sequence[InheritedMember]
+    ) -> Sequence[AbsentMember]:
+        """What classes of code expect of their base classes, and the installed releases do not have."""
+        wheels = self._reader(installed.python, f"{installed.platform} {installed.glibc}")
+        return tuple(absent_members(wheels, installed, members)) if wheels else ()
 
     @_limited
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

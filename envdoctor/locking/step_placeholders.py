@@ -47,4 +47,6 @@ def wheels_of_torch_index(problem: StepProblem) -> tuple[list[tuple[str, str]], 
             wheels.append((name, f"{row.version}+{source.backend}"))
             if source.has_priority:
                 newest.setdefault(name, row.version)
+    if is_cuda and not any(name == "torch" for name, _ in wheels):
+        return [], {}  # PyTorch has no such index, such as cu122: installers take all packages from the other ones
     return wheels, newest

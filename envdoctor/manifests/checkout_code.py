@@ -143,6 +143,15 @@ class Checkout:
                 found.setdefault((each.statement.module, each.statement.name), each)
         return tuple(found.values())
 
+    def files(self, launches: Sequence[Launch]) -> dict[str, Launch]:
+        """The files with imports of other projects' modules that programs load, each with its first launch."""
+        found: dict[str, Launch] = {}
+        seen: set[str] = set()
+        for launch in launches if launches and self.paths else ():
+            for each in self._reached_by(launch, seen) if launch.program.is_python else ():
+                found.setdefault(each.chain[-1], launch)
+        return found
+
     def script(self, launch: Launch) -> str:
         """The file that a launch starts; empty if the checkout does not have it, and for tests."""
         program = launch.program

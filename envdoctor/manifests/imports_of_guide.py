@@ -13,6 +13,7 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Run
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.program_launches import Launch
 from envdoctor.resolution.index_facts import CodeImport
 
 _MAGIC = re.compile(r"\s*[%!]")  # of notebooks
@@ -37,16 +38,21 @@ def imports_of_guide(context: GuideContext) -> Iterator[CodeImport]:
 
 
 def imports_of_programs(context: GuideContext) -> Iterator[CodeImport]:
-    """The imports that programs of the checkout reach; `file` is the place of the import.
+    """The imports that programs of the checkout reach; `file` is the place of the import."""
+    checkout = context.guide.checkout
+    for each in checkout.reached(launches_of(context)) if checkout else ():
+        yield CodeImport(each.launch.line, each.statement.module, each.statement.name, each.place)
+
+
+def launches_of(context: GuideContext) -> tuple[Launch, ...]:
+    """The programs of the checkout that commands start.
 
     For a manifest, all programs of the project are read: one that needs another release is broken.
     """
     checkout, launches = context.guide.checkout, context.guide.launches
     if checkout and checkout.is_clone and not context.guide.commands:
         launches = (*launches, *checkout.programs)
-    for each in checkout.reached(launches) if checkout else ():
-        statement = each.statement
-        yield CodeImport(each.launch.line, statement.module, statement.name, each.place)
+    return launches
 
 
 def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:

@@ -230,6 +230,10 @@ class Library:
             self._parsed[name] = parse_module(self._text(name), name, is_package=is_package) if path else None
         return self._parsed[name]
 
+    def text_of(self, module: str) -> str:
+        """The source of a module; empty if it is compiled."""
+        return self._text(module) if module in self._paths else ""
+
     def _text(self, module: str) -> str:
         if module not in self._sources:
             self._sources[module] = self.sources.read(self._paths[module])

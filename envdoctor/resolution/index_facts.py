@@ -44,6 +44,7 @@ class InstalledSet(NamedTuple):
     named: frozenset[str] = frozenset()  # packages that a step names
     imports: Sequence[CodeImport] = ()  # of the code of the guide
     torch_family: Mapping[str, str] = {}  # the versions of torch, torchvision and torchaudio
+    lowest: Mapping[str, str] = {}  # the lowest releases that the steps permit
 
 
 # When a use runs: with `import` of the package, with a module that the code of the guide imports, with another of its
@@ -79,6 +80,27 @@ class RejectedRelease(NamedTuple):
     accepted: str  # specifier
     place: str  # "mmdet/__init__.py:16"
     wheel: str
+
+
+class InheritedMember(NamedTuple):
+    """What a class of code expects of the class that it derives from: a method, or arguments for its override."""
+
+    line: int  # of the command that starts the program
+    module: str
+    base: str
+    member: str
+    place: str  # "bigvgan.py:408"
+    cls: str
+    required: tuple[str, ...] = ()  # arguments of the override by name; empty: the class calls `super().member`
+
+
+class AbsentMember(NamedTuple):
+    """A member that the class of an installed release lacks, or the arguments that it does not pass."""
+
+    member: InheritedMember
+    release: IndexedRelease
+    missing: str
+    last: str = ""  # a release that passes them; empty if none is known
 
 
 class AbsentImport(NamedTuple):
@@ -205,6 +227,12 @@ class IndexFacts(Protocol):
 
     def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
         """The modules that old packages of the set import, and that no package of the set has."""
+        ...
+
+    def absent_members(
+        self, installed: InstalledSet, members: Sequence[InheritedMember]
+    ) -> Sequence[AbsentMember]:
+        """What classes of code expect of their base classes, and the installed releases do not have."""
         ...
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:

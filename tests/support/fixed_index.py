@@ -10,10 +10,12 @@ from envdoctor.manifests import audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
     AbsentImport,
+    AbsentMember,
     BuildImport,
     CodeImport,
     ComparedNames,
     IndexedRelease,
+    InheritedMember,
     InstalledSet,
     MissingName,
     Numpy1Build,
@@ -92,6 +94,16 @@ class FixedIndex:
 
     def undeclared_imports(self, installed: InstalledSet) -> Sequence[UndeclaredImport]:
         return [each for each in self.undeclared if each.user.name in installed.versions]
+
+    def absent_members(
+        self, installed: InstalledSet, members: Sequence[InheritedMember]
+    ) -> Sequence[AbsentMember]:
+        names = {each.name for each in self.releases} & installed.versions.keys()
+        return [
+            AbsentMember(each, release, each.member, "0.9" if each.required else "")
+            for each in members
+            if each.module in names and "old" in each.member and (release := self.newest_release(each.module))
+        ]
 
     def absent_imports(self, installed: InstalledSet, used: Sequence[CodeImport]) -> Sequence[AbsentImport]:
         names = {each.name for each in self.releases} & installed.versions.keys()

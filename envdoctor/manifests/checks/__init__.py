@@ -22,6 +22,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     image_commands,
     image_programs,
     index_facts,
+    inherited_members,
     isolated_builds,
     launch_commands,
     lower_bounds,

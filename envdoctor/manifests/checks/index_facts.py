@@ -21,12 +21,7 @@ from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.manifests.environment_state import EnvironmentState
-from envdoctor.manifests.imports_of_guide import (
-    MAX_IMPORTS,
-    MAX_OF_PROGRAMS,
-    imports_of_guide,
-    imports_of_programs,
-)
+from envdoctor.manifests.imports_of_guide import MAX_IMPORTS, MAX_OF_PROGRAMS, imports_of_guide, imports_of_programs
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_packages import has_constraints
@@ -52,6 +47,7 @@ _PROSE_PYTHON = re.compile(
     r"\bPython(?: version)?[ :`*]*(?:>=|≥)? ?(3\.\d{1,2})(?:\.\d+)?(?: or (?:newer|later|higher)|\+)?"
 )
 _AT_LEAST = re.compile(r">=|≥|\+|or (?:newer|later|higher)")
+_LOWEST = re.compile(r"(?:>=|~=)\s*(\d[\w.]*)")
 _MAX_OPEN = 8  # requirements of which the newest release is requested
 _WHEN = {
     "import": "at its import",
@@ -246,7 +242,9 @@ def installed_set(context: GuideContext, state: EnvironmentState, users: Sequenc
     of_programs = {(each.module, each.name): each for each in imports_of_programs(context)}
     imports = (*tuple(imports_of_guide(context))[:MAX_IMPORTS], *tuple(of_programs.values())[:MAX_OF_PROGRAMS])
     family = {name: state.packages[name].version for name in _WITH_REMOVALS if name in state.packages}
-    return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports, family)
+    bounds = {name: _LOWEST.search(each.specifier) for name, each in state.packages.items()}
+    lowest = {name: found[1] for name, found in bounds.items() if found}
+    return InstalledSet(versions, users, python, context.platform, state.glibc, named, imports, family, lowest)
 
 
 def _is_of_index(package: ResolvedPackage) -> bool:

@@ -461,6 +461,15 @@ def test_a_build_of_the_pytorch_index_stays(solver: UvStepSolver, tmp_path: Path
     assert [each.line for each in found(replaced, "RUN010")] == [4]
 
 
+def test_an_index_that_pytorch_does_not_have_limits_nothing(solver: UvStepSolver, tmp_path: Path) -> None:
+    """Installers print a warning for cu122 and take torch and torchvision from PyPI."""
+    step = f"uv pip install torch==2.5.1 torchvision==0.20.1 --extra-index-url {INDEX}cu122"
+    text = sh("uv venv --python 3.10", step)
+    result = audit(tmp_path, text, solver)
+    assert found(result, "RUN015") == []
+    assert "packages with torch 2.5.1" in result.resolution
+
+
 def test_a_partial_mirror_replaces_no_installed_release(solver: UvStepSolver, tmp_path: Path) -> None:
     """pip's extra-index-url: its index has the installed release, but no wheel for this Python."""
     mirror = index_without_wheels(tmp_path / "mirror", ("numpy", "1.26.4"), ("triton", "3.0.0"))
