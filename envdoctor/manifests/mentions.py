@@ -36,6 +36,7 @@ _NEGATION = re.compile(
 _OF_EARLIER_STEPS = frozenset({"RUN018", "RUN019", "RUN041"})
 _LOWER: dict[Status, Status] = {"error": "warning", "warning": "info"}
 # What programs of the checkout need: of packages that the text states, no command makes an error of it.
+_OF_PYTHON = re.compile(r"matching Python (?:ABI|implementation|version)")
 OF_PROGRAMS = frozenset({"RUN078", "RUN181"})
 # What an open version resolves to today: a command that is commented out takes no release.
 _OF_TODAY = frozenset({"RUN003", "RUN017"})
@@ -105,8 +106,11 @@ def lower_stated(guide: Guide, findings: Sequence[Finding]) -> list[Finding]:
     installs = [each for each in guide.actions if isinstance(each, Install)]
     stated = [each for each in installs if each.command == STATED_IN_TEXT]
     lines = {requirement.line for each in stated for requirement in each.requirements}
+    is_python_open = not guide.python and not guide.stated_machine.python
     return [
-        replace(each, status="warning")
+        replace(each, status="info")  # an older Python, which the text leaves open, has a wheel
+        if stated and each.line in lines and is_python_open and _OF_PYTHON.search(each.message)
+        else replace(each, status="warning")
         if each.status == "error" and len(stated) == len(installs) and each.id in OF_PROGRAMS and stated
         else replace(each, status=_LOWER.get(each.status, each.status))
         if each.line in lines and each.id not in OF_PROGRAMS

@@ -13,6 +13,7 @@ from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.pieces import unread_parts
 from envdoctor.manifests.inputs.records import Document
+from envdoctor.manifests.inputs.steps_of_locks import LockStep, is_sync, step_of_lock
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.mentions import find_mentions
 from envdoctor.manifests.stated_packages import is_condition, stated_install
@@ -53,9 +54,10 @@ def with_steps_of_text(document: Document, files: Files) -> Document:
     if document.kind not in _KINDS or not guides or any(map(_installs, guides)):
         return document
     guide = document.guide or document.paths[0]
-    steps = [*_mentioned(guide)] or [*_manifest(guide, files)]
+    lock = _lock(guide, files)
+    steps = [] if lock else [*_mentioned(guide)] or [*_manifest(guide, files)]
     reader = BlockReader([Block("bash", "", ((each.line, each.command),)) for each in steps], files=files)
-    actions = tuple(reader.actions())
+    actions = (*((lock.install,) if lock else ()), *reader.actions())
     code = {number for block in guide.blocks for number, _ in block.lines}
     known = {each.name for action in actions if isinstance(action, Install) for each in action.requirements}
     stated = stated_install(guide.lines, code, known)
@@ -63,11 +65,13 @@ def with_steps_of_text(document: Document, files: Files) -> Document:
     if not any(isinstance(each, Install) for each in added):
         return document
     completed = tuple(_with_actions(each, added) for each in document.paths)
+    if lock:
+        completed = tuple(each._replace(permitted_python=lock.python) for each in completed)
     return document._replace(
         paths=completed,
         guide=document.guide and _with_actions(document.guide, added),
         unread=tuple(dict.fromkeys((*document.unread, *unread_parts(completed, files)))),
-        origin="; ".join(_origins(steps, stated)),
+        origin="; ".join(_origins(steps, stated, lock)),
     )
 
 
@@ -83,6 +87,16 @@ def _mentioned(guide: Guide) -> Iterator[_Step]:
         is_step = each.place == "in the text" and _INSTALLS.match(each.text)
         if is_step and not is_condition(guide.lines[each.line - 1].replace(f"`{each.text}`", "")):
             yield _Step(each.line, each.text)
+
+
+def _lock(guide: Guide, files: Files) -> LockStep | None:
+    """The step of the first `uv sync` or `poetry install` of a guide, in a block of code or in its text."""
+    commands = [(command.words, command.line) for command in guide.commands]
+    commands += [
+        (tuple(each.text.split()), each.line) for each in find_mentions(guide) if each.place == "in the text"
+    ]
+    words, line = next(((words, line) for words, line in commands if is_sync(words)), ((), 0))
+    return step_of_lock(words, line, files) if words else None
 
 
 def _manifest(guide: Guide, files: Files) -> Iterator[_Step]:
@@ -119,8 +133,10 @@ def _with_actions(guide: Guide, added: tuple[Action, ...]) -> Guide:
     return guide._replace(actions=(*guide.actions[:start], *added, *guide.actions[start:]))
 
 
-def _origins(steps: list[_Step], stated: Install | None) -> Iterator[str]:
+def _origins(steps: list[_Step], stated: Install | None, lock: LockStep | None) -> Iterator[str]:
     """What the steps are read from, for the verdict."""
+    if lock:
+        yield f"those of {lock.file}, which the command of line {lock.install.line} installs"
     for each in steps:
         yield f"line {each.line} read as the step `{each.command}`"
     if stated:

@@ -154,6 +154,49 @@ def test_a_text_that_names_no_packages(text: str, checkout: Path) -> None:
         _audit(checkout, text)
 
 
+UV_LOCK = """version = 1
+requires-python = ">=3.11"
+[[package]]
+name = "mine"
+version = "0.1"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+[[package]]
+name = "torch"
+version = "2.8.0"
+source = { registry = "https://pypi.org/simple" }
+"""
+POETRY_LOCK = """[[package]]
+name = "torch"
+version = "2.8.0"
+python-versions = ">=3.9"
+[metadata]
+content-hash = "x"
+python-versions = "^3.10"
+"""
+PROJECT = '[project]\nname = "mine"\nversion = "0.1"\ndependencies = ["torch==2.8.0"]\n'
+LOCKS: dict[str, tuple[str, str, str]] = {  # a guide, a file next to it, and its text
+    "uv sync": ("```\nuv sync\nuv run python train.py\n```\n", "uv.lock", UV_LOCK),
+    "poetry install": ("Install with `poetry install`.\n```\npython train.py\n```\n", "poetry.lock", POETRY_LOCK),
+    "pdm install": ("```\npdm install\npython train.py\n```\n", "pyproject.toml", PROJECT),
+}
+
+
+@each_case("name", [*LOCKS])
+def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None:
+    text, file, content = LOCKS[name]
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    (folder / "train.py").write_text("import torch\nimport plots\n")
+    (folder / file).write_text(content)
+    result = _audit(folder, f"# Project\n{text}")
+    assert [(each.id, each.status) for each in result.findings] == [("RUN181", "error")]
+    assert f"those of {file}, which the command of line" in coverage_text(result)
+    (folder / "train.py").write_text("import torch\n")
+    assert not _audit(folder, f"# Project\n{text}").findings
+
+
 def test_an_open_version_is_no_error(checkout: Path) -> None:
     text = "## Requirements\n- torch 2.0.1\n- numpy\n"
     solver = FixedSolver(FixedIndex(), {"torch": "2.0.1", "numpy": "2.2.6"})
