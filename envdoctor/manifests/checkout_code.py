@@ -162,7 +162,7 @@ class Checkout:
         folders = list(dict.fromkeys((*(each for folder in nested for each in reversed(folder)), "")))
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
-            return self._module((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
+            return self.module_file((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
         paths = (posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders)
         return next((path for path in paths if path in self.paths), "")
 
@@ -202,10 +202,11 @@ class Checkout:
         parts = [part for part in module.split(".") if part]
         dotted = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
         dotted += [".".join((*parts, name))] if name else []
-        found = (self._module(folders, each) for each in dotted)
+        found = (self.module_file(folders, each) for each in dotted)
         return [each for each in found if each]
 
-    def _module(self, folders: Iterable[str], module: str) -> str:
+    def module_file(self, folders: Iterable[str], module: str) -> str:
+        """The file of a module in one of the folders; empty without one."""
         for folder in folders:
             path = posixpath.join(folder, module.replace(".", "/"))
             if path in self.paths and f"{path}/__init__.py" in self.paths:

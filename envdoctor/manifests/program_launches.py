@@ -31,6 +31,7 @@ class Program(NamedTuple):
     script: str = ""
     module: str = ""
     launcher: str = ""
+    arguments: tuple[str, ...] = ()  # that the program gets
 
     @property
     def is_python(self) -> bool:
@@ -59,7 +60,7 @@ def started_program(command: Command) -> Program | None:
     # The word with its directory, which `unwrap` removes.
     first = next((word for word in command.words if name and word.rpartition("/")[2] == name), "")
     if _SCRIPT.fullmatch(first) or (_SHELL_SCRIPT.fullmatch(first) and "/" in first):
-        return Program(script=first)
+        return Program(script=first, arguments=words)
     return _of_launcher(words, name) if name in _LAUNCHERS else None
 
 
@@ -69,17 +70,18 @@ def _of_python(words: tuple[str, ...]) -> Program | None:
     if words[:1] == ("-m",) and len(words) > 1:
         if _LAUNCHER_MODULES.fullmatch(words[1]):
             return _of_launcher(words[2:], words[1])
-        return Program(module=words[1]) if _MODULE.fullmatch(words[1]) else None
-    return Program(script=words[0]) if words and _SCRIPT.fullmatch(words[0]) and is_known(words[0]) else None
+        return Program(module=words[1], arguments=words[2:]) if _MODULE.fullmatch(words[1]) else None
+    is_script = words and _SCRIPT.fullmatch(words[0]) and is_known(words[0])
+    return Program(script=words[0], arguments=words[1:]) if is_script else None
 
 
 def _of_launcher(words: tuple[str, ...], launcher: str) -> Program | None:
     """The program of a launcher: the first script, or the module of `-m`, among its arguments."""
     for index, word in enumerate(words):
         if word in ("-m", "--module") and index + 1 < len(words) and _MODULE.fullmatch(words[index + 1]):
-            return Program(module=words[index + 1], launcher=launcher)
+            return Program(module=words[index + 1], launcher=launcher, arguments=words[index + 2 :])
         if _PYTHON.fullmatch(word):
             return _of_python(words[index + 1 :])
         if _SCRIPT.fullmatch(word):
-            return Program(script=word, launcher=launcher)
+            return Program(script=word, launcher=launcher, arguments=words[index + 1 :])
     return None

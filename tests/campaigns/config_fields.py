@@ -38,11 +38,12 @@ def read_fields(folder: Path, classes: tuple[str, ...]) -> dict[str, tuple[list[
     for path in sorted(folder.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name in classes:
-                found |= dict(_class_fields(node))
+                found |= dict(read_class_fields(node))
     return found
 
 
-def _class_fields(node: ast.ClassDef) -> Iterator[tuple[str, tuple[list[str], str]]]:
+def read_class_fields(node: ast.ClassDef) -> Iterator[tuple[str, tuple[list[str], str]]]:
+    """The fields of one class that a user can set."""
     for line in node.body:
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue

@@ -35,6 +35,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     pins,
     platform_wheels,
     prerequisites,
+    program_arguments,
     program_imports,
     python_code,
     python_ranges,

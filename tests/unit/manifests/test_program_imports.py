@@ -38,7 +38,8 @@ PROGRAMS: dict[str, Program | None] = {
 
 @each_case("command", [*PROGRAMS])
 def test_the_program_of_a_command(command: str) -> None:
-    assert started_program(Command(1, tuple(command.split()))) == PROGRAMS[command]
+    program = started_program(Command(1, tuple(command.split())))
+    assert (program and program._replace(arguments=())) == PROGRAMS[command]
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""Checks on the arguments with which commands start programs of the checkout."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from envdoctor.core.records import Evidence
+from envdoctor.knowledge.dataclass_fields import compared_releases, compared_sources, fields_of
+from envdoctor.knowledge.names import Span
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.dataclass_options import option_names
+from envdoctor.manifests.parser_options import Option, Parser, Refusal, refusals
+from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.program_parsers import parsers_of
+from envdoctor.rules.registry import Problem, rule
+
+ARGPARSE = "https://docs.python.org/3/library/argparse.html"
+# Launchers that pass on all words after the program.
+_LAUNCHERS = frozenset({
+    "", "torchrun", "accelerate", "deepspeed", "horovodrun", "mpiexec", "nsys", "ncu", "xvfb-run", "uv", "kernprof",
+    "torch",
+})  # fmt: skip
+_MAX_PROGRAMS = 40  # of a guide
+_MAX_SAME = 4  # files of one name
+_LIKENESS = 0.75
+
+
+class _Program:
+    """The parsers of a program that decide about its arguments, and the fields that a release no longer has."""
+
+    def __init__(self, path: str, parsers: tuple[Parser, ...], context: GuideContext) -> None:
+        self.path = path
+        self.removed: dict[str, Span] = {}
+        for parser in parsers:
+            for package, name in parser.libraries:
+                self._add_fields(parser, package, name, context)
+        self.parsers = [each for each in parsers if each.is_decided]
+
+    def _add_fields(self, parser: Parser, package: str, name: str, context: GuideContext) -> None:
+        fields = fields_of(package, name)
+        if fields is None:
+            parser.is_open = True
+            return
+        for field, spans in fields.items():
+            version = context.version(spans[0].package) if spans else ""
+            names = (*option_names(field), f"--no_{field}", f"--no-{field.replace('_', '-')}")
+            if version and not any(span.can_be_in(version) for span in spans):
+                self.removed |= dict.fromkeys(names, spans[-1])
+            else:
+                parser.add_missing(Option(names, "", nargs="?"))
+
+
+@rule("RUN200", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGPARSE)
+def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]:
+    """A command starts a program of the checkout with an option or a value that its parser refuses.
+
+    The parser is read from the code of the program: `argparse`, and the dataclasses of HfArgumentParser. A program
+    that permits unknown options, or whose options are computed, is left out.
+    """
+    checkout = context.guide.checkout
+    if checkout is None or not checkout.paths:
+        return
+    programs: dict[tuple[str, ...], list[_Program]] = {}
+    found: set[tuple[str, str, str]] = set()
+    for launch in context.guide.launches:
+        paths = _candidates(checkout, launch) if _is_judged(launch) else ()
+        if not paths or (paths not in programs and len(programs) >= _MAX_PROGRAMS):
+            continue
+        if paths not in programs:
+            programs[paths] = [_read(checkout, path, launch, context) for path in paths]
+        for refusal, program, parser in _refused(programs[paths], launch.program.arguments):
+            key = (program.path, refusal.option, refusal.value)
+            if key not in found and not (refusal.kind == "required" and _is_written(context, launch, refusal.option)):
+                found.add(key)
+                yield _problem(context, launch, refusal, program, parser)
+
+
+def _is_judged(launch: Launch) -> bool:
+    program = launch.program
+    return bool(launch.line) and program.is_python and program.launcher.partition(".")[0] in _LAUNCHERS
+
+
+def _is_written(context: GuideContext, launch: Launch, option: str) -> bool:
+    """Whether the lines of a command have an option: a placeholder such as `<step 2>` hides it from the shell."""
+    return option in context.guide.lines[line_of(context, launch.line, option) - 1]
+
+
+def _candidates(checkout: Checkout, launch: Launch) -> tuple[str, ...]:
+    """The program, and those of the same name in other directories, which a guide can mean."""
+    path = checkout.script(launch)
+    if not path:
+        return ()
+    name = posixpath.normpath(launch.program.script) if launch.program.script else path
+    others = sorted(each for each in checkout.paths if each.endswith(f"/{name.lstrip('./')}") and each != path)
+    return (path, *others) if len(others) < _MAX_SAME else ()
+
+
+def _read(checkout: Checkout, path: str, launch: Launch, context: GuideContext) -> _Program:
+    folders = (*map(checkout.relative, launch.folders), "", "src", "python", "lib")
+    return _Program(path, parsers_of(checkout, path, folders), context)
+
+
+def _refused(programs: Sequence[_Program], words: Sequence[str]) -> Iterator[tuple[Refusal, _Program, Parser]]:
+    """What all programs refuse."""
+    found = [
+        [(each, program, parser) for parser in program.parsers for each in refusals(parser, words)]
+        for program in programs
+    ]
+    if not all(found):
+        return
+    shared = set.intersection(*({(each.kind, each.option) for each, _, _ in refused} for refused in found))
+    yield from (each for each in found[0] if (each[0].kind, each[0].option) in shared)
+
+
+def _problem(context: GuideContext, launch: Launch, refusal: Refusal, program: _Program, parser: Parser) -> Problem:
+    option, place = refusal.option, refusal.place or parser.place
+    line = line_of(context, launch.line, option)
+    reason, fix = _texts(context, refusal, program, parser)
+    evidence = [
+        guide_evidence(context, "command", _shown(launch, option), line),
+        table_evidence("parser", place, "the checkout"),
+    ]
+    if refusal.kind == "unknown":
+        evidence += [_fields_evidence(package, name) for package, name in dict.fromkeys(parser.libraries)]
+    stops = "HfArgumentParser" if parser.is_of_dataclasses else "argparse"
+    return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
+
+
+def _texts(context: GuideContext, refusal: Refusal, program: _Program, parser: Parser) -> tuple[str, str]:
+    """The reason and the fix."""
+    path, option = program.path, refusal.option
+    if refusal.kind == "ambiguous":
+        candidates = " and ".join(refusal.candidates[:4])
+        return f"{option} of {path} is ambiguous, the start of {candidates}", "Write the option in full."
+    if refusal.kind == "choice":
+        choices = ", ".join(refusal.candidates[:12])
+        return f"{path} does not accept the value {refusal.value} of {option}", f"Use one of {choices}."
+    if refusal.kind == "required":
+        return f"{path} requires {option}, which the command does not have", f"Add {option}."
+    nearest = next(iter(difflib.get_close_matches(option, parser.options, n=1, cutoff=_LIKENESS)), "")
+    fix = f"Write {nearest}, if it is meant." if nearest else f"Remove {option}, or use an option of the program."
+    if removed := program.removed.get(option):
+        version = context.version(removed.package)
+        period = f"{removed.package} {version} does not have this field, {removed.in_words} have it"
+        return f"{path} has no option {option} ({period})", f"{fix} Or install another release of {removed.package}."
+    return f"{path} has no option {option}", fix
+
+
+def _shown(launch: Launch, option: str) -> str:
+    """A part of the command that has the option."""
+    name = launch.program.script or f"-m {launch.program.module}"
+    is_there = any(word.partition("=")[0] == option for word in launch.program.arguments)
+    return f"{name} ... {option}" if is_there else launch.command
+
+
+def _fields_evidence(package: str, name: str) -> Evidence:
+    releases = compared_releases(package)
+    source, date = compared_sources()
+    return table_evidence(f"{package}.{name}", f"fields of {releases[0]} to {releases[-1]}", source, date)

@@ -1,0 +1,158 @@
+"""The options that a program accepts: those of an `argparse.ArgumentParser`, or of a parser of transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from envdoctor.manifests.shell_records import is_known
+
+_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")  # as argparse has it
+_ONE_OR_MORE = frozenset({"+", "*"})
+_REST = frozenset({"...", "A..."})  # argparse.REMAINDER and PARSER: what follows is not read as options
+_HELP = frozenset({"-h", "--help", "--version"})
+# What a reader replaces, or can leave out.
+_OMISSION = re.compile(r"\.{2,}\S*|…|[\[<({].*|.*[\])}>]|\S*\.\.\.")
+
+
+class Option(NamedTuple):
+    """An option of a parser."""
+
+    names: tuple[str, ...]
+    place: str  # file and line of the definition
+    takes_value: bool = True
+    nargs: str = ""  # as it is written; empty for one value
+    choices: tuple[str, ...] = ()  # that are known to be all
+    is_required: bool = False
+
+
+class Parser:
+    """A parser as the code builds it. `is_open`: it can accept options that are not known."""
+
+    def __init__(self, place: str, *, is_of_dataclasses: bool = False) -> None:
+        self.place = place
+        self.options: dict[str, Option] = {"-h": HELP, "--help": HELP}
+        self.is_of_dataclasses = is_of_dataclasses
+        self.is_open = False
+        self.abbreviates = True
+        self.has_subcommands = False
+        self.has_rest = False  # a positional argument that takes all words that follow
+        self.is_tolerant = False  # the program permits unknown options
+        self.is_strict = False  # the program certainly parses its command line, and stops at unknown options
+        self.libraries: list[tuple[str, str]] = []  # classes of libraries whose fields are options
+
+    def open(self) -> None:
+        """Note that further options are possible, unless the command line is already parsed."""
+        self.is_open = self.is_open or not self.is_strict
+
+    def add(self, option: Option) -> None:
+        """Add an option; the definition that comes last replaces earlier ones."""
+        self.options |= dict.fromkeys(option.names, option)
+
+    def add_missing(self, option: Option) -> None:
+        """Add the names of an option that the parser does not have."""
+        self.options = dict.fromkeys(option.names, option) | self.options
+
+    def add_all(self, other: Parser) -> None:
+        """Add the options of a parent parser."""
+        self.options |= other.options
+        self.is_open = self.is_open or other.is_open
+        self.has_rest = self.has_rest or other.has_rest
+        self.libraries += other.libraries
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether all options are known, and an unknown one stops the program."""
+        return self.is_strict and not self.is_tolerant and not self.is_open
+
+
+HELP = Option(("-h", "--help"), "", takes_value=False)
+
+
+class Refusal(NamedTuple):
+    """Why a parser stops at a command line."""
+
+    kind: str  # unknown, ambiguous, choice, required
+    option: str
+    value: str = ""
+    candidates: tuple[str, ...] = ()
+    place: str = ""
+
+
+def refusals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
+    """What a parser refuses in the arguments of a command. Words of unknown value are not judged."""
+    found: list[Refusal] = []
+    seen: set[str] = set()
+    is_complete = True  # all arguments are there to be read
+    for index, word in enumerate(words):
+        if word == "--" or (parser.has_rest and not word.startswith("-")):
+            break
+        is_complete = is_complete and not _hides_arguments(words, index, parser)
+        if not _is_option(word):
+            continue
+        name = word.partition("=")[0]
+        names = _matches(parser, word)
+        options = {parser.options[each] for each in names}
+        if not names:
+            found.append(Refusal("unknown", name))
+        elif len({each for each in options if each.place}) > 1:
+            candidates = tuple(sorted({each.names[-1] for each in options}))
+            found.append(Refusal("ambiguous", name, candidates=candidates))
+        else:
+            option = max(options, key=lambda each: bool(each.place))
+            seen.update(option.names)
+            if option.nargs in _REST:
+                break
+            found += _refused_values(option, word, words[index + 1 :])
+    if is_complete and not parser.has_subcommands and not _HELP.intersection(words) and not found:
+        required = {each for each in parser.options.values() if each.is_required and seen.isdisjoint(each.names)}
+        found += [Refusal("required", each.names[-1], place=each.place) for each in sorted(required)]
+    return found
+
+
+def _hides_arguments(words: Sequence[str], index: int, parser: Parser) -> bool:
+    """Whether a word can stand for several arguments, or for none."""
+    word, before = words[index], words[index - 1] if index else ""
+    if is_known(word) and not _OMISSION.fullmatch(word):
+        return False
+    option = parser.options.get(before)
+    is_value = option is not None and option.takes_value and not option.nargs
+    return not word.startswith("-") and not is_value
+
+
+def _is_option(word: str) -> bool:
+    """Whether argparse reads a word as an option, and its name is known."""
+    name = word.partition("=")[0]
+    is_plain = re.fullmatch(r"--?[A-Za-z][\w.:/-]*", name) is not None
+    return is_plain and not _NUMBER.fullmatch(word) and not (" " in word and "=" not in word)
+
+
+def _matches(parser: Parser, word: str) -> list[str]:
+    """The options that a word can mean."""
+    name = word.partition("=")[0]
+    for each in (word, name):
+        if each in parser.options:
+            return [each]
+    if name.startswith("--"):
+        return sorted(each for each in parser.options if each.startswith(name)) if parser.abbreviates else []
+    short = [each for each in parser.options if each == name[:2] or each.startswith(name)]
+    return short[:1]  # `-abc`: several short options, or one with its value
+
+
+def _refused_values(option: Option, word: str, following: Iterable[str]) -> list[Refusal]:
+    if not option.choices:
+        return []
+    name, equals, value = word.partition("=")
+    values = [value] if equals else []
+    for each in () if equals else following:
+        if each.startswith("-") and not _NUMBER.fullmatch(each):
+            break
+        values.append(each)
+        if option.nargs not in _ONE_OR_MORE:
+            break
+    return [
+        Refusal("choice", name, each, option.choices, option.place)
+        for each in values
+        if is_known(each) and not _OMISSION.fullmatch(each) and each not in option.choices
+    ]

@@ -1,0 +1,181 @@
+"""Arguments with which commands start programs of a checkout, and that their parsers refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+
+PARSER = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-e", "--epochs", type=int)
+parser.add_argument("--eval_batch", type=int)
+parser.add_argument("--eval_steps", type=int)
+parser.add_argument("--shift", nargs="+", type=float)
+parser.add_argument("--mode", choices=["train", "test"])
+parser.add_argument("--level", type=int, choices=[0, 1])
+parser.add_argument("--cache", action=argparse.BooleanOptionalAction)
+parser.add_argument("--debug", action="store_true")
+"""
+PARSES = "args = parser.parse_args()\n"
+FIELDS = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+@dataclass
+class Base:
+    recompute_norms: bool = field(default=True)
+@dataclass
+class Own(Base, TrainingArguments):
+    model_name: str = field(default="x")
+"""
+REFUSED = {
+    "--epoks 3": "has no option --epoks",
+    "--epochs 3 --momentum=0.9": "has no option --momentum",
+    "--eval 3": "--eval of train.py is ambiguous, the start of --eval_batch and --eval_steps",
+    "--mode val": "does not accept the value val of --mode",
+    "--mode=val": "does not accept the value val of --mode",
+    "--level 2": "does not accept the value 2 of --level",
+    "-x 3": "has no option -x",
+    "--epochs $N --epoks 3": "has no option --epoks",
+}
+ACCEPTED = (
+    "--epochs 3", "--epochs=3", "-e3", "--ep 3", "--shift -1 -.5", "--mode test", "--mode $MODE", "--no-cache",
+    "--deb", "--mode {train,test}", "--level 1", "$OPTIONS", "--epochs 3 ...", "[--epoks 3]", "--help", "-- --epoks",
+    "--epochs 3 | tee --epoks", "--epochs 3 # --epoks 3", '"$@"', "--mode <mode>",
+)  # fmt: skip
+# Programs whose options are not all known, or that permit unknown ones.
+OPEN_PROGRAMS = {
+    "it permits unknown options": PARSER + "args, rest = parser.parse_known_args()\n",
+    "a library adds options": PARSER.replace("import argparse", "import lib, argparse") + "lib.a(parser)\n" + PARSES,
+    "an option is computed": PARSER + "for key in load():\n    parser.add_argument(f'--{key}')\n" + PARSES,
+    "the parser is in a list of a library": PARSER + "import lib\nlib.parsers += [parser]\n" + PARSES,
+    "the command line is changed": PARSER + "import sys\nsys.argv.remove('--epoks')\n" + PARSES,
+    "another command line is parsed": PARSER + "import lib\nargs = parser.parse_args(lib.words())\n",
+    "it parses under a condition": PARSER + "import lib\nif lib.is_main:\n    args = parser.parse_args()\n",
+    "an unknown parent": "import argparse, lib\nparser = argparse.ArgumentParser(parents=[lib.parent])\n" + PARSES,
+    "it is another parser": PARSER.replace("import argparse", "import configargparse as argparse") + PARSES,
+    "one of two parsers": PARSER.replace(
+        "import argparse", "try:\n    import lib as argparse\nexcept ImportError:\n    import argparse"
+    ) + PARSES,
+    "a class of the checkout parses": PARSER.replace("argparse.ArgumentParser", "Own").replace(
+        "import argparse", "import argparse\nclass Own(argparse.ArgumentParser):\n    def parse_args(self): pass"
+    ) + PARSES,
+    "the rest is for another program": PARSER + "parser.add_argument('rest', nargs=argparse.REMAINDER)\n" + PARSES,
+    "a function is replaced": PARSER + "import fire\n@fire.decorator\ndef main():\n    parser.parse_args()\nmain()\n",
+    "an unknown dataclass": FIELDS.replace("HfArg", "lib, HfArg") + "HfArgumentParser((lib, Own))"
+    ".parse_args_into_dataclasses()\n",
+    "dataclasses with the rest": FIELDS + "HfArgumentParser(Own).parse_args_into_dataclasses("
+    "return_remaining_strings=True)\n",
+}  # fmt: skip
+# Programs that certainly refuse `--epoks`, in one or more files.
+CLOSED_PROGRAMS = {
+    "a function returns the parser": {
+        "options.py": PARSER.replace("\nparser", "\ndef build(parser):\n    return parser\nparser", 1),
+        "train.py": "from options import parser, build\ndef main():\n    args = build(parser).parse_args()\n"
+        "if __name__ == '__main__':\n    main()\n",
+    },
+    "a class has the parser": {
+        "train.py": "import argparse\nclass Base:\n    def __init__(self):\n"
+        "        self.parser = argparse.ArgumentParser()\n        self.fill()\n"
+        "    def fill(self):\n        self.parser.add_argument('--epochs')\n"
+        "    def parse(self):\n        return self.parser.parse_args()\n"
+        "class Own(Base):\n    def fill(self):\n        super().fill()\n        self.parser.add_argument('--lr')\n"
+        "opt = Own().parse()\n",
+    },
+    "a package has the parser": {
+        "own/__init__.py": "from .options import get_args\n",
+        "own/options.py": PARSER.replace("import argparse", "import argparse\ndef get_args(args=None):").replace(
+            "\nparser", "\n    parser"
+        ) + "    if args is None:\n        return parser.parse_args()\n    return parser.parse_args(args)\n",
+        "train.py": "import own\nargs = own.get_args()\n",
+    },
+    "a group, a parent and DeepSpeed": {
+        "train.py": "import argparse, deepspeed\nparent = argparse.ArgumentParser(add_help=False)\n"
+        "parent.add_argument('--lr')\nparser = argparse.ArgumentParser(parents=[parent])\n"
+        "group = parser.add_argument_group('a')\nfor name in ['epochs', 'steps']:\n"
+        "    group.add_argument('--' + name)\nparser = deepspeed.add_config_arguments(parser)\n" + PARSES,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def _audit(checkout: Path, files: dict[str, str], *commands: str, **versions: str) -> list[Finding]:
+    for name, text in files.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text)
+    text = sh("pip install torch==2.8.0", *commands)
+    solver = FixedSolver(FixedIndex(), {"torch": "2.8.0", **versions})
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    return [each for each in found if each.id == "RUN200"]
+
+
+@each_case("arguments", [*REFUSED])
+def test_an_argument_is_refused(checkout: Path, arguments: str) -> None:
+    found = _audit(checkout, {"train.py": PARSER + PARSES}, f"torchrun train.py {arguments}")
+    assert [each.line for each in found] == [4]
+    assert REFUSED[arguments] in found[0].message
+
+
+@each_case("arguments", list(ACCEPTED))
+def test_an_argument_is_accepted_or_not_known(checkout: Path, arguments: str) -> None:
+    assert _audit(checkout, {"train.py": PARSER + PARSES}, f"python train.py {arguments}") == []
+
+
+@each_case("case", [*OPEN_PROGRAMS])
+def test_a_program_can_have_further_options(checkout: Path, case: str) -> None:
+    assert _audit(checkout, {"train.py": OPEN_PROGRAMS[case]}, "python train.py file --epoks 3") == []
+
+
+@each_case("case", [*CLOSED_PROGRAMS])
+def test_the_parser_of_several_functions(checkout: Path, case: str) -> None:
+    files = CLOSED_PROGRAMS[case]
+    assert _audit(checkout, files, "python train.py --epochs 3") == []
+    assert ["--epoks" in each.message for each in _audit(checkout, files, "python train.py --epoks 3")] == [True]
+
+
+def test_the_correction_is_the_option_that_is_like_it(checkout: Path) -> None:
+    found = _audit(checkout, {"train.py": PARSER + PARSES}, "python train.py --epoks 3")
+    assert found[0].fix == "Write --epochs, if it is meant."
+
+
+def test_a_required_option_is_missing(checkout: Path) -> None:
+    files = {"train.py": PARSER + "parser.add_argument('--data', required=True)\n" + PARSES}
+    found = _audit(checkout, files, "python train.py --epochs 3")
+    assert "requires --data" in found[0].message
+    for command in ("--data x", "--da x", "$OPTIONS", "...", "--help", "--epochs <number 2> --data x"):
+        assert _audit(checkout, files, f"python train.py {command}") == []
+
+
+def test_fields_of_dataclasses_are_options(checkout: Path) -> None:
+    files = {"train.py": FIELDS + "HfArgumentParser((Own,)).parse_args_into_dataclasses()\n"}
+    for option in ("--recompute_norms", "--no_recompute_norms", "--model-name x", "--output_dir x", "--do_train"):
+        assert _audit(checkout, files, f"python train.py {option}") == []
+    found = _audit(checkout, files, "python train.py --recmopute_norms")
+    assert found[0].fix == "Write --recompute_norms, if it is meant."
+
+
+def test_a_field_that_the_release_of_transformers_does_not_have(checkout: Path) -> None:
+    files = {"train.py": FIELDS + "HfArgumentParser(Own).parse_args_into_dataclasses()\n"}
+    command = "python train.py --evaluation_strategy no"
+    assert _audit(checkout, files, command) == []
+    assert _audit(checkout, files, "pip install transformers==4.40.0", command, transformers="4.40.0") == []
+    found = _audit(checkout, files, "pip install transformers==5.0.0", command, transformers="5.0.0")
+    assert "transformers 5.0.0 does not have this field" in found[0].message
+    assert "--eval_strategy" in found[0].fix
+
+
+def test_a_program_of_the_same_name_accepts_the_option(checkout: Path) -> None:
+    files = {"train.py": PARSER + PARSES, "other/train.py": PARSER.replace("epochs", "epoks") + PARSES}
+    assert _audit(checkout, files, "python train.py --epoks 3") == []
