@@ -11,6 +11,7 @@ from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
+from envdoctor.manifests.added_packages import missing_packages
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
@@ -74,11 +75,11 @@ def set_commands(solved: SolvedSet) -> tuple[str, str]:
 
 
 def _limits(findings: list[Finding]) -> list[str]:
-    """The releases that cure findings: in the first remedy of each, or in the words of its fix."""
+    """The releases and missing packages that cure findings: of their first remedies, or of the words of a fix."""
     found: list[str] = []
     for each in findings:
         steps = (step for remedy in each.remedies[:1] for step in remedy.steps)
         packages = [text for step in steps if isinstance(step, Install) for text in step.packages]
-        stated = [text for text in packages if re.search(r"[=<>]", text)]
+        stated = [text for text in packages if re.search(r"[=<>]", text)] or missing_packages([each])
         found += stated or [f"{name}<{version}" for name, version in _BELOW.findall(each.fix) if name != "Python"]
     return list(dict.fromkeys(found))

@@ -316,13 +316,15 @@ class SetSearch:
 def _limit(pin: str, versions: Mapping[str, str]) -> str:
     """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved.
 
-    The range of a remedy is a bound itself, of a package that the set has.
+    The range of a remedy is a bound itself, of a package that the set has. A name alone is that of a missing package.
     """
     name, _, version = pin.partition("==")
     if not version:
         wanted = Requirement(pin)
         solved = versions.get(normalize_name(wanted.name), "").partition("+")[0]
-        return f"{wanted.name}{wanted.specifier}" if solved and solved not in wanted.specifier else ""
+        if not solved:
+            return "" if wanted.specifier else wanted.name
+        return f"{wanted.name}{wanted.specifier}" if solved not in wanted.specifier else ""
     solved = versions.get(name, "").partition("+")[0]
     if not solved:
         return pin

@@ -12,12 +12,13 @@ from envdoctor.core.remedies import Install
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
-_ABSENT_PACKAGE = "RUN181"
+_OF_PROGRAMS, _OF_RELEASES = "RUN181", "RUN220"
 
 
 def missing_packages(findings: Sequence[Finding]) -> list[str]:
-    """The packages whose modules programs import, by the findings that are certain."""
-    certain = (each for each in findings if each.id == _ABSENT_PACKAGE and each.status in ("error", "warning"))
+    """The packages whose modules programs or releases import, by the findings that are certain."""
+    ids = (_OF_PROGRAMS, _OF_RELEASES)
+    certain = (each for each in findings if each.id in ids and each.status in ("error", "warning"))
     steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
     # The first one is the missing package, and the further ones are limits for its dependencies.
     return list(dict.fromkeys(step.packages[0] for step in steps if isinstance(step, Install) and step.packages))

@@ -219,3 +219,13 @@ def test_a_set_has_the_packages_that_its_requirements_bring_today(sources: Sourc
     assert not {"vllm", "torch"} & pinned
     assert not [name for name in pinned if name.startswith("nvidia-")]
     assert "\n# dependencies, of 2026-03-31 as well\n" in requirements_text(solved)
+
+
+def test_a_package_that_a_release_imports_and_does_not_require_is_added(sources: Sources) -> None:
+    def check(solved: SolvedSet) -> SetProblems:
+        is_there = "einops" in solved.versions
+        return SetProblems() if is_there else SetProblems(("transformers imports einops",), ("einops",))
+
+    solved = solve_set(set_of(sh("pip install transformers==4.57.6")), sources, check)
+    assert solved.state == "solved"
+    assert solved_names(solved) == {"transformers", "einops"}
