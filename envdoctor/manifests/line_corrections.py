@@ -129,6 +129,20 @@ def _start_with_bash(lines: EditedLines, finding: Finding) -> bool:
     return bool(script) and lines.replace(finding.line, rf"(?<![\w/.-])sh(?=\s[^;&|]*{re.escape(script)})", "bash")
 
 
+def _enter_directory(lines: EditedLines, finding: Finding) -> bool:
+    before, after = named(r"^`cd (\S+)` fails", finding.message), named(r"^Use cd (\S+)\.$", finding.fix)
+    pattern = rf"\bcd\s+{re.escape(before)}(?=[\s;&]|$)"
+    return bool(before and after) and lines.replace(finding.line, pattern, f"cd {after}")
+
+
+def _make_directory(lines: EditedLines, finding: Finding) -> bool:
+    """Make the directory that a step enters, or name the one that is meant."""
+    if path := named(r"^Run mkdir -p (\S+) first\.$", finding.fix):
+        return lines.replace(finding.line, r"(?<!\S)cd\s", f"mkdir -p {path} && cd ")
+    other, path = named(r"^(\S+) is a directory", finding.message), named(r"^Use (\S+)\.$", finding.fix)
+    return bool(other and path) and lines.replace_text(finding.line, other, path)
+
+
 def _use_unix_line_ends(lines: EditedLines, finding: Finding) -> bool:  # noqa: ARG001
     return lines.remove_carriage_returns()
 
@@ -300,4 +314,6 @@ _CORRECTIONS: dict[str, Correct] = {
     "RUN180": _clone,
     "RUN189": _use_release,
     "RUN215": _start_with_bash,
+    "RUN217": _enter_directory,
+    "RUN219": _make_directory,
 }

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
+    absent_configs,
     absent_files,
     absent_parts,
     absent_scripts,
@@ -17,6 +18,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     conda_builds,
     conflicting_bounds,
     driver,
+    entered_directories,
     flags,
     image_builds,
     image_commands,

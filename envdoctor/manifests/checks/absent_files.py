@@ -38,7 +38,7 @@ def file_of_a_step_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
     if any(_COMPILED.search(str(command)) for command in guide.commands):
         return
     for each in guide.absent_files:
-        if not _NAMED.fullmatch(each.path) or _is_ignored(checkout, each.path):
+        if not _NAMED.fullmatch(each.path) or is_ignored(checkout, each.path):
             continue
         if can_come_from_elsewhere(context, checkout, each.path, {each.line}):
             continue
@@ -81,7 +81,7 @@ def source_of_copy_is_not_in_the_checkout(context: GuideContext) -> Iterator[Pro
         words = [word for word in re.sub(r"[\[\]\",]", " ", text).split() if not word.startswith("--")]
         for source in words[:-1]:
             path = posixpath.normpath(source).lstrip("/")
-            if not _OF_REPOSITORY.fullmatch(path) or _is_there(checkout, path) or _is_ignored(checkout, path):
+            if not _OF_REPOSITORY.fullmatch(path) or _is_there(checkout, path) or is_ignored(checkout, path):
                 continue
             if can_come_from_elsewhere(context, checkout, path, range(each.lines[0][0], each.lines[-1][0] + 1)):
                 continue
@@ -119,7 +119,7 @@ def _nearest(checkout: Checkout, path: str) -> tuple[list[str], str]:
     return same, next(iter(difflib.get_close_matches(path, alike, n=1, cutoff=_LIKENESS)), "")
 
 
-def _is_ignored(checkout: Checkout, path: str) -> bool:
+def is_ignored(checkout: Checkout, path: str) -> bool:
     """Whether git ignores files of this name, which a step or a person makes."""
     name = posixpath.basename(path)
     rows = (row.strip().strip("/") for row in checkout.text(".gitignore").splitlines() if not row.startswith("#"))

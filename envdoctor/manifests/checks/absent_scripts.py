@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from envdoctor.core.paths import exists
 from envdoctor.manifests.actions import Clone
@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(
 _USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
 # Before the name: `Create a file scripts/start.py`.
 _MADE = (
-    r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov)\w*\s+(?:\S+\s+){0,6}\S*"
+    r"\b(?:creat|writ|wrote|sav|generat|cop(?:y|ied)|download|add|put|renam|mov|nam|assum)\w*\s+(?:\S+\s+){0,6}\S*"
     r"|(?:>|-O|-o|tee|cp|mv|ln)\s[^|;]{0,200}"
 )
 _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", "results", "checkpoints", "venv"})
@@ -92,8 +92,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     elif folder and any(each.startswith(f"{path.partition('/')[0]}/") for each in code):
         suffix = posixpath.splitext(path)[1]
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
-        names = difflib.get_close_matches(name, map(posixpath.basename, alike), n=1, cutoff=_LIKENESS)
-        nearest = f"{folder}/{names[0]}" if names else ""
+        other = _alike(name, [*map(posixpath.basename, alike)], _LIKENESS)
+        nearest = f"{folder}/{other}" if other else ""
     elif folder or not (nearest := _other_name(context, checkout, launch, code)):
         return
     line = line_of(context, launch.line, script)
@@ -138,10 +138,14 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
         for each in code
         if posixpath.dirname(each) in folders and posixpath.splitext(each)[1] == suffix
     }
-    alike = difflib.get_close_matches(name, named, n=1, cutoff=_SAME_NAME) or [
-        each for each in named if _words(name) <= _words(each) or _words(each) <= _words(name)
-    ]
-    return named[alike[0]] if len(alike) == 1 else ""
+    return named.get(_alike(name, [*named], _SAME_NAME), "")
+
+
+def _alike(name: str, names: Sequence[str], likeness: float) -> str:
+    """The only name with the same words and others, or without some; otherwise the one with a likeness."""
+    words = [each for each in names if _words(name) <= _words(each) or _words(each) <= _words(name)]
+    alike = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
+    return words[0] if len(words) == 1 else next(iter(alike), "")
 
 
 def _words(name: str) -> set[str]:

@@ -1,0 +1,123 @@
+"""Checks on the configuration files that commands of a guide name, and that its checkout does not have."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.core.paths import exists
+from envdoctor.manifests.block_actions import is_shell_block
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.absent_files import is_ignored
+from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.program_launches import Launch, started_program
+from envdoctor.manifests.shell_records import is_known
+from envdoctor.rules.registry import Problem, rule
+
+ARGPARSE = "https://docs.python.org/3/library/argparse.html"
+_OPTION = re.compile(r"-{1,2}[\w-]*(?:config|cfg|deepspeed|yaml)[\w-]*|-c", re.IGNORECASE)
+# Options that name what the program writes, and those of other files.
+_OTHER_OPTION = re.compile(r"out|save|dump|export|name|dir|path$", re.IGNORECASE)
+_FILE = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]+\.(?:ya?ml|json|toml|ini|cfg|gin|py)")
+_CONFIG_FOLDER = re.compile(r"(?:^|/)(?:conf|confs|configs?|configurations?|cfgs?|configure|deepspeed|ds_configs?)/")
+_LIKENESS = 0.6
+_SAME_NAME = 0.85
+
+
+class ConfigFile(NamedTuple):
+    """A configuration file that a command names, and the start of the program that reads it."""
+
+    path: str
+    launch: Launch
+
+    def is_there(self, checkout: Checkout, program: str) -> bool:
+        """Whether the file is where the command, the root or the program can mean it."""
+        folders = (*self.launch.folders, checkout.root, (checkout.root / program).parent)
+        return any(exists(each / self.path) for each in folders)
+
+
+@rule("RUN218", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGPARSE)
+def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
+    """A command passes a configuration file to a program of the checkout that does not have the file.
+
+    Only where the first folder of its path has others of its kind. Files that a step makes or downloads are left out,
+    and so are names that a reader is to replace.
+    """
+    checkout = context.guide.checkout
+    if checkout is None or not checkout.is_clone or not checkout.paths:
+        return
+    named = _named(context, checkout)
+    absent = [each for each in named if not each.is_there(checkout, checkout.script(each.launch))]
+    others = [block for block in context.guide.blocks if not is_shell_block(block)]  # can show what a file contains
+    seen: set[str] = set()
+    for each in absent:
+        uses = {other.launch.line for other in absent if other.path == each.path}
+        is_shown = any(posixpath.basename(each.path) in block.text for block in others)
+        if each.path in seen or is_shown or is_ignored(checkout, posixpath.normpath(each.path)):
+            continue
+        if can_come_from_elsewhere(context, checkout, each.path, uses):
+            continue
+        seen.add(each.path)
+        nearest, is_certain = _nearest(checkout, each)
+        if not is_certain:
+            continue
+        path = posixpath.normpath(each.path)
+        line = line_of(context, each.launch.line, each.path)
+        yield Problem(
+            "error",
+            f"{each.path} is not in the checkout" + (f"; {nearest} is" if nearest else ""),
+            (
+                guide_evidence(context, "command", each.launch.command, line),
+                table_evidence("files", f"no {path}", "the checkout"),
+            ),
+            f"Use {nearest}, if it is the file that is meant." if nearest
+            else "Name a file of this commit, or add the step that makes it.",
+            line=line,
+        )  # fmt: skip
+
+
+def _named(context: GuideContext, checkout: Checkout) -> Iterator[ConfigFile]:
+    """The configuration files that commands pass to programs which the checkout has."""
+    launches = {(each.line, each.program): each for each in context.guide.launches if each.line}
+    for command in context.guide.commands:
+        program = started_program(command)
+        launch = launches.get((command.line, program)) if program else None
+        if not (program and launch and checkout.script(launch)):
+            continue
+        before = ""
+        for word in command.words[1:]:
+            option, _, value = word.rpartition("=") if word.startswith("-") else (before, "", word)
+            if program.script not in (word, value) and _FILE.fullmatch(value) and is_known(value):
+                is_option = bool(_OPTION.fullmatch(option)) and not _OTHER_OPTION.search(option)
+                if is_option or (not option and _CONFIG_FOLDER.search(value)):
+                    yield ConfigFile(value, launch)
+            before = word if word.startswith("-") else ""
+
+
+def _nearest(checkout: Checkout, named: ConfigFile) -> tuple[str, bool]:
+    """The file that is meant, if one can be, and whether the absent one would be in the checkout.
+
+    Its first folder has files of its kind. A name without a folder is one with a letter that is missing or wrong, as
+    a reader can have a file of another name.
+    """
+    path = posixpath.normpath(named.path)
+    folder, _, name = path.rpartition("/")
+    suffix = posixpath.splitext(path)[1]
+    files = sorted(
+        each for each in checkout.paths if each.endswith(suffix) and not posixpath.basename(each).startswith(".")
+    )
+    starts = (*named.launch.folders, checkout.root)
+    places = {checkout.relative(each / folder) for each in starts}
+    beside = {posixpath.basename(each): each for each in files if posixpath.dirname(each) in places}
+    alike = difflib.get_close_matches(name, beside, n=1, cutoff=_LIKENESS if folder else _SAME_NAME)
+    if alike or not folder:
+        return (beside[alike[0]] if alike else ""), bool(alike)
+    first = {checkout.relative(each / path.partition("/")[0]) for each in starts}
+    kin = [each for each in files if any(each.startswith(f"{place}/") for place in first)]
+    same = [each for each in kin if posixpath.basename(each) == name]
+    return (same[0] if len(same) == 1 else ""), bool(kin)

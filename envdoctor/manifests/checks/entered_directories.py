@@ -1,0 +1,206 @@
+"""Checks on the directories that the steps of a guide enter: where a reader is, and what exists there."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from envdoctor.core.paths import is_folder
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.evidence import guide_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.guide import Guide
+from envdoctor.manifests.own_names import own_names, repository_name
+from envdoctor.manifests.program_launches import started_program
+from envdoctor.manifests.shell_records import Command, is_known
+from envdoctor.rules.registry import Problem, rule
+
+CD = "https://www.gnu.org/software/bash/manual/html_node/Bourne-Shell-Builtins.html#index-cd"
+TILDE = "https://www.gnu.org/software/bash/manual/html_node/Tilde-Expansion.html"
+_SUBSHELL = re.compile(r"\(\s*(?:cd|pushd)\s|\|\||\bif\b|\bfor\b|\bthen\b|`|\$\(")
+_RETURNS = re.compile(r"(?:^|[;&]\s*)\s*(?:cd\s+(?:\.\.|-)|popd)", re.MULTILINE)
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(?!(?:\W*step\s*)?\W*\d+\b)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"(?i:path|your|folder|some)|[<>\[*]|\.\.\.|(?:^|[/_-])[A-Z]{3,}(?:[/_-]|$)")
+_LIKENESS = 0.75
+_UNKNOWN = "?"
+# Directories of a home that a usual system or its programs make.
+_USUAL = frozenset({".cache", ".config", ".local", ".ssh", ".conda", ".jupyter", ".ipython", ".vim"})
+_HIDDEN_HOME = re.compile(r"(?:~|\$\{?HOME\}?)/(\.[A-Za-z][\w-]*)/?")
+_FILLS = frozenset({"wget", "curl", "git", "tar", "unzip", "cp", "mv"})
+_MAKES = re.compile(
+    r"mkdir|creat|make|new\b|extract|unzip|unpack|decompress|put|plac|mov|copy|-C\b|clone|install -d", re.IGNORECASE
+)
+_DOUBLED_HOME = re.compile(r"(?:^|(?<=[=:]))(?:~|\$\{?HOME\}?)/(?:~|\$\{?HOME\}?)(?=/|$)")
+
+
+class Entry(NamedTuple):
+    """A `cd` of a guide, the directory in which it runs, and the line that led there."""
+
+    command: Command
+    path: str
+    current: str  # relative to the root; _UNKNOWN if it is not known
+    led_by: int
+    is_made: bool  # an earlier step can have made the directory
+    is_of_clone: bool = False  # its name is like one of the repository
+
+
+@rule("RUN217", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=CD)
+def steps_lead_to_another_directory(context: GuideContext) -> Iterator[Problem]:
+    """A step enters a directory that is not below the one in which the steps before it leave the reader.
+
+    Reported where the guide counts on one shell: both commands are in one block, or the step returns with `cd ..` and
+    no heading other than that of a numbered step is between them. Also reported: a directory with another letter.
+    """
+    guide = context.guide
+    checkout = guide.checkout
+    if checkout is None or not checkout.is_clone or not checkout.paths:
+        return
+    for entry in _entries(guide, checkout):
+        there = _joined(entry.current, entry.path)
+        is_unknown = entry.current == _UNKNOWN or not is_folder(checkout.root / entry.current)
+        if is_unknown or entry.is_made or ".." in entry.path.split("/") or is_folder(checkout.root / there):
+            continue
+        if entry.led_by and is_folder(checkout.root / entry.path) and _is_one_shell(guide, entry):
+            target = posixpath.relpath(posixpath.normpath(entry.path), entry.current)
+            yield Problem(
+                "warning",
+                f"`{entry.command}` fails: the steps leave the reader in {entry.current} (line {entry.led_by}), and "
+                f"{posixpath.normpath(entry.path)} is below the root of the repository",
+                (
+                    guide_evidence(context, "directory", guide.lines[entry.led_by - 1].strip()[:120], entry.led_by),
+                    guide_evidence(context, "command", str(entry.command), entry.command.line),
+                ),
+                f"Use cd {target}.",
+                line=entry.command.line,
+            )
+        elif not (entry.is_of_clone or is_folder(checkout.root / entry.path)) and (
+            other := _other_spelling(checkout, entry)
+        ):
+            yield Problem(
+                "error",
+                f"`{entry.command}` fails: the directory is {other}",
+                (guide_evidence(context, "command", str(entry.command), entry.command.line),),
+                f"Use cd {other}.",
+                line=entry.command.line,
+            )
+
+
+@rule("RUN219", kind="guide", severity="warning", cause="dependency-pin-violated", url=TILDE)
+def directory_of_home_is_not_made(context: GuideContext) -> Iterator[Problem]:
+    """A step enters a hidden directory of the home to download into it, and no step makes it: `cd ~/.mujoco`.
+
+    The download then stays in the directory before. Also reported: `~/$HOME`, which is a directory below the home.
+    """
+    seen: set[str] = set()
+    commands = context.guide.commands
+    for position, command in enumerate(commands):
+        doubled = next((word for word in command.words[1:] if _DOUBLED_HOME.search(word)), "")
+        if doubled and doubled not in seen:
+            seen.add(doubled)
+            yield Problem(
+                "warning",
+                f"{doubled} is a directory below the home directory, with the name of the home directory",
+                (guide_evidence(context, "command", str(command), command.line),),
+                f"Use {_DOUBLED_HOME.sub('~', doubled)}.",
+                line=command.line,
+            )
+        found = _HIDDEN_HOME.fullmatch(command.words[1]) if command.name == "cd" and command.words[1:] else None
+        following = commands[position + 1] if position + 1 < len(commands) else None
+        if not found or found[1] in _USUAL or found[1] in seen or not following or following.name not in _FILLS:
+            continue
+        seen.add(found[1])
+        if not _is_named_as_made(context.guide.lines[: command.line], found[1], commands[:position]):
+            yield Problem(
+                "warning",
+                f"`{command}` fails on a new system: no step makes {found[0]}, and `{following.name}` then runs in "
+                "the directory before",
+                (guide_evidence(context, "command", str(command), command.line),
+                 guide_evidence(context, "next command", str(following), following.line)),
+                f"Run mkdir -p {found[0]} first.",
+                line=command.line,
+            )  # fmt: skip
+
+
+def _is_named_as_made(lines: Sequence[str], name: str, before: Sequence[Command]) -> bool:
+    """Whether a line up to the command, or a command before it, can make a directory."""
+    in_text = any(name in text and _MAKES.search(text) for text in lines)
+    return in_text or any(name in command.text and command.name != "cd" for command in before)
+
+
+def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
+    """Each `cd` of the commands of a guide, also of those that a reader may run in a new shell."""
+    names = own_names(checkout.root, "\n".join(guide.lines))
+    current, led_by, script_line = "", 0, 0
+    named: list[str] = []  # what earlier commands name: a step can make a directory
+    for command in guide.commands:
+        words = [word for word in command.words if not word.startswith("-") or word == "-"]
+        if command.line == script_line or not words:
+            continue  # in a script, which has a shell of its own
+        text = guide.lines[command.line - 1] if command.line <= len(guide.lines) else ""
+        program = started_program(command)
+        if program and not program.is_python and program.launcher != "sbatch":
+            script_line = command.line
+        if words[0] in ("cd", "pushd", "popd"):
+            path = words[1].rstrip("/") if len(words) == 2 and words[0] == "cd" else _UNKNOWN
+            if not is_known(path) or _SUBSHELL.search(text) or path.startswith(("/", "~", "-", _UNKNOWN)):
+                current, led_by = _UNKNOWN, command.line
+                continue
+            first, _, rest = path.strip("/").removeprefix("./").partition("/")
+            is_root = normalize_name(first) in names and not is_folder(checkout.root / _joined(current, first))
+            if is_root or (current == _UNKNOWN and is_folder(checkout.root / path) and not path.startswith(".")):
+                current, path = "", (rest if is_root else path)
+            last = posixpath.basename(posixpath.normpath(path))
+            is_made = any(first in each or last in each for each in named)
+            is_of_clone = bool(difflib.get_close_matches(normalize_name(first), names, n=1, cutoff=_LIKENESS))
+            yield Entry(command, path, current, led_by, is_made, is_of_clone)
+            there = _joined(current, path)
+            is_of_root = is_folder(checkout.root / path) and not is_folder(checkout.root / there)
+            current = posixpath.normpath(path) if current != _UNKNOWN and is_of_root else there
+            led_by = command.line
+        else:
+            named.append(" ".join((*words, repository_name(words[-1]))))
+
+
+def _joined(current: str, path: str) -> str:
+    if current == _UNKNOWN:
+        return _UNKNOWN
+    joined = posixpath.normpath(posixpath.join(current, path or "."))
+    return "" if joined == "." else joined
+
+
+def _is_one_shell(guide: Guide, entry: Entry) -> bool:
+    """Whether the guide runs a `cd`, and the step that led to its directory, in the same shell."""
+    first, last = entry.led_by, entry.command.line
+    blocks = [[number for number, _ in block.lines] for block in guide.blocks]
+    if any(first in numbers and last in numbers for numbers in blocks):
+        return True
+    own = next((block for block in guide.blocks if last in [number for number, _ in block.lines]), None)
+    returns = own is not None and bool(_RETURNS.search(own.text))
+    code = {number for numbers in blocks for number in numbers}
+    between = [guide.lines[number - 1] for number in range(first + 1, last) if number not in code]
+    return returns and not any(map(_HEADING.match, between))
+
+
+def _other_spelling(checkout: Checkout, entry: Entry) -> str:
+    """A directory whose path differs in one part, and there in few letters."""
+    parts = posixpath.normpath(entry.path).split("/")
+    if ".." in parts or _PLACEHOLDER.search(entry.path):
+        return ""
+    for current in dict.fromkeys((entry.current, "")):
+        for index, part in enumerate(parts):
+            above = posixpath.join(current, *parts[:index])
+            prefix = f"{above}/" if above else ""
+            folders = [
+                each.removeprefix(prefix)
+                for each in checkout.paths
+                if each.startswith(prefix) and "/" not in each.removeprefix(prefix) and "." not in each
+            ]
+            for name in difflib.get_close_matches(part, folders, n=3, cutoff=_LIKENESS):
+                other = "/".join((*parts[:index], name, *parts[index + 1 :]))
+                if name != part and is_folder(checkout.root / posixpath.join(current, other)):
+                    return other
+    return ""

@@ -1,0 +1,90 @@
+"""Directories that the steps of a guide enter, and that are not where these lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cases import each_case
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.manifests.line_corrections import correct_lines
+
+INSTALL = "pip install torch==2.8.0"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    root = tmp_path / "Project"
+    for name in ("project", "parts/one", "parts/two", "viewer", "utils/speech", ".git"):
+        (root / name).mkdir(parents=True)
+        (root / name / "setup.py").write_text("\n")
+    return root
+
+
+def _found(clone: Path, text: str) -> list[Finding]:
+    (clone / "README.md").write_text(text)
+    found = audit_text(text, str(clone / "README.md"), None, None).result.findings
+    return [each for each in found if each.id in ("RUN217", "RUN219")]
+
+
+def _blocks(*blocks: str, between: str = "Then:") -> str:
+    return f"\n{between}\n".join(f"```bash\n{each}\n```" for each in (INSTALL, *blocks))
+
+
+WRONG: dict[str, tuple[str, str]] = {  # a guide, and its fix
+    "in one block": (_blocks("cd parts\ncd viewer && pip install -e ."), "Use cd ../viewer."),
+    "a step that returns": (
+        _blocks("cd parts\ncd one && pip install -e . && cd ..", "cd viewer && pip install -e . && cd .."),
+        "Use cd ../viewer.",
+    ),
+    "a path from the root": (
+        _blocks("cd parts", "cd parts/two && pip install -e . && cd ..", between="## 2. Step"), "Use cd two.",
+    ),
+    "after a clone of the project": (
+        _blocks("git clone https://github.com/a/Project\ncd Project/parts\ncd viewer"), "Use cd ../viewer.",
+    ),
+    "a wrong letter": (_blocks("cd uitls/speech\nwget https://a.b/c"), "Use cd utils/speech."),
+    "a hidden directory": (_blocks("cd ~/.simulator\nwget https://a.b/c.tar.gz"), "Run mkdir -p ~/.simulator first."),
+    "two home directories": (_blocks("mkdir -p ~/${HOME}/models"), "Use ~/models."),
+}  # fmt: skip
+SOUND: dict[str, str] = {
+    "steps from the root": _blocks("cd parts\npip install -e .", "cd viewer\npip install -e ."),
+    "another section": _blocks("cd parts", "cd viewer && cd ..", between="## Viewer"),
+    "a return": _blocks("cd parts\npip install -e .\ncd ..\ncd viewer"),
+    "a relative path": _blocks("cd parts/one\ncd ../two && cd ../../viewer"),
+    "a subshell": _blocks("(cd parts && pip install -e .)\ncd viewer"),
+    "a script with a cd": _blocks("bash utils/enter.sh\ncd viewer"),
+    "a clone of another project": _blocks("git clone https://github.com/a/other\ncd other\ncd viewer"),
+    "a directory that a step makes": _blocks("mkdir -p parts/viewer\ncd parts\ncd viewer"),
+    "the package of the same name": _blocks("git clone https://github.com/a/Project\ncd Project\ncd project"),
+    "a variable": _blocks("cd parts\ncd $DIR\ncd viewer"),
+    "a placeholder": _blocks("cd path/to/utls"),
+    "a letter of the clone": _blocks("cd Projects\npip install -e ."),
+    "a usual directory": _blocks("cd ~/.cache\nwget https://a.b/c"),
+    "a directory that a step made": _blocks("mkdir -p ~/.simulator\ncd ~/.simulator\nwget https://a.b/c"),
+    "a directory of the text": "Create ~/.simulator.\n" + _blocks("cd ~/.simulator\nwget https://a.b/c"),
+    "an expansion": _blocks("mkdir -p ${ROOT/#\\~/$HOME}/models"),
+}
+
+
+@each_case("name", [*WRONG])
+def test_a_directory_that_is_elsewhere(name: str, clone: Path) -> None:
+    text, fix = WRONG[name]
+    found = _found(clone, text)
+    assert [each.fix for each in found] == [fix]
+    corrected = correct_lines(text, "guide", found).text
+    assert not _found(clone, corrected), corrected
+
+
+@each_case("name", [*SOUND])
+def test_a_directory_that_exists(name: str, clone: Path) -> None:
+    (clone / "utils/enter.sh").write_text("cd parts\n")
+    assert not _found(clone, SOUND[name])
+
+
+def test_indented_code_that_begins_with_cd(clone: Path) -> None:
+    first = f"1.install\n\n    {INSTALL}\n    cd parts\n\n---\n\n"
+    text = f"{first}2.viewer\n\n    cd viewer && pip install -e . && cd ..\n"
+    assert [each.fix for each in _found(clone, text)] == ["Use cd ../viewer."]
