@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.core.files import decode_text, read_file
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
+from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.working_directory import repository_of
 
@@ -35,23 +38,6 @@ _OTHER = re.compile(
 )
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
 _PATHS = re.compile(r"\bsys\.path\b|\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
-# What a handler catches that makes the import in its `try` optional.
-_GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
-
-
-class ImportStatement(NamedTuple):
-    """An import that loading a file runs: of a module, or of a name of it."""
-
-    line: int
-    module: str
-    name: str = ""
-    level: int = 0  # leading dots
-    is_of_script: bool = False  # runs only if the file is the program
-
-    @property
-    def top(self) -> str:
-        """The top-level module."""
-        return self.module.partition(".")[0]
 
 
 class SourceFile(NamedTuple):
@@ -163,8 +149,19 @@ class Checkout:
         if program.module:
             is_own = program.module.partition(".")[0] in self.own_modules
             return self.module_file((*folders, *_INSTALLED_FROM), program.module) if is_own else ""
-        paths = (posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders)
-        return next((path for path in paths if path in self.paths), "")
+        paths = [posixpath.normpath(posixpath.join(folder, program.script)) for folder in folders]
+        return next((path for path in (*paths, *self._below_own_name(program.script)) if path in self.paths), "")
+
+    def _below_own_name(self, path: str) -> Iterator[str]:
+        """The parts of a path of the target machine below a folder with the name of the project."""
+        parts = path.split("/")
+        for index, part in enumerate(parts[:-1], 1):
+            if part and normalize_name(part) in self._own_names:
+                yield "/".join(parts[index:])
+
+    @cached_property
+    def _own_names(self) -> frozenset[str]:
+        return own_names(self.root)
 
     def _reached_by(self, launch: Launch, seen: set[str]) -> Iterator[ReachedImport]:
         """The imports of a program, without those of files that an earlier program loads."""
@@ -241,37 +238,10 @@ def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # n
     try:
         text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            statements = tuple(_statements(ast.parse(text).body))
+            statements = import_statements(ast.parse(text))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return SourceFile()
     return SourceFile(statements, bool(_PATHS.search(text)))
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ImportStatement]:
-    """The imports that run without a condition, and without a handler for a missing module."""
-    for node in body:
-        if isinstance(node, ast.Import):
-            yield from (ImportStatement(node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names = ("" if alias.name == "*" else alias.name for alias in node.names)
-            yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
-        elif isinstance(node, ast.Try) and not any(map(_is_guard, node.handlers)):
-            yield from _statements((*node.body, *node.orelse, *node.finalbody))
-        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
-            yield from _statements(node.body)
-        elif isinstance(node, ast.If) and _is_main(node.test):
-            yield from (each._replace(is_of_script=True) for each in _statements(node.body))
-
-
-def _is_guard(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler replaces what cannot be imported."""
-    if handler.type is None:
-        return True
-    return any(isinstance(each, ast.Name) and each.id in _GUARDING for each in ast.walk(handler.type))
-
-
-def _is_main(test: ast.expr) -> bool:
-    return ast.unparse(test) == "__name__ == '__main__'"
 
 
 def checkout_of(files: Files) -> Checkout | None:

@@ -158,8 +158,13 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
         if package
         else f"Find out which project has the module {top}, and install it.",
         install_step(package, *_limits(context)) if package and "://" not in package else (),
-        line=launch.line or 1,
+        line=launch.line or _last_step(context),
     )
+
+
+def _last_step(context: GuideContext) -> int:
+    """The line of the last installation, after which a program of another file runs."""
+    return max((each.action.line for each in context.trace.installs), default=1)
 
 
 def _evidence(context: GuideContext, module: str, each: ReachedImport) -> tuple[Evidence, Evidence]:
@@ -197,7 +202,7 @@ def _question(
         ),
         f"Run this in the finished environment. If it fails, install {_and(packages)}.",
         guide_command(shell_command("python -c {}", f"import {', '.join(found)}")),
-        line=first.launch.line or sources[0].line or 1,
+        line=first.launch.line or sources[0].line or _last_step(context),
     )
 
 

@@ -3,54 +3,82 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from envdoctor.core.paths import is_file
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.checkout_code import Checkout, checkout_of
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
-from envdoctor.manifests.markdown import parse_blocks
+from envdoctor.manifests.markdown import Block, parse_blocks
 from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.program_launches import Launch, Program
 
 _KINDS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile", "script"})
-_READMES = ("README.md", "readme.md", "Readme.md")
+_GUIDE = re.compile(
+    r"(?i)(?:[\w.-]*readme[\w.-]*|[\w-]*(?:train|eval|infer|demo|usage|run|start|finetun|model|data)[\w-]*)\.md"
+)
+_SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
+# Scripts that install, or that are no part of the usual work.
+_OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
+_MAX_GUIDES = 6
 _OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
 _MAX_SCRIPTS = 30
 
 
 def with_programs(document: Document, name: str, files: Files) -> Document:
-    """The document of a manifest, or of a guide without install commands, with the programs of its project."""
-    is_project = document.kind in _KINDS or bool(document.origin)
+    """The document of a manifest, or of a guide that starts no program, with the programs of its project."""
+    is_manifest = document.kind in _KINDS
+    is_project = is_manifest or bool(document.origin) or document.kind == "guide"
     checkout = checkout_of(files) if is_project and name != STANDARD_INPUT else None
     started = [each.program for path in document.paths for each in path.launches]
     if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
-    scripts = _own_scripts(checkout, files)
-    of_readme = () if document.origin else _of_readme(checkout, files)
+    scripts = _own_scripts(checkout, files) if is_manifest or document.origin else ()
+    of_guides = () if document.origin else _of_guides(checkout, files, name)
     paths = tuple(
-        path._replace(launches=(*(path.launches if document.origin else of_readme), *scripts), checkout=checkout)
+        path._replace(launches=(*(() if is_manifest else path.launches), *of_guides, *scripts), checkout=checkout)
         for path in document.paths
     )
     return document._replace(paths=paths)
 
 
-def _of_readme(checkout: Checkout, files: Files) -> tuple[Launch, ...]:
-    """The programs that the README next to the manifest, or that of the repository, starts."""
-    folders = (files.folder or checkout.root, checkout.root)
-    found = next(((each, name) for each in folders for name in _READMES if is_file(each / name)), None)
-    if not found:
-        return ()
-    folder, name = found
-    text = checkout.text(str((folder / name).absolute().relative_to(checkout.root)))
+def _of_guides(checkout: Checkout, files: Files, own: str) -> tuple[Launch, ...]:
+    """The programs that the guides next to a file and those of the repository start, those of the README first.
+
+    The shell scripts that their text names are among them.
+    """
+    folder = files.folder or checkout.root
+    found: dict[str, Launch] = {}
+    for each in dict.fromkeys((folder.absolute(), checkout.root)):
+        try:
+            names = sorted(path.name for path in each.iterdir() if _GUIDE.fullmatch(path.name))
+        except OSError:
+            continue
+        for name in sorted(names, key=lambda name: not name.lower().startswith("readme"))[:_MAX_GUIDES]:
+            if name != own or each != folder.absolute():
+                for launch in _of_guide(checkout, files, each, name):
+                    found.setdefault(launch.program.script or launch.program.module, launch)
+    return tuple(found.values())
+
+
+def _of_guide(checkout: Checkout, files: Files, folder: Path, name: str) -> Iterator[Launch]:
+    text = checkout.text(checkout.relative(folder / name))
     own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
-    reader = BlockReader(parse_blocks(text), files=own)
+    blocks = parse_blocks(text)
+    numbers = {number for block in blocks for number, _ in block.lines}
+    started = {match[1] for block in blocks for match in _SCRIPT.finditer(block.text)}
+    for number, line in enumerate(text.split("\n"), 1):
+        for script in _SCRIPT.findall(line) if number not in numbers else ():
+            if script not in started and not _OTHER_STEP.search(script) and own.of_project(script, number):
+                started.add(script)
+                blocks.append(Block("bash", "", ((number, f"bash {script}"),)))
+    reader = BlockReader(blocks, files=own)
     list(reader.actions())
-    # A README can leave out the step that enters the directory of the manifest and its programs.
-    return tuple(
-        each._replace(command=f"{name}:{each.line}: {each.command}", line=0, folders=(*each.folders, folders[0]))
-        for each in reader.launches
-    )
+    for each in reader.launches:
+        # A guide can leave out the step that enters the directory of the manifest and its programs.
+        folders = (*each.folders, *((files.folder,) if files.folder else ()))
+        yield each._replace(command=f"{name}:{each.line}: {each.command}", line=0, folders=folders)
 
 
 def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:

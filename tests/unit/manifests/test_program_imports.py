@@ -210,6 +210,45 @@ def test_the_program_of_a_readme_is_next_to_the_manifest(checkout: Path) -> None
     assert found.message.startswith("demo/main.py:2 imports plots")
 
 
+STARTS: dict[str, bool] = {  # the end of a program, and whether it runs the import of `main`
+    "main()\n": True,
+    "if __name__ == '__main__':\n    sys.exit(main())\n": True,
+    "def run():\n    main()\n\nfire.Fire(run)\n": True,
+    "if len(sys.argv) > 1:\n    main()\n": False,
+    "def run():\n    if sys.argv:\n        return\n    main()\n\nrun()\n": False,
+    "def run():\n    yield main()\n\nrun()\n": False,
+    "start(main)\n": False,
+}
+
+
+@each_case(("end", "is_run"), [*STARTS.items()])
+def test_a_function_that_the_program_calls_at_its_start(end: str, is_run: bool, checkout: Path) -> None:
+    (checkout / "train.py").write_text(f"import torch\nimport sys\n\ndef main():\n    import plots\n\n{end}")
+    assert bool(_audit(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))) is is_run
+
+
+GUIDES: dict[str, tuple[str, str]] = {  # a guide of the checkout, and how it starts the program
+    "another guide": ("EVAL_README.md", "```bash\npython train.py\n```\n"),
+    "a script that it names": ("README.md", "Training is in [train.sh](scripts/train.sh).\n"),
+    "a script with absolute paths": ("README.md", "```bash\nbash scripts/absolute.sh\n```\n"),
+}
+
+
+@each_case("name", [*GUIDES])
+def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> None:
+    guide, text = GUIDES[name]
+    (checkout / "pyproject.toml").write_text("[project]\nname = 'my-project'\n")
+    (checkout / "scripts").mkdir(exist_ok=True)
+    for other, _ in GUIDES.values():
+        (checkout / other).write_text("")
+    (checkout / "scripts/train.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
+    (checkout / "scripts/absolute.sh").write_text("ROOT=/home/me/my-project\npython ${ROOT}/train.py\n")
+    (checkout / guide).write_text(text)
+    assert [each.status for each in _audit(checkout / "requirements.txt", "torch==2.8.0\n")] == ["warning"]
+    (found,) = _audit(checkout / "INSTALL.md", sh("pip install torch==2.8.0"))
+    assert (found.status, guide in str(found.evidence)) == ("warning", True)
+
+
 def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     (checkout / "project/figures.py").write_text("from chain import old_parts, parts\n")
     text = sh("pip install torch==2.8.0 chain", "python train.py")

@@ -1,0 +1,100 @@
+"""The imports that run whenever a Python file is loaded, or started as a program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+# What a handler catches that makes the import in its `try` optional.
+_GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
+# Functions that call the function which is their argument.
+_CALLING = frozenset({
+    "fire.Fire", "Fire", "tyro.cli", "typer.run", "app.run", "absl.app.run", "asyncio.run",
+})  # fmt: skip
+_EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class ImportStatement(NamedTuple):
+    """An import that loading a file runs: of a module, or of a name of it."""
+
+    line: int
+    module: str
+    name: str = ""
+    level: int = 0  # leading dots
+    is_of_script: bool = False  # runs only if the file is the program
+
+    @property
+    def top(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+
+def import_statements(module: ast.Module) -> tuple[ImportStatement, ...]:
+    """The imports that run without a condition, and without a handler for a missing module.
+
+    Those in a function of the file are among them if the file calls it without a condition: `main()`.
+    """
+    functions = {each.name: each for each in module.body if isinstance(each, _Function)}
+    return tuple(_statements(module.body, functions))
+
+
+def _statements(body: Iterable[ast.stmt], functions: Mapping[str, _Function]) -> Iterator[ImportStatement]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (ImportStatement(node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = ("" if alias.name == "*" else alias.name for alias in node.names)
+            yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
+        elif isinstance(node, ast.Try) and not any(map(_is_guard, node.handlers)):
+            yield from _statements((*node.body, *node.orelse, *node.finalbody), functions)
+        elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
+            yield from _statements(node.body, functions)
+        elif isinstance(node, ast.If) and _is_main(node.test):
+            yield from (each._replace(is_of_script=True) for each in _statements(node.body, functions))
+        elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and (called := _called(node.value, functions)):
+            others = {name: each for name, each in functions.items() if each is not called}
+            yield from _statements(_certain_start(called), others)
+
+
+def _called(value: ast.expr | None, functions: Mapping[str, _Function]) -> _Function | None:
+    """The function of the file that an expression calls: `main()`, `sys.exit(main())`, `fire.Fire(main)`."""
+    if not isinstance(value, ast.Call):
+        return None
+    inner = value.args[0] if value.args else None
+    if isinstance(value.func, ast.Name) and value.func.id in functions:
+        return functions[value.func.id]
+    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
+        return functions.get(inner.func.id)
+    if isinstance(inner, ast.Name) and isinstance(value.func, ast.Name | ast.Attribute):
+        return functions.get(inner.id) if ast.unparse(value.func) in _CALLING else None
+    return None
+
+
+def _certain_start(function: _Function) -> Iterator[ast.stmt]:
+    """The statements of a function up to the first one that can end it; none of a generator."""
+    parts = list(ast.walk(function))
+    if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in parts):
+        return
+    for node in function.body:
+        yield node
+        if any(map(_can_end, ast.walk(node))):
+            return
+
+
+def _can_end(node: ast.AST) -> bool:
+    is_exit = isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
+    return isinstance(node, ast.Return | ast.Raise) or (is_exit and ast.unparse(node.func) in _EXITS)  # type: ignore[attr-defined]
+
+
+def _is_guard(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler replaces what cannot be imported."""
+    if handler.type is None:
+        return True
+    return any(isinstance(each, ast.Name) and each.id in _GUARDING for each in ast.walk(handler.type))
+
+
+def _is_main(test: ast.expr) -> bool:
+    return ast.unparse(test) == "__name__ == '__main__'"
