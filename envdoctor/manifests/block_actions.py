@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import itemgetter
+from pathlib import Path
 from urllib.parse import unquote
 
+from envdoctor.core.paths import is_folder
 from envdoctor.manifests.actions import (
     PACKAGE_LIST,
     Action,
@@ -30,7 +33,7 @@ from envdoctor.manifests.container_files import (
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.local_projects import with_local_projects
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
-from envdoctor.manifests.program_launches import Launch, started_program
+from envdoctor.manifests.program_launches import Launch, Program, started_program
 from envdoctor.manifests.pyproject import parse_pyproject
 from envdoctor.manifests.python_commands import python_commands, string_variables
 from envdoctor.manifests.requirement_files import parse_requirement_lines
@@ -53,6 +56,9 @@ _FILE_NAME = re.compile(
     r"([\w.-]{0,60}(?:requirements|constraints)[\w.-]{0,40}\.(?:txt|in)|[\w-]{0,40}env[\w-]{0,40}\.ya?ml|pyproject\.toml)"
 )
 _STARTS_SCRIPT = re.compile(r"\s*(?:\$ )?(?:(?:bash|sh)\s+\S+\.sh\b|deepspeed\s+(?:-|\S+\.py\b))")
+_PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+# `name = "module:function"` in a project file.
+_CONSOLE_SCRIPT = re.compile(r"([\w.-]{1,60})[\"']?\s?=\s?[\"']?([A-Za-z_][\w.]{0,200}):[A-Za-z_]")
 # `!pip`, `%pip`, `%sx pip` and `log = !pip` of IPython: what follows is a command.
 _SYSTEM_COMMAND = re.compile(r"\s*(?:[A-Za-z_][\w.,\s]{0,80}=\s*(?=[!%]))?(?:!!?|%(?:system|sx)\b|%)")
 
@@ -80,6 +86,7 @@ class BlockReader:
         self.running: set[int] = set()  # lines of commands that run a script of the repository
         self.commands: list[Command] = []
         self.launches: list[Launch] = []
+        self.copied_folders: list[Path] = []
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:
             name = _file_name(block)
@@ -125,6 +132,12 @@ class BlockReader:
         elif is_shell_block(block):
             yield from self._script(strip_prompts(block.lines, console=block.language in _SESSION))
 
+    @cached_property
+    def console_scripts(self) -> dict[str, Program]:
+        """The programs that an installation of the project puts on PATH, by their names."""
+        lines = (line for name in _PROJECT_FILES for _, line in self.files.of_project(name, 0))
+        return {name: Program(module=module) for line in lines for name, module in _CONSOLE_SCRIPT.findall(line)}
+
     def _with_python_variables(self, command: str) -> str:
         """The command of a cell with the values of `{name}`, which IPython inserts."""
         known = self.shell.variables
@@ -135,8 +148,9 @@ class BlockReader:
             self.directory.follow(command)
             files = self.directory.files
             self.commands.append(command)
-            if (program := started_program(command)) and (folders := self.directory.folders):
-                self.launches.append(Launch(command.line, str(command), program, folders))
+            program = started_program(command) or self.console_scripts.get(command.name)
+            if program and (folders := self.directory.folders):
+                self.launches.append(Launch(command.line, str(command), program, (*folders, *self.copied_folders)))
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
@@ -182,6 +196,7 @@ class BlockReader:
                 yield from self._script(script_of(instruction))
             elif name in ("ADD", "COPY") and lines:
                 yield from _added_wheels(instruction)
+                self.copied_folders += self._copied_folders(instruction)
                 if file := heredoc_file(instruction):
                     self.files.add(*file)
                 elif copy := renamed_copy(instruction):
@@ -190,6 +205,14 @@ class BlockReader:
                 yield from self._script(_exports(name, lines))
         if block.lines:
             yield SelectEnvironment(block.lines[-1][0], "", "leave", "", new=False)
+
+    def _copied_folders(self, instruction: Instruction) -> list[Path]:
+        """The folders of the project whose files COPY puts into a directory of the image: `COPY src/ /app/`."""
+        words = instruction.lines[0][1].replace('"', " ").strip("[] ").split()
+        sources = [word.strip(",") for word in words if not word.startswith("--")][:-1]
+        is_of_stage = any(word.startswith("--from") for word in words)
+        own = (self.files.folder, self.files.folder.parent) if self.files.folder and not is_of_stage else ()
+        return [folder / each for each in sources for folder in own if each.strip("./") and is_folder(folder / each)]
 
     def _base_image(self, number: int, text: str) -> UseImage:
         words = [word for word in text.split() if not word.startswith("--")]

@@ -249,6 +249,30 @@ def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> 
     assert (found.status, guide in str(found.evidence)) == ("warning", True)
 
 
+def test_the_program_of_an_image_in_a_folder_that_it_copies(checkout: Path) -> None:
+    (checkout / "server").mkdir()
+    (checkout / "server/serve.py").write_text("import torch\nimport plots\n")
+    image = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip install torch==2.8.0\nWORKDIR /app\n"
+    starts = 'CMD ["python3", "serve.py"]\n'
+    assert [each.line for each in _audit(checkout / "Dockerfile", f"{image}COPY server/ /app/\n{starts}")] == [5]
+    assert not _audit(checkout / "Dockerfile", f"{image}COPY --from=other server/ /app/\n{starts}")
+
+
+CONSOLE_SCRIPTS = {
+    "pyproject.toml": '[project]\nname = "project"\n[project.scripts]\ndraw = "project.data:main"\n',
+    "setup.py": "setup(name='project', entry_points={'console_scripts': ['draw=project.data:main']})\n",
+}
+
+
+@each_case("name", [*CONSOLE_SCRIPTS])
+def test_a_program_that_the_project_installs(name: str, checkout: Path) -> None:
+    (checkout / name).write_text(CONSOLE_SCRIPTS[name])
+    (checkout / "project/data.py").write_text("import torch\nfrom . import figures\n")
+    found = _audit(checkout / "README.md", sh("pip install torch==2.8.0", "draw --size 3"))
+    assert [(each.line, each.message.partition(" ")[0]) for each in found] == [(4, "project/figures.py:2")]
+    (checkout / name).unlink()
+
+
 def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     (checkout / "project/figures.py").write_text("from chain import old_parts, parts\n")
     text = sh("pip install torch==2.8.0 chain", "python train.py")
