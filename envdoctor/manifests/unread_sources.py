@@ -122,6 +122,7 @@ def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:
     """The packages of conda whose requirements are not known, with what those of the index of that name require."""
     others = [each for each in action.requirements if not is_conda_base(each.name)]
     if not others:
+        yield UnreadSource(action.line, "conda", FROM_CONDA, is_open=False)
         return
     names = {OF_CONDA.get(each.name, _BUILD.sub("", each.name)) for each in others}
     noun = "package" if len(others) == 1 else "packages"

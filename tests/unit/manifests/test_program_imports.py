@@ -150,6 +150,7 @@ COMPLETE_ENVIRONMENTS: dict[str, tuple[str, ...]] = {  # what is not read cannot
 }
 GIVEN: dict[str, tuple[str, ...]] = {
     "conda": ("conda install plots", "pip install torch==2.8.0"),
+    "conda's torch": ("conda install pytorch torchvision -c pytorch", "pip install torch==2.8.0"),
     "a requirement of conda": ("conda install chain", "pip install torch==2.8.0"),
     "the system": ("apt-get install -y python3-plots", "pip install torch==2.8.0"),
     "another repository": ("pip install torch==2.8.0", "git clone https://github.com/a/other", "cd other"),
@@ -164,6 +165,8 @@ def test_what_is_not_read_cannot_bring_the_module(name: str, checkout: Path) -> 
 
 @each_case("name", [*GIVEN])
 def test_a_step_brings_the_module(name: str, checkout: Path) -> None:
+    module = "PIL" if name == "conda's torch" else "plots"
+    (checkout / "project/figures.py").write_text(f"import {module}\n")
     assert not _audit(checkout / "README.md", sh(*GIVEN[name], "python train.py"), tables="1.0")
 
 
