@@ -75,7 +75,12 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
     if "torch" in missing:
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
     brought = frozenset[str]().union(*(each.packages for each in sources))
-    missing = {top: each for top, each in missing.items() if not _is_given(top, brought)}
+    open_sources = [each for each in sources if each.is_open]
+    texts = checkout.manifest_text if open_sources else ""  # what is not read can be a manifest of the checkout
+    missing = {
+        top: each for top, each in missing.items()
+        if not _is_given(top, brought) and not names_in_text(names_of_module(top), texts)
+    }  # fmt: skip
     if len(missing) * _MAX_PART > len(reached):
         return  # the programs run in another environment
     found = {
@@ -83,7 +88,6 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         for top, each in list(missing.items())[:_MAX_MODULES]
         if (package := _package(context, index, state, top, each)) is not None
     }
-    open_sources = [each for each in sources if each.is_open]
     if found and open_sources:
         yield _question(context, missing, found, open_sources)
     else:

@@ -134,6 +134,14 @@ def test_a_part_of_the_environment_is_not_read(name: str, checkout: Path) -> Non
     assert found.remedies[0].commands == ("python -c 'import plots'",)
 
 
+def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> None:
+    (checkout / "other-requirements.txt").write_text("plots\n")
+    text = sh("pip install torch==2.8.0", "pip install -r absent.txt", "python train.py")
+    assert not _audit(checkout / "README.md", text)
+    (checkout / "other-requirements.txt").unlink()
+    assert _audit(checkout / "README.md", text)
+
+
 def test_one_question_names_all_modules(checkout: Path) -> None:
     (checkout / "train.py").write_text("import torch, tables, chain.parts, a, b, c\nfrom project import data\n")
     for name in ("a", "b", "c"):
