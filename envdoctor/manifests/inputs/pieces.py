@@ -77,7 +77,8 @@ def unread_parts(guides: Sequence[Guide], files: Files) -> tuple[str, ...]:
     """The files that commands name and that are not available, and arguments of unknown value, version or release."""
     missing = [f"{each.path} (line {each.line}): {each.reason}" for each in files.missing.values()]
     unknown = [
-        f"`{requirement.text}` (line {requirement.line}): its value is not in the file"
+        f"`{requirement.text}` (line {requirement.line}): "
+        + ("its release is on no index" if requirement.text == requirement.name else "its value is not in the file")
         for guide in guides
         for action in guide.actions
         if isinstance(action, Install)

@@ -197,6 +197,15 @@ def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None
     assert not _audit(folder, f"# Project\n{text}").findings
 
 
+def test_a_repository_of_a_lock_is_not_read(checkout: Path) -> None:
+    lock = UV_LOCK.replace("[{", '[{ name = "other" }, {')
+    lock += '[[package]]\nname = "other"\nversion = "0.1"\nsource = { git = "https://a.b/c" }\n'
+    (checkout / "uv.lock").write_text(lock)
+    result = _audit(checkout, "# Project\n```\nuv sync\npython train.py\n```\n")
+    assert result.coverage.unread == ("`other` (line 3): its release is on no index",)
+    assert [each.status for each in result.findings if each.id == "RUN181"] == ["unknown"]
+
+
 def test_an_open_version_is_no_error(checkout: Path) -> None:
     text = "## Requirements\n- torch 2.0.1\n- numpy\n"
     solver = FixedSolver(FixedIndex(), {"torch": "2.0.1", "numpy": "2.2.6"})
