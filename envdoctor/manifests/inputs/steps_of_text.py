@@ -19,6 +19,7 @@ from envdoctor.manifests.mentions import find_mentions
 from envdoctor.manifests.stated_packages import is_condition, stated_install
 
 _KINDS = frozenset({"guide", "text"})
+_HISTORY_NAME = re.compile(r"change|history|release|news|contribut|migrat|upgrad", re.IGNORECASE)
 _INSTALLS = re.compile(
     r"(?:sudo |uv |python3? -m )*pip3? (?:install|sync)\b|(?:uv|pdm|poetry|pixi) (?:sync|install|add)\b"
     r"|python3? setup\.py (?:install|develop)\b|(?:conda|mamba|micromamba) (?:env |install|create|update)"
@@ -33,6 +34,8 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _USUAL = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml")
+_LISTS = _USUAL[:3]
+_READS_FILE = re.compile(r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py")
 _OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
 _UNREAD = re.compile(
@@ -51,14 +54,17 @@ class _Step(NamedTuple):
 def with_steps_of_text(document: Document, files: Files) -> Document:
     """The document of a guide without an install step with those of its text; other documents as they are."""
     guides = (*document.paths, *((document.guide,) if document.guide else ()))
-    if document.kind not in _KINDS or not guides or any(map(_installs, guides)):
+    is_guide = document.kind in _KINDS and bool(guides) and not _HISTORY_NAME.search(guides[0].name)
+    if not is_guide or any(map(_installs, guides)):
         return document
     guide = document.guide or document.paths[0]
     lock = _lock(guide, files)
-    steps = [] if lock else [*_mentioned(guide)] or [*_manifest(guide, files)]
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    steps = [] if lock else [*_mentioned(guide)]
+    if not lock and not any(_READS_FILE.search(each.command) for each in steps):
+        steps += _manifest(guide, files, stated_install(guide.lines, code))
     reader = BlockReader([Block("bash", "", ((each.line, each.command),)) for each in steps], files=files)
     actions = (*((lock.install,) if lock else ()), *reader.actions())
-    code = {number for block in guide.blocks for number, _ in block.lines}
     known = {each.name for action in actions if isinstance(action, Install) for each in action.requirements}
     stated = stated_install(guide.lines, code, known)
     added = (*((stated,) if stated else ()), *actions)
@@ -99,8 +105,11 @@ def _lock(guide: Guide, files: Files) -> LockStep | None:
     return step_of_lock(words, line, files) if words else None
 
 
-def _manifest(guide: Guide, files: Files) -> Iterator[_Step]:
-    """The manifest next to a guide that its text names, or leaves open."""
+def _manifest(guide: Guide, files: Files, stated: Install | None) -> Iterator[_Step]:
+    """The manifest next to a guide that its text names, or leaves open.
+
+    Packages that the text states are a part of those in such a file: a text rarely names all of them.
+    """
     code = {number for block in guide.blocks for number, _ in block.lines}
     lines = [(number, text) for number, text in enumerate(guide.lines, 1) if number not in code]
     folders = files.folders_at("") if files.folder else ()
@@ -112,6 +121,7 @@ def _manifest(guide: Guide, files: Files) -> Iterator[_Step]:
     if found is None:
         line = next((number for number, text in lines if _leaves_open(text)), 0)
         name = next((name for name in _USUAL if any(is_file(each / name) for each in folders)), "")
+        line = line or (stated.line if stated and name in _LISTS else 0)
         found = (line, name) if line and name else None
     if found:
         yield _Step(found[0], _command(found[1]))

@@ -136,6 +136,14 @@ def test_a_manifest_that_the_text_names_is_a_step(sentence: str, checkout: Path)
     assert f"line 2 read as the step `{SENTENCES[sentence]}`" in coverage_text(result)
 
 
+def test_a_manifest_next_to_stated_packages_is_a_step(checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("plots\n")
+    assert "line 3 read as the step `pip install -r requirements.txt`" in coverage_text(_audit(checkout, STATED))
+    assert "RUN181" not in {each.id for each in _audit(checkout, STATED).findings}
+    mentioned = STATED.replace("## Usage", "Run `pip install tables`.\n")
+    assert "`pip install tables`; line 3 read as" in coverage_text(_audit(checkout, mentioned))
+
+
 def test_an_environment_file_that_the_text_leaves_open(checkout: Path) -> None:
     (checkout / "environment.yml").write_text("dependencies:\n- pip:\n  - torch==2.8.0\n")
     result = _audit(checkout, "# Project\nInstall the required packages.\n")
@@ -204,6 +212,11 @@ def test_a_repository_of_a_lock_is_not_read(checkout: Path) -> None:
     result = _audit(checkout, "# Project\n```\nuv sync\npython train.py\n```\n")
     assert result.coverage.unread == ("`other` (line 3): its release is on no index",)
     assert [each.status for each in result.findings if each.id == "RUN181"] == ["unknown"]
+
+
+def test_a_list_of_changes_states_no_environment(checkout: Path) -> None:
+    with pytest.raises(NothingToAudit):
+        _audit(checkout, "# 1.2\n- Pin `torch==2.8.0`\n", "CHANGELOG.md")
 
 
 def test_an_open_version_is_no_error(checkout: Path) -> None:
