@@ -37,8 +37,11 @@ class ModuleImports:
         self._matching: dict[str, frozenset[str]] = {}
         self._bytes = 0
 
-    def loaded(self, module: str) -> dict[str, None]:
-        """The modules of the wheel that importing one of them loads, in this order."""
+    def loaded(self, module: str, *, is_certain: bool = False) -> dict[str, None]:
+        """The modules of the wheel that importing one of them loads, in this order.
+
+        With `is_certain` without those that it loads only where an optional package is there.
+        """
         found: dict[str, None] = {}
         waiting = [module]
         while waiting and len(found) < MAX_MODULES:
@@ -47,17 +50,21 @@ class ModuleImports:
                 continue
             found[current] = None
             for each in self.imports_of(current):
-                if each.top in self.tops:
+                if each.top in self.tops and not (is_certain and each.is_optional):
                     full = f"{each.module}.{each.name}" if each.name else each.module
                     waiting += [*_parents(each.module), each.module, *([full] if full in self.paths else [])]
         return found
 
     def loaded_files(self, package: str) -> dict[str, int]:
         """The files that `import` of the package runs, with their order."""
-        own = package.replace("-", "_")
-        starts = [own] if own in self.paths else [top for top in sorted(self.tops) if top in self.paths]
+        starts = self.starts(package)
         loaded = dict.fromkeys(self.paths[module] for start in starts for module in self.loaded(start))
         return {path: number for number, path in enumerate(loaded)}
+
+    def starts(self, package: str) -> list[str]:
+        """The modules that `import` of the package loads first."""
+        own = package.replace("-", "_")
+        return [own] if own in self.paths else [top for top in sorted(self.tops) if top in self.paths]
 
     def modules_of(self, imports: Iterable[CodeImport]) -> tuple[str, ...]:
         """The modules that imports of code name, also with a name that a package loads when it is used."""
@@ -75,14 +82,17 @@ class ModuleImports:
         return module in self.paths and any(each.name == name for each in self.imports_of(module))
 
     def _defining(self, package: str, names: Collection[str]) -> Iterator[str]:
-        """The modules of a package that define names at their top level, each by one module alone."""
+        """The modules of a package that define names at their top level, each by one module of the wheel alone.
+
+        Another one can be a substitute, which the package loads without an optional package.
+        """
         defined = re.compile(rf"^(?:class|def|async def)[ \t]+({'|'.join(sorted(names))})\b", re.MULTILINE)
         modules: dict[str, list[str]] = {}
         for module, path in self.paths.items():
-            if module.startswith(f"{package}.") and path in self.matching(defined):
+            if path in self.matching(defined):
                 for name in set(defined.findall(self.sources.read(path))):
                     modules.setdefault(name, []).append(module)
-        return (each[0] for each in modules.values() if len(each) == 1)
+        return (each[0] for each in modules.values() if len(each) == 1 and each[0].startswith(f"{package}."))
 
     def other_files(self) -> Iterator[str]:
         """The files of the modules, without tests, scripts and optional parts."""
@@ -148,9 +158,11 @@ def _imports(body: Iterable[ast.stmt], path: str, package: str) -> Iterator[Code
             yield from (CodeImport(node.lineno, module, name, path) for name in names)
         elif isinstance(node, ast.Try) and not any(catches_missing(handler) for handler in node.handlers):
             # With `if not is_flax_available(): raise`, the else part runs only where an optional package is there.
-            is_conditional = any(isinstance(each, ast.Raise) for part in node.body for each in ast.walk(part))
-            orelse = [] if is_conditional and node.handlers else node.orelse
-            yield from _imports((*node.body, *orelse, *node.finalbody), path, package)
+            is_optional = any(isinstance(each, ast.Raise) for part in node.body for each in ast.walk(part))
+            yield from _imports(node.body, path, package)
+            for each in _imports(node.orelse, path, package):
+                yield each._replace(is_optional=each.is_optional or is_optional)
+            yield from _imports(node.finalbody, path, package)
         elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
             yield from _imports(node.body, path, package)
 

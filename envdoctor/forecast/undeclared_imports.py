@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
@@ -100,13 +100,11 @@ def _own_words(imports: ModuleImports) -> frozenset[str]:
 
 def _loaded_imports(imports: ModuleImports, user: Pin, installed: InstalledSet) -> Iterator[_Import]:
     """The imports that `import` of a package runs, and those of the modules that code imports."""
-    modules = {path: module for module, path in imports.paths.items()}
-    starts = imports.modules_of(each for each in installed.imports if each.top in imports.tops)
-    loaded = [modules[path] for path in imports.loaded_files(user.name)]
-    for module in loaded:
-        yield from (("import", each) for each in imports.imports_of(module))
-    for module in dict.fromkeys(module for start in starts for module in imports.loaded(start)):
-        yield from (("code", each) for each in imports.imports_of(module))
+    of_code = imports.modules_of(each for each in installed.imports if each.top in imports.tops)
+    starts: dict[UseKind, Sequence[str]] = {"import": imports.starts(user.name), "code": of_code}
+    for kind, modules in starts.items():
+        for module in dict.fromkeys(each for start in modules for each in imports.loaded(start, is_certain=True)):
+            yield from ((kind, each) for each in imports.imports_of(module) if not each.is_optional)
 
 
 def _required(names: SetNames, user: Pin) -> frozenset[str]:

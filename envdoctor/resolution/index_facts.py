@@ -26,6 +26,7 @@ class CodeImport(NamedTuple):
     module: str
     name: str = ""
     file: str = ""  # of a wheel, or of a checkout with the line; empty for the code of a guide
+    is_optional: bool = False  # runs only where a check of an optional package succeeds
 
     @property
     def top(self) -> str:

@@ -90,6 +90,9 @@ REMOVED = {
     "guarded": (LOADS, "try:\n    import imp\nexcept ImportError:\n    pass", False),
     "in another module": (("old/__init__.py", ""), "import imp", False),
     "in a function": (LOADS, "def f():\n    import imp", False),
+    "after a check of a package": (
+        LOADS, "try:\n    if not f():\n        raise Absent\nexcept Absent:\n    pass\nelse:\n    import imp", True,
+    ),
     "another name": (LOADS, "from collections import OrderedDict", False),
 }  # fmt: skip
 

@@ -35,6 +35,10 @@ CASES = {
         [LAZY, OF_TRAINER, ("old/utils.py", "import rich")],
         ["code"],
     ),
+    "of a class with a substitute": (
+        [LAZY, OF_TRAINER, ("old/utils.py", "import rich"), ("old/dummies.py", "class Trainer:\n    pass")],
+        [],
+    ),
     "in a module that the code does not import": (
         [LAZY, ("old/trainer.py", "class Trainer: pass"), ("old/cli.py", "import rich")],
         [],
