@@ -56,6 +56,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     standard_names,
     started_scripts,
     stated_machine,
+    stated_options,
     stated_versions,
     system_pythons,
     table_age,

@@ -29,7 +29,7 @@ _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.75
 
 
-class _Program:
+class StartedProgram:
     """The parsers of a program that decide about its arguments, and the fields that a release no longer has."""
 
     def __init__(self, path: str, parsers: tuple[Parser, ...], context: GuideContext) -> None:
@@ -61,22 +61,26 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
     The parser is read from the code of the program: `argparse`, and the dataclasses of HfArgumentParser. A program
     that permits unknown options, or whose options are computed, is left out.
     """
-    checkout = context.guide.checkout
-    if checkout is None or not checkout.paths:
-        return
-    programs: dict[tuple[str, ...], list[_Program]] = {}
     found: set[tuple[str, str, str]] = set()
-    for launch in context.guide.launches:
-        paths = _candidates(checkout, launch) if _is_judged(launch) else ()
-        if not paths or (paths not in programs and len(programs) >= _MAX_PROGRAMS):
-            continue
-        if paths not in programs:
-            programs[paths] = [_read(checkout, path, launch, context) for path in paths]
-        for refusal, program, parser in _refused(programs[paths], launch.program.arguments):
+    for launch, programs in started_programs(context):
+        for refusal, program, parser in _refused(programs, launch.program.arguments):
             key = (program.path, refusal.option, refusal.value)
             if key not in found and not (refusal.kind == "required" and _is_written(context, launch, refusal.option)):
                 found.add(key)
                 yield _problem(context, launch, refusal, program, parser)
+
+
+def started_programs(context: GuideContext) -> Iterator[tuple[Launch, list[StartedProgram]]]:
+    """The commands that start programs of the checkout, each with the files that can be the program."""
+    checkout = context.guide.checkout
+    programs: dict[tuple[str, ...], list[StartedProgram]] = {}
+    for launch in context.guide.launches if checkout and checkout.paths else ():
+        paths = _candidates(checkout, launch) if checkout and _is_judged(launch) else ()
+        if not checkout or not paths or (paths not in programs and len(programs) >= _MAX_PROGRAMS):
+            continue
+        if paths not in programs:
+            programs[paths] = [_read(checkout, path, launch, context) for path in paths]
+        yield launch, programs[paths]
 
 
 def _is_judged(launch: Launch) -> bool:
@@ -99,12 +103,14 @@ def _candidates(checkout: Checkout, launch: Launch) -> tuple[str, ...]:
     return (path, *others) if len(others) < _MAX_SAME else ()
 
 
-def _read(checkout: Checkout, path: str, launch: Launch, context: GuideContext) -> _Program:
+def _read(checkout: Checkout, path: str, launch: Launch, context: GuideContext) -> StartedProgram:
     folders = (*map(checkout.relative, launch.folders), "", "src", "python", "lib")
-    return _Program(path, parsers_of(checkout, path, folders), context)
+    return StartedProgram(path, parsers_of(checkout, path, folders), context)
 
 
-def _refused(programs: Sequence[_Program], words: Sequence[str]) -> Iterator[tuple[Refusal, _Program, Parser]]:
+def _refused(
+    programs: Sequence[StartedProgram], words: Sequence[str]
+) -> Iterator[tuple[Refusal, StartedProgram, Parser]]:
     """What all programs refuse."""
     found = [
         [(each, program, parser) for parser in program.parsers for each in refusals(parser, words)]
@@ -116,7 +122,9 @@ def _refused(programs: Sequence[_Program], words: Sequence[str]) -> Iterator[tup
     yield from (each for each in found[0] if (each[0].kind, each[0].option) in shared)
 
 
-def _problem(context: GuideContext, launch: Launch, refusal: Refusal, program: _Program, parser: Parser) -> Problem:
+def _problem(
+    context: GuideContext, launch: Launch, refusal: Refusal, program: StartedProgram, parser: Parser
+) -> Problem:
     option, place = refusal.option, refusal.place or parser.place
     line = line_of(context, launch.line, option)
     reason, fix = _texts(context, refusal, program, parser)
@@ -130,7 +138,7 @@ def _problem(context: GuideContext, launch: Launch, refusal: Refusal, program: _
     return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
 
-def _texts(context: GuideContext, refusal: Refusal, program: _Program, parser: Parser) -> tuple[str, str]:
+def _texts(context: GuideContext, refusal: Refusal, program: StartedProgram, parser: Parser) -> tuple[str, str]:
     """The reason and the fix."""
     path, option = program.path, refusal.option
     if refusal.kind == "ambiguous":
@@ -141,13 +149,18 @@ def _texts(context: GuideContext, refusal: Refusal, program: _Program, parser: P
         return f"{path} does not accept the value {refusal.value} of {option}", f"Use one of {choices}."
     if refusal.kind == "required":
         return f"{path} requires {option}, which the command does not have", f"Add {option}."
-    nearest = next(iter(difflib.get_close_matches(option, parser.options, n=1, cutoff=_LIKENESS)), "")
+    nearest = nearest_option(option, parser)
     fix = f"Write {nearest}, if it is meant." if nearest else f"Remove {option}, or use an option of the program."
     if removed := program.removed.get(option):
         version = context.version(removed.package)
         period = f"{removed.package} {version} does not have this field, {removed.in_words} have it"
         return f"{path} has no option {option} ({period})", f"{fix} Or install another release of {removed.package}."
     return f"{path} has no option {option}", fix
+
+
+def nearest_option(option: str, parser: Parser) -> str:
+    """The option of a parser that is most like another one; empty if none is."""
+    return next(iter(difflib.get_close_matches(option, parser.options, n=1, cutoff=_LIKENESS)), "")
 
 
 def _shown(launch: Launch, option: str) -> str:

@@ -179,3 +179,39 @@ def test_a_field_that_the_release_of_transformers_does_not_have(checkout: Path) 
 def test_a_program_of_the_same_name_accepts_the_option(checkout: Path) -> None:
     files = {"train.py": PARSER + PARSES, "other/train.py": PARSER.replace("epochs", "epoks") + PARSES}
     assert _audit(checkout, files, "python train.py --epoks 3") == []
+
+
+TEXT = """# Train
+```bash
+python train.py $OPTIONS
+```
+
+Further settings of {what}:
+- epochs: `--epochs 3`
+- mode: `--mode train` and `--debug`
+- {option}
+
+"""
+
+
+@each_case("option", ["`--epoks`", "`--momentum 0.9`"])
+def test_the_text_names_an_option_that_the_program_does_not_have(checkout: Path, option: str) -> None:
+    (checkout / "train.py").write_text(PARSER + PARSES)
+    found = _of_text(checkout, TEXT.format(what="the training", option=option))
+    assert [(each.line, each.status) for each in found] == [(9, "warning")]
+
+
+def test_options_of_the_text_that_are_those_of_another_program(checkout: Path) -> None:
+    (checkout / "train.py").write_text(PARSER + PARSES)
+    (checkout / "test.py").write_text("parser.add_argument('--other-one')\n")
+    for option in ("`--level 1`", "--epoks", "`--other_one`", "`--epoks`, `--a`, `--b`", "`--gpus all` of docker"):
+        assert _of_text(checkout, TEXT.format(what="the training", option=option)) == []
+    (checkout / "train.py").write_text(OPEN_PROGRAMS["it permits unknown options"])
+    assert _of_text(checkout, TEXT.format(what="the training", option="`--epoks`")) == []
+
+
+def _of_text(checkout: Path, text: str) -> list[Finding]:
+    solver = FixedSolver(FixedIndex(), {"torch": "2.8.0"})
+    text += sh("pip install torch==2.8.0")
+    found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
+    return [each for each in found if each.id == "RUN201"]

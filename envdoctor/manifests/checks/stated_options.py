@@ -1,0 +1,100 @@
+"""Checks on the options of programs that the text of a guide names outside of its commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envdoctor.manifests.checks.evidence import guide_evidence, table_evidence
+from envdoctor.manifests.checks.program_arguments import (
+    ARGPARSE,
+    StartedProgram,
+    nearest_option,
+    started_programs,
+)
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.parser_options import Parser, refusals
+from envdoctor.rules.registry import Problem, rule
+
+_OPTION = re.compile(r"`(--[A-Za-z][\w-]*)(?:[ =][^`]*)?`")
+# Paragraphs that name the options of a tool as well.
+_TOOL = re.compile(
+    r"\b(?:pip|uv|conda|docker|podman|git|torchrun|accelerate|deepspeed|srun|sbatch|slurm|vllm)\b", re.IGNORECASE
+)
+_MIN_ACCEPTED = 2  # options of a paragraph that show to which program it belongs
+
+
+@rule("RUN201", kind="guide", severity="warning", cause="dependency-pin-violated", url=ARGPARSE)
+def text_names_an_option_that_the_program_does_not_have(context: GuideContext) -> Iterator[Problem]:
+    """A paragraph of a guide names options of a program of the checkout, and the program does not have one of them.
+
+    Most options of the paragraph are those of the program, and no other file of the checkout has the one in question.
+    """
+    checkout = context.guide.checkout
+    if checkout is None:
+        return
+    programs = {each[0].path: each[0] for _, each in started_programs(context)}
+    paragraphs = list(_paragraphs(context)) if programs else ()
+    for paragraph in paragraphs:
+        for program, parser in _parsers(programs):
+            absent = {option: line for option, line in paragraph.items() if _is_absent(parser, option)}
+            accepted = len(paragraph) - len(absent)
+            if not absent or accepted < _MIN_ACCEPTED or accepted <= len(absent):
+                continue
+            for option, line in absent.items():
+                if not _is_in_code(context, option):
+                    yield _problem(context, program, parser, option, line)
+            break
+
+
+def _paragraphs(context: GuideContext) -> Iterator[dict[str, int]]:
+    """The options that each paragraph and list of the text names, with their lines."""
+    code = {number for block in context.guide.blocks for number, _ in block.lines}
+    options: dict[str, int] = {}
+    has_tool = False
+    for number, line in enumerate((*context.guide.lines, ""), 1):
+        if line.strip() and number not in code:
+            options |= {option: number for option in _OPTION.findall(line) if option not in options}
+            has_tool = has_tool or bool(_TOOL.search(line))
+            continue
+        if options and not has_tool:
+            yield options
+        options, has_tool = {}, False
+
+
+def _parsers(programs: dict[str, StartedProgram]) -> Iterator[tuple[StartedProgram, Parser]]:
+    for program in programs.values():
+        yield from ((program, parser) for parser in program.parsers)
+
+
+def _is_absent(parser: Parser, option: str) -> bool:
+    return any(each.kind == "unknown" for each in refusals(parser, (option,)))
+
+
+def _is_in_code(context: GuideContext, option: str) -> bool:
+    """Whether a file of the checkout can define or pass on an option: it is that of another program."""
+    checkout = context.guide.checkout
+    name = re.escape(option[2:]).replace(r"\-", "[-_]").replace("_", "[-_]")
+    defined = re.compile(rf"--{name}\b|^\s*{name}\s*:|[\"']{name}[\"']", re.MULTILINE)
+    paths = (
+        [each for each in sorted(checkout.paths) if each.endswith((".py", ".sh", ".yaml", ".yml"))]
+        if checkout
+        else []
+    )
+    return any(checkout is not None and defined.search(checkout.text(path)) for path in paths)
+
+
+def _problem(context: GuideContext, program: StartedProgram, parser: Parser, option: str, line: int) -> Problem:
+    nearest = nearest_option(option, parser)
+    return Problem(
+        "warning",
+        f"{program.path} has no option {option}, which the text names with others of its options",
+        (
+            guide_evidence(context, "option", option, line),
+            table_evidence("parser", parser.place, "the checkout"),
+        ),
+        f"Write {nearest}, if it is meant."
+        if nearest
+        else f"Use an option of the program, or a commit that has {option}.",
+        line=line,
+    )
