@@ -21,6 +21,7 @@ _GUIDE = re.compile(
 _SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
 # Scripts that install, or that are no part of the usual work.
 _OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
+_LINK = re.compile(r"\((?:\./)?((?:[\w-]+/)*[\w.-]+\.md)\)")
 _MAX_GUIDES = 6
 _OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
 _MAX_SCRIPTS = 30
@@ -50,16 +51,25 @@ def _of_guides(checkout: Checkout, files: Files, own: str) -> tuple[Launch, ...]
     """
     folder = files.folder or checkout.root
     found: dict[str, Launch] = {}
-    for each in dict.fromkeys((folder.absolute(), checkout.root)):
+    for path in _guides(checkout, folder.absolute(), own):
+        for launch in _of_guide(checkout, files, path.parent, path.name):
+            found.setdefault(launch.program.script or launch.program.module, launch)
+    return tuple(found.values())
+
+
+def _guides(checkout: Checkout, folder: Path, own: str) -> list[Path]:
+    """The guides of a folder and of the root, the README first, and those to which a README links."""
+    found: list[Path] = []
+    for each in dict.fromkeys((folder, checkout.root)):
         try:
             names = sorted(path.name for path in each.iterdir() if _GUIDE.fullmatch(path.name))
         except OSError:
             continue
-        for name in sorted(names, key=lambda name: not name.lower().startswith("readme"))[:_MAX_GUIDES]:
-            if name != own or each != folder.absolute():
-                for launch in _of_guide(checkout, files, each, name):
-                    found.setdefault(launch.program.script or launch.program.module, launch)
-    return tuple(found.values())
+        names.sort(key=lambda name: not name.lower().startswith("readme"))
+        text = checkout.text(checkout.relative(each / names[0])) if names else ""
+        linked = [link for link in _LINK.findall(text) if _GUIDE.fullmatch(link.rpartition("/")[2])]
+        found += [each / name for name in [*names[:_MAX_GUIDES], *linked[:_MAX_GUIDES]]]
+    return [path for path in dict.fromkeys(found) if path != folder / own]
 
 
 def _of_guide(checkout: Checkout, files: Files, folder: Path, name: str) -> Iterator[Launch]:

@@ -240,6 +240,7 @@ def test_a_function_that_the_program_calls_at_its_start(end: str, is_run: bool, 
 
 GUIDES: dict[str, tuple[str, str]] = {  # a guide of the checkout, and how it starts the program
     "another guide": ("EVAL_README.md", "```bash\npython train.py\n```\n"),
+    "a guide to which it links": ("README.md", "See [the evaluation](scripts/EVAL_README.md).\n"),
     "a script that it names": ("README.md", "Training is in [train.sh](scripts/train.sh).\n"),
     "a script with absolute paths": ("README.md", "```bash\nbash scripts/absolute.sh\n```\n"),
 }
@@ -252,12 +253,13 @@ def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> 
     (checkout / "scripts").mkdir(exist_ok=True)
     for other, _ in GUIDES.values():
         (checkout / other).write_text("")
+    (checkout / "scripts/EVAL_README.md").write_text("```bash\npython train.py\n```\n")
     (checkout / "scripts/train.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
     (checkout / "scripts/absolute.sh").write_text("ROOT=/home/me/my-project\npython ${ROOT}/train.py\n")
     (checkout / guide).write_text(text)
     assert [each.status for each in _audit(checkout / "requirements.txt", "torch==2.8.0\n")] == ["warning"]
     (found,) = _audit(checkout / "INSTALL.md", sh("pip install torch==2.8.0"))
-    assert (found.status, guide in str(found.evidence)) == ("warning", True)
+    assert (found.status, guide in str(found.evidence)) == ("warning", True), name
 
 
 def test_the_program_of_an_image_in_a_folder_that_it_copies(checkout: Path) -> None:
