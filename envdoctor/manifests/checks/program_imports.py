@@ -41,7 +41,7 @@ _SHARED = frozenset({
     "intel", "lightning_cloud", "mpl_toolkits", "pip", "setuptools", "wheel", "pkg_resources", "distutils",
 })  # fmt: skip
 # What the page of PyTorch installs with torch: a text that only names torch leaves its reader to this page.
-_OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio"})
+_OF_TORCH_PAGE = frozenset({"torchvision", "torchaudio", "pillow", "numpy"})  # with what torchvision requires
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git|[@#]|$)")
 # Names that projects give to modules of their own: a file of the checkout can be missing or be made by a step.
 _GENERIC = re.compile(

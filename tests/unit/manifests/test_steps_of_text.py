@@ -214,6 +214,11 @@ def test_a_repository_of_a_lock_is_not_read(checkout: Path) -> None:
     assert [each.status for each in result.findings if each.id == "RUN181"] == ["unknown"]
 
 
+def test_torch_of_a_text_comes_with_torchvision(checkout: Path) -> None:
+    (checkout / "train.py").write_text("import torch\nimport torchvision, PIL, numpy\n")
+    assert not [each for each in _audit(checkout, STATED).findings if each.id == "RUN181"]
+
+
 def test_a_list_of_changes_states_no_environment(checkout: Path) -> None:
     with pytest.raises(NothingToAudit):
         _audit(checkout, "# 1.2\n- Pin `torch==2.8.0`\n", "CHANGELOG.md")
