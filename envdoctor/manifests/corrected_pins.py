@@ -313,7 +313,7 @@ def _requirement_text(name: str, package: ResolvedPackage | None) -> tuple[str, 
     if reason and not (name == "apex" and package and package.origin != "PyPI"):
         return replacement, reason
     if package and (name in CONDA_ONLY or (package.origin == "conda" and not published_releases(name))):
-        return "", WITHOUT_NEED if name in CONDA_ONLY else OF_CONDA.format(package.line)
+        return "", WITHOUT_NEED if name in CONDA_ONLY else OF_CONDA.format(package.reason)
     is_valid = bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name))
     if package and (package.origin in (URL_ORIGIN, LOCAL_FOLDER) or (is_valid and not package.version)):
         return "", f"not from an index: keep `{package.reason}` after these requirements"
