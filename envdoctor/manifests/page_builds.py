@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
@@ -26,13 +27,19 @@ def _steps_of(context: GuideContext, state: EnvironmentState) -> Iterator[Instal
 
 
 def commands_with_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
-    """The packages that a command takes from further pages of wheels, with the command."""
-    return {
-        requirement.name: install.action.command
-        for install in _steps_of(context, state)
-        if other_indexes(install.action)
-        for requirement in install.action.requirements
-    }
+    """The packages that a step takes from further pages of wheels, with a command.
+
+    The command of a whole requirements file would undo a set.
+    """
+    found: dict[str, str] = {}
+    for install in _steps_of(context, state):
+        of_nvidia = (url for url in install.action.extra_indexes if "pypi.nvidia.com" in url)
+        for page in [*other_indexes(install.action), *of_nvidia][:1]:
+            option = "--extra-index-url" if page in install.action.extra_indexes else "--find-links"
+            for each in install.action.requirements:
+                own = shell_command("uv pip install {} {} {}", each.text, option, redact_variable("", page))
+                found[each.name] = own if " -r " in install.action.command else install.action.command or own
+    return found
 
 
 def builds_of_pages(context: GuideContext, state: EnvironmentState) -> dict[str, str]:

@@ -12,8 +12,10 @@ from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
 from envdoctor.locking.solve_set import SetProblems, SolvedSet
 from envdoctor.locking.solved_profile import with_requirements
-from envdoctor.manifests import CorrectedSet, audit_guide
+from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages
+from envdoctor.manifests.files import Files
+from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexedRelease
 from envdoctor.resolution.step import StepProblem, StepSolution
@@ -109,3 +111,10 @@ def test_a_set_has_the_packages_that_programs_import(case: str) -> None:
     assert list(found.own) == [*main.own, *added]
     solved = with_requirements(found, tuple(f"{Requirement(text).name}==1.0" for text in found.requirements))
     assert all(f'spec = "{Requirement(text).name}==1.0"' in solved.profile_toml for text in added)
+
+
+def test_a_package_of_a_further_index_keeps_that_index() -> None:
+    text = "torch==2.5.0\n--extra-index-url https://pypi.nvidia.com\ncudf-cu12==24.6.*\n"
+    paths = read_input(text, "requirements.txt", Files(None)).paths
+    command = audit_paths(paths[0], paths).main.from_pages["cudf-cu12"]
+    assert command == "uv pip install 'cudf-cu12==24.6.*' --extra-index-url https://pypi.nvidia.com"
