@@ -76,13 +76,11 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         sources = (*sources, UnreadSource(0, "what contains torch, which no step installs", _WITH_TORCH))
     brought = frozenset[str]().union(*(each.packages for each in sources))
     open_sources = [each for each in sources if each.is_open]
-    texts = checkout.manifest_text if open_sources else ""  # what is not read can be a manifest of the checkout
-    missing = {
-        top: each for top, each in missing.items()
-        if not _is_given(top, brought) and not names_in_text(names_of_module(top), texts)
-    }  # fmt: skip
+    missing = {top: each for top, each in missing.items() if not _is_given(top, brought)}
     if len(missing) * _MAX_PART > len(reached):
         return  # the programs run in another environment
+    texts = checkout.manifest_text if open_sources else ""  # what is not read can be a manifest of the checkout
+    missing = {top: each for top, each in missing.items() if not names_in_text(names_of_module(top), texts)}
     found = {
         top: package
         for top, each in list(missing.items())[:_MAX_MODULES]

@@ -142,6 +142,13 @@ def test_what_is_not_read_can_be_a_manifest_of_the_checkout(checkout: Path) -> N
     assert _audit(checkout / "README.md", text)
 
 
+def test_most_modules_are_those_of_another_environment(checkout: Path) -> None:
+    (checkout / "requirements.txt").write_text("chain\nplots\n")
+    (checkout / "train.py").write_text("import torch, chain, tables\nfrom project import data\n")
+    text = sh("pip install torch==2.8.0", "pip install git+https://github.com/a/other.git", "python train.py")
+    assert not _audit(checkout / "README.md", text)
+
+
 def test_one_question_names_all_modules(checkout: Path) -> None:
     (checkout / "train.py").write_text("import torch, tables, chain.parts, a, b, c\nfrom project import data\n")
     for name in ("a", "b", "c"):
