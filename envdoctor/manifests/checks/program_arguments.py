@@ -127,7 +127,7 @@ def _problem(
 ) -> Problem:
     option, place = refusal.option, refusal.place or parser.place
     line = line_of(context, launch.line, option)
-    reason, fix = _texts(context, refusal, program, parser)
+    reason, fix = _texts(context, refusal, program, parser, launch.program.arguments)
     evidence = [
         guide_evidence(context, "command", _shown(launch, option), line),
         table_evidence("parser", place, "the checkout"),
@@ -138,7 +138,9 @@ def _problem(
     return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
 
-def _texts(context: GuideContext, refusal: Refusal, program: StartedProgram, parser: Parser) -> tuple[str, str]:
+def _texts(
+    context: GuideContext, refusal: Refusal, program: StartedProgram, parser: Parser, words: Sequence[str]
+) -> tuple[str, str]:
     """The reason and the fix."""
     path, option = program.path, refusal.option
     if refusal.kind == "ambiguous":
@@ -149,7 +151,7 @@ def _texts(context: GuideContext, refusal: Refusal, program: StartedProgram, par
         return f"{path} does not accept the value {refusal.value} of {option}", f"Use one of {choices}."
     if refusal.kind == "required":
         return f"{path} requires {option}, which the command does not have", f"Add {option}."
-    nearest = nearest_option(option, parser)
+    nearest = nearest_option(option, parser, words)
     fix = f"Write {nearest}, if it is meant." if nearest else f"Remove {option}, or use an option of the program."
     if removed := program.removed.get(option):
         version = context.version(removed.package)
@@ -158,9 +160,11 @@ def _texts(context: GuideContext, refusal: Refusal, program: StartedProgram, par
     return f"{path} has no option {option}", fix
 
 
-def nearest_option(option: str, parser: Parser) -> str:
-    """The option of a parser that is most like another one; empty if none is."""
-    return next(iter(difflib.get_close_matches(option, parser.options, n=1, cutoff=_LIKENESS)), "")
+def nearest_option(option: str, parser: Parser, words: Sequence[str] = ()) -> str:
+    """The option of a parser that is most like another one, and that a command does not have; empty if none is."""
+    used = {word.partition("=")[0] for word in words}
+    unused = [each for each in parser.options if each not in used]
+    return next(iter(difflib.get_close_matches(option, unused, n=1, cutoff=_LIKENESS)), "")
 
 
 def _shown(launch: Launch, option: str) -> str:
