@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 
 from envdoctor.core.records import Evidence
@@ -27,6 +28,7 @@ _LAUNCHERS = frozenset({
 _MAX_PROGRAMS = 40  # of a guide
 _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.75
+_PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
 
 class StartedProgram:
@@ -65,6 +67,8 @@ def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]
     for launch, programs in started_programs(context):
         for refusal, program, parser in _refused(programs, launch.program.arguments):
             key = (program.path, refusal.option, refusal.value)
+            if refusal.kind == "choice" and _stands_for_a_choice(refusal):
+                continue
             if key not in found and not (refusal.kind == "required" and _is_written(context, launch, refusal.option)):
                 found.add(key)
                 yield _problem(context, launch, refusal, program, parser)
@@ -86,6 +90,14 @@ def started_programs(context: GuideContext) -> Iterator[tuple[Launch, list[Start
 def _is_judged(launch: Launch) -> bool:
     program = launch.program
     return bool(launch.line) and program.is_python and program.launcher.partition(".")[0] in _LAUNCHERS
+
+
+def _stands_for_a_choice(refusal: Refusal) -> bool:
+    """Whether a reader is to replace a value: `MODE`, `Task_Name`, `train/test`."""
+    value, choices = refusal.value, {each.lower() for each in refusal.candidates}
+    is_list = {part.lower() for part in re.split(r"[/|,]", value)} <= choices and value.lower() not in choices
+    is_capital = value.isupper() and value.lower() not in choices
+    return is_list or is_capital or bool(_PLACEHOLDER.search(value))
 
 
 def _is_written(context: GuideContext, launch: Launch, option: str) -> bool:

@@ -40,6 +40,7 @@ REFUSED = {
     "--epochs 3 --momentum=0.9": "has no option --momentum",
     "--eval 3": "--eval of train.py is ambiguous, the start of --eval_batch and --eval_steps",
     "--mode val": "does not accept the value val of --mode",
+    "--mode TRAIN": "does not accept the value TRAIN of --mode",
     "--mode=val": "does not accept the value val of --mode",
     "--level 2": "does not accept the value 2 of --level",
     "-x 3": "has no option -x",
@@ -49,6 +50,7 @@ ACCEPTED = (
     "--epochs 3", "--epochs=3", "-e3", "--ep 3", "--shift -1 -.5", "--mode test", "--mode $MODE", "--no-cache",
     "--deb", "--mode {train,test}", "--level 1", "$OPTIONS", "--epochs 3 ...", "[--epoks 3]", "--help", "-- --epoks",
     "--epochs 3 | tee --epoks", "--epochs 3 # --epoks 3", '"$@"', "--mode <mode>",
+    "--mode Mode_Name", "--mode MODE", "--mode train/test", "--mode your_mode",
 )  # fmt: skip
 # Programs whose options are not all known, or that permit unknown ones.
 OPEN_PROGRAMS = {
