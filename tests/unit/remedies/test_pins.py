@@ -88,6 +88,7 @@ FAULTS = [
     ("HF022", OLD, "transformers 4.42.4, tokenizers 0.19.1, peft 0.14.0, accelerate 0.30.0, numpy 1.26.4"),
     ("HF023", OLD, "transformers 4.37.2, tokenizers 0.15.2, accelerate 1.0.1, trl 0.8.6, peft 0.9.0, numpy 1.26.4"),
     ("HF024", OLD, "gradio 4.44.1, huggingface-hub 1.0.0"),
+    ("HF025", OLD, "datasets 2.12.0, fsspec 2023.10.0"),
     ("PKG020", V4, "openai 1.8.0, httpx 0.28.1"),
     ("PKG021", V4, "librosa 0.9.2, setuptools 82.0.0"),
     ("PKG022", V4, "gradio 3.48.0, starlette 1.10.0"),

@@ -204,6 +204,7 @@ BROKEN = [
     ("peft 0.21.2, transformers 4.37.2", "HF022", "error"),
     ("accelerate 1.15.0, transformers 4.37.2", "HF023", "error"),
     ("gradio 4.44.1, huggingface-hub 2.4.0", "HF024", "error"),
+    ("datasets 2.12.0, fsspec 2026.2.0", "HF025", "error"),
     ("openai 1.8.0, httpx 0.28.1", "PKG020", "error"),
     ("librosa 0.9.0, setuptools 84.2.1", "PKG021", "error"),
     ("gradio 3.48.0, starlette 1.10.0", "PKG022", "error"),
