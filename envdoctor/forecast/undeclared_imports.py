@@ -49,24 +49,45 @@ def undeclared_imports(names: SetNames, installed: InstalledSet) -> Iterator[Und
     tops = {top for each in found.values() for top in each}
     everything = [Pin(name, version) for name, version in installed.versions.items()]
     absent = absent_modules(names.wheels, everything, tops) if tops else frozenset[str]()
+    parts = _parts(names, users, installed) if absent else frozenset[str]()
     for user, each in found.items():
         for top, (kind, used) in each.items():
-            if top in absent:
+            if top in absent and (kind == "code" or user.name not in parts):
                 place = f"{used.file}:{used.line}"
                 yield UndeclaredImport(names.indexed(user), top, place, names.file_name(user), kind)
 
 
 def _loaded_users(names: SetNames, users: list[Pin], installed: InstalledSet) -> Iterator[Pin]:
     """The named packages, and the dependencies that these or the code load: others can be parts that nothing uses."""
-    named = [user for user in users if user.name in installed.named]
-    tops = {each.top for each in installed.imports}
-    for user in named:
-        if imports := names.module_imports(user):
-            tops |= {each.top for _, each in _loaded_imports(imports, user, installed)}
+    tops = _loaded_tops(names, [user for user in users if user.name in installed.named], installed)
     for user in users:
         imports = names.module_imports(user)
-        if user in named or (imports and not imports.tops.isdisjoint(tops)):
+        if user.name in installed.named or (imports and not imports.tops.isdisjoint(tops)):
             yield user
+
+
+def _loaded_tops(names: SetNames, users: list[Pin], installed: InstalledSet) -> set[str]:
+    """The modules that the code and the import of some packages load."""
+    tops = {each.top for each in installed.imports}
+    for user in users:
+        if imports := names.module_imports(user):
+            tops |= {each.top for _, each in _loaded_imports(imports, user, installed)}
+    return tops
+
+
+def _parts(names: SetNames, users: list[Pin], installed: InstalledSet) -> frozenset[str]:
+    """The named packages that others require and nothing loads: a list of all packages names them too."""
+    pins = [Pin(name, version) for name, version in installed.versions.items()]
+    names.wheels.read_metadata(pins)
+    required = frozenset[str]().union(*(_required(names, pin) - {pin.name} for pin in pins))
+    named = [user for user in users if user.name in installed.named]
+    found = set()
+    for user in named:
+        imports = names.module_imports(user)
+        others = [other for other in named if other != user]
+        if user.name in required and imports and imports.tops.isdisjoint(_loaded_tops(names, others, installed)):
+            found.add(user.name)
+    return frozenset(found)
 
 
 def _unknown_imports(names: SetNames, user: Pin, installed: InstalledSet) -> dict[str, _Import]:

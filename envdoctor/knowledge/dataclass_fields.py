@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 from envdoctor.knowledge.names import Span
 from envdoctor.knowledge.tables import read_table
@@ -15,24 +14,31 @@ Fields = dict[str, tuple[Span, ...]]  # field -> the periods with it; none: all 
 
 def compared_sources() -> tuple[str, str]:
     """The source and the date of the table."""
-    table = read_table(_TABLE)
+    table = read_table(_TABLE)["table"]
     return table["source"], table["date"]
 
 
 def compared_releases(package: str) -> tuple[str, ...]:
     """The compared releases of a package, oldest first."""
-    return tuple(read_table(_TABLE)[package]["releases"].split())
+    releases = (row["releases"] for row in read_table(_TABLE)["compared"] if row["package"] == package)
+    return tuple(next(releases).split())
+
+
+@cache
+def _rows() -> dict[tuple[str, str], dict[str, str]]:
+    """The rows of the table by the package and the class."""
+    return {(row["package"], row["name"]): row for row in read_table(_TABLE)["dataclass"]}
 
 
 @cache
 def fields_of(package: str, name: str) -> Fields | None:
     """The fields of a class with those of its bases; None if the table does not have one of them."""
-    row: Any = read_table(_TABLE).get(package, {}).get(name)
+    row = _rows().get((package, name))
     if row is None:
         return None
     found: Fields = {}
     for base in row["bases"].split():
-        owner = next((each for each in ("transformers", "trl") if base in read_table(_TABLE)[each]), "")
+        owner = next((owner for owner, other in _rows() if other == base), "")
         inherited = fields_of(owner, base) if owner and base != name else None
         if inherited is None:
             return None

@@ -35,6 +35,14 @@ UNPROVEN = {
     "image_programs program": Unproven(
         _IMAGES, "An image of a kind of the row contains the program, before any step installs a package."
     ),
+    "dataclass_fields compared": Unproven(
+        "a campaign of the tests reads it from the wheels",
+        "The index has a later release of one of the minor series.",
+    ),
+    "dataclass_fields dataclass": Unproven(
+        "a campaign of the tests reads it from the wheels",
+        "The class in the wheel of a compared release has another field, or lacks one of the row.",
+    ),
     "ngc_images constraints": Unproven(
         _IMAGES, "/etc/pip/constraint.txt is missing or empty in an image of `first` or a later one."
     ),

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from envdoctor.manifests.parser_options import Option, Parser
-from envdoctor.manifests.parser_values import External, OwnClass
-
-if TYPE_CHECKING:
-    from envdoctor.manifests.parser_expressions import ExpressionReader
+from envdoctor.manifests.parser_values import External, OwnClass, Reader
 
 _PLAIN_BASES = frozenset({"object", "abc.ABC"})
 _ANNOTATIONS = (ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Pass, ast.Assign, ast.ClassDef)
 
 
-def add_dataclasses(reader: ExpressionReader, parser: Parser, classes: Iterable[object]) -> None:
+def add_dataclasses(reader: Reader, parser: Parser, classes: Iterable[object]) -> None:
     """Add the options of dataclasses. The parser is open if one of them is not known."""
     for each in classes:
         if isinstance(each, OwnClass):
@@ -28,7 +24,7 @@ def add_dataclasses(reader: ExpressionReader, parser: Parser, classes: Iterable[
             parser.is_open = True
 
 
-def _add_class(reader: ExpressionReader, parser: Parser, owner: OwnClass) -> None:
+def _add_class(reader: Reader, parser: Parser, owner: OwnClass) -> None:
     bases = [each for each in reader.bases(owner) if not (isinstance(each, External) and each.name in _PLAIN_BASES)]
     if owner.node.keywords or len(reader.parsers) > 20:
         parser.is_open = True

@@ -18,8 +18,9 @@ _PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
 def inherited_members(context: GuideContext) -> Iterator[InheritedMember]:
     """The members that classes in the files which programs load expect of a class of another package."""
     checkout = context.guide.checkout
-    files = checkout.files(launches_of(context)) if checkout else {}
-    for path, launch in list(files.items())[:_MAX_FILES] if checkout else ():
+    if checkout is None:
+        return
+    for path, launch in list(checkout.files(launches_of(context)).items())[:_MAX_FILES]:
         yield from _of_file(checkout, path, launch.line)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from envdoctor.manifests.dataclass_options import add_dataclasses
 from envdoctor.manifests.parser_options import Option, Parser
 from envdoctor.manifests.parser_values import (
@@ -12,12 +10,10 @@ from envdoctor.manifests.parser_values import (
     Items,
     Literal,
     ParserMethod,
+    Reader,
     option_of,
     parsers_in,
 )
-
-if TYPE_CHECKING:
-    from envdoctor.manifests.parser_expressions import ExpressionReader
 
 _HARMLESS = frozenset({
     "set_defaults", "print_help", "print_usage", "error", "exit", "format_help", "format_usage", "register",
@@ -32,7 +28,7 @@ _KNOWN = frozenset({
 _OF_DATACLASSES = ("transformers.HfArgumentParser", "transformers.hf_argparser.HfArgumentParser")
 
 
-def new_parser(reader: ExpressionReader, arguments: Arguments) -> Parser:
+def new_parser(reader: Reader, arguments: Arguments) -> Parser:
     """An `argparse.ArgumentParser`."""
     parser = Parser(reader.place)
     reader.parsers.append(parser)
@@ -54,7 +50,7 @@ def _add_parents(parser: Parser, arguments: Arguments) -> None:
             parser.is_open = True
 
 
-def call_external(reader: ExpressionReader, name: str, arguments: Arguments) -> tuple[bool, object]:
+def call_external(reader: Reader, name: str, arguments: Arguments) -> tuple[bool, object]:
     """Whether this is a known function of a library, and the value of its call."""
     if name == "argparse.ArgumentParser":
         return True, new_parser(reader, arguments)
@@ -74,7 +70,7 @@ def call_external(reader: ExpressionReader, name: str, arguments: Arguments) -> 
     return name in ("print", "isinstance", "hasattr", "type", "id", "len"), None
 
 
-def call_parser(reader: ExpressionReader, method: ParserMethod, arguments: Arguments, *, certain: bool) -> object:
+def call_parser(reader: Reader, method: ParserMethod, arguments: Arguments, *, certain: bool) -> object:
     """The value of a call of a parser's method. Groups and the parsers of subcommands count as the parser itself."""
     parser, name = method
     if name == "add_argument":
@@ -100,7 +96,7 @@ def call_parser(reader: ExpressionReader, method: ParserMethod, arguments: Argum
     return None
 
 
-def _add_argument(reader: ExpressionReader, parser: Parser, arguments: Arguments, *, certain: bool) -> None:
+def _add_argument(reader: Reader, parser: Parser, arguments: Arguments, *, certain: bool) -> None:
     option = option_of(arguments, reader.place, certain=certain)
     if option is None:
         parser.open()

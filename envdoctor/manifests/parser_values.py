@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from envdoctor.manifests.parser_options import Option, Parser
 
@@ -17,7 +17,7 @@ class Scope:
         self.parent = parent
         self.values: dict[str, object] = {}
         self.global_names: set[str] = set()
-        self.is_program = is_program if parent is None else parent.is_program
+        self.is_program: bool = is_program if parent is None else parent.is_program
 
     @property
     def module(self) -> Scope:
@@ -150,12 +150,10 @@ _WITHOUT_VALUE = frozenset({
 
 def option_of(arguments: Arguments, place: str, *, certain: bool) -> Option | None:
     """The option of `add_argument`; None if its names are not known. A positional argument has no names."""
-    names = [each.value if isinstance(each, Literal) else None for each in arguments.positional]
-    if arguments.is_open and not names:
+    texts = [each.value if isinstance(each, Literal) else None for each in arguments.positional]
+    if (arguments.is_open and not texts) or not all(isinstance(each, str) for each in texts):
         return None
-    if not all(isinstance(each, str) for each in names):
-        return None
-    names = [str(each) for each in names if str(each).startswith("-")]
+    names = [str(each) for each in texts if str(each).startswith("-")]
     action = arguments.named.get("action")
     is_boolean = isinstance(action, External) and action.name.endswith("BooleanOptionalAction")
     if is_boolean:
@@ -185,3 +183,13 @@ def _nargs(arguments: Arguments) -> str:
         return "" if value.value is None else str(value.value)
     name = value.name.rpartition(".")[2] if isinstance(value, External) else ""
     return {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "ONE_OR_MORE": "+"}.get(name, "...")
+
+
+class Reader(Protocol):
+    """What reads the code of a program."""
+
+    place: str  # file and line of the current statement
+    parsers: list[Parser]
+
+    def bases(self, owner: OwnClass) -> list[object]:
+        """The base classes of a class."""

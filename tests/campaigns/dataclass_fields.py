@@ -101,6 +101,7 @@ def main() -> None:
         "# Written by tests/campaigns/dataclass_fields.py: the fields of dataclasses, as `NAME FIRST..LAST` where",
         "# they differ between the compared releases. `bases` are classes of other packages.",
         "",
+        "[table]",
         'source = "the wheels of transformers and trl on PyPI"',
         f'date = "{datetime.date.today()}"',
     ]
@@ -112,7 +113,7 @@ def main() -> None:
             except (RequestFailed, SyntaxError) as failure:
                 print(f"{package} {release.version}: {failure}", file=sys.stderr)
         versions = [version for version, _ in compared]
-        lines += ["", f"[{package}]", f'releases = "{" ".join(versions)}"']
+        lines += ["", "[[compared]]", f'package = "{package}"', f'releases = "{" ".join(versions)}"']
         names = sorted({name for _, classes in compared for name in classes})
         for name in names if package == "transformers" else sorted(WRITTEN):
             found = [all_fields(classes, name) if name in classes else (set(), set()) for _, classes in compared]
@@ -121,7 +122,8 @@ def main() -> None:
             if not fields and not bases:
                 continue
             rows = [f"{field} {periods([field in each for each, _ in found], versions)}".strip() for field in fields]
-            lines += ["", f"[{package}.{name}]", f'bases = "{" ".join(bases)}"', 'fields = """', *rows, '"""']
+            lines += ["", "[[dataclass]]", f'package = "{package}"', f'name = "{name}"']
+            lines += [f'bases = "{" ".join(bases)}"', 'fields = """', *rows, '"""']
     TARGET.write_text("\n".join((*lines, "")), encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_file
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.actions import Action, Install, SelectEnvironment, UseImage
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.files import Files
@@ -133,8 +134,9 @@ def _leaves_open(text: str) -> bool:
 
 def _command(name: str) -> str:
     if name.endswith(".txt"):
-        return f"pip install -r {name}"
-    return f"conda env create -f {name}" if name.endswith((".yml", ".yaml")) else "pip install ."
+        return shell_command("pip install -r {}", name)
+    is_conda = name.endswith((".yml", ".yaml"))
+    return shell_command("conda env create -f {}", name) if is_conda else "pip install ."
 
 
 def _with_actions(guide: Guide, added: tuple[Action, ...]) -> Guide:

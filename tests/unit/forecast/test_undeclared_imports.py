@@ -81,14 +81,16 @@ def test_imports_that_no_package_has(name: str) -> None:
     [("loaded", "import old", 1), ("in a function", "def f():\n    import old", 0), ("not at all", "", 0)],
 )
 def test_a_dependency_that_nothing_loads_is_left_out(name: str, code: str, count: int) -> None:
+    """Also where a list of all packages names it."""
     del name
     old = package("old", START, ("old/utils.py", "import rich"))
     named = package("named", ("named/__init__.py", code), requires=("old",))
     versions = dict.fromkeys(("old", "named", "dependency"), "1.0")
-    installed = InstalledSet(versions, ("named",), "3.12", "x86_64", named=frozenset(("named",)))
     with serve(old, named, package("dependency", ("dependency.py", ""), day=NEW)) as index:
-        reader = IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))
-        assert len(reader.undeclared_imports(installed)) == count
+        for listed in (("named",), ("named", "old")):
+            reader = IndexReader(Sources(index=index.settings()["UV_DEFAULT_INDEX"]))
+            installed = InstalledSet(versions, ("named",), "3.12", "x86_64", named=frozenset(listed))
+            assert len(reader.undeclared_imports(installed)) == count, listed
 
 
 @each_case(
