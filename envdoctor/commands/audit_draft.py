@@ -5,6 +5,7 @@ A requirements file that a command of the text installs is part of it, and its v
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,12 @@ from msgspec.structs import replace
 
 from envdoctor.core.errors import BadInput
 from envdoctor.core.records import Finding
+from envdoctor.core.remedies import Install
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import public_part
 from envdoctor.locking.solve_set import SolvedSet
 from envdoctor.manifests import GuideAudit
+from envdoctor.manifests.added_packages import MISSING
 from envdoctor.manifests.files import TextsOfFiles
 from envdoctor.manifests.inputs.pieces import numbered
 from envdoctor.manifests.line_corrections import correct_lines
@@ -70,6 +74,21 @@ def is_incomplete(before: GuideAudit, after: GuideAudit) -> bool:
         [each for each in audit.findings if each.message.startswith("not compared")] for audit in (before, after)
     ]
     return len(after.unresolved) > len(before.unresolved) or len(skipped[1]) > len(skipped[0])
+
+
+def packages_of(findings: Sequence[Finding]) -> set[str]:
+    """The packages that errors and warnings are about; without those that other programs need."""
+    own = [each for each in findings if each.status in ("error", "warning") and each.id not in MISSING]
+    steps = (step for each in own for remedy in each.remedies for step in remedy.steps)
+    texts = [text for step in steps if isinstance(step, Install) for text in step.packages]
+    texts += [item.fact for each in own for item in each.evidence]
+    return {normalize_name(found[0]) for text in texts if (found := re.match(r"[A-Za-z0-9][\w.-]*", text))}
+
+
+def for_packages(solved: SolvedSet, names: Collection[str]) -> SolvedSet:
+    """A set with the versions of some packages only."""
+    own = replace(solved.corrected, requirements=_pins_of(solved, names), torch_place=None)
+    return replace(solved, corrected=own)
 
 
 def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Draft:

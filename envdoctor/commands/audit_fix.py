@@ -15,8 +15,10 @@ import msgspec
 from envdoctor.commands.audit_draft import (
     AuditAgain,
     Draft,
+    for_packages,
     is_incomplete,
     new_problems,
+    packages_of,
     problems_of,
     remaining_notes,
     with_corrected_lines,
@@ -33,7 +35,7 @@ from envdoctor.knowledge.source_needs import needs_of_build
 from envdoctor.locking.set_solver import TOTAL_SECONDS
 from envdoctor.locking.solve_set import Check, SetProblems, SolvedSet, requirement_lines, solve_set
 from envdoctor.manifests import CorrectedSet, DroppedPackage, GuideAudit
-from envdoctor.manifests.added_packages import missing_packages, with_packages
+from envdoctor.manifests.added_packages import MISSING, missing_packages, with_packages
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace
 from envdoctor.manifests.stated_cuda import StatedCuda
@@ -42,6 +44,8 @@ from envdoctor.manifests.write_back import MANIFESTS
 Traces = Sequence[tuple[Guide, GuideTrace]]
 SetTrial = Callable[[Check, Traces], Check]
 HINT = "envdoctor audit SETUP.md --fix ."
+# Requirements of a project, whose users choose the releases, with other versions of Python as well.
+PROJECTS = frozenset({"pyproject", "setup.py", "setup.cfg"})
 GUIDES = (".md", ".markdown", ".mdx", ".rst", ".qmd")
 
 
@@ -254,12 +258,16 @@ def fix_commands(
         outcome = _with_sets(Outcome(sets=tuple(map(fixed_set, solved))), usable, source, kind, fix)
         return outcome.with_notes(nothing_to_correct(name, unread))
     unfit = ""
-    limited = pinned_in_extras(draft.audit) if kind in ("pyproject", "setup.py") else set()
+    limited = pinned_in_extras(draft.audit) if kind in PROJECTS else set()
     try:
         written = with_sets(draft, usable, kind, audit_again, limited=limited, included=included)
         if kind in MANIFESTS:  # the file is the environment
             unfit = _error_left(written.audit.findings, usable, name)
             unfit = unfit and f"not a solution: {unfit}"
+        if kind in PROJECTS:  # the requirements file has the solution, and the project has bounds
+            about = packages_of(draft.audit.findings)
+            bounds = [for_packages(each, about) for each in usable]
+            written = with_sets(draft, bounds, kind, audit_again, limited=about, included=included)
     except BadInput as error:
         written, unfit = draft, f"the set has no place in {name} ({error.message})"
     outcome = Outcome(sets=tuple(fixed_set(each, unfit) for each in solved))
@@ -289,7 +297,7 @@ def nothing_to_correct(name: str, unread: Sequence[str] = ()) -> str:
 
 def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet], name: str) -> str:
     """The reason for which a corrected text is not written; empty for a text that is better than the original."""
-    if error := _error_left(written.audit.findings, usable, name):
+    if error := _error_left([each for each in written.audit.findings if each.id not in MISSING], usable, name):
         return f"the set alone is no solution, {error}"
     if is_incomplete(original.audit, written.audit):
         return f"the package index was too slow, and the corrected {name} was not judged"

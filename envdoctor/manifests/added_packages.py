@@ -12,13 +12,12 @@ from envdoctor.core.remedies import Install
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
-_OF_PROGRAMS, _OF_RELEASES = "RUN181", "RUN220"
+MISSING = frozenset({"RUN181", "RUN220"})  # modules that programs or releases import
 
 
 def missing_packages(findings: Sequence[Finding]) -> list[str]:
     """The packages whose modules programs or releases import, by the findings that are certain."""
-    ids = (_OF_PROGRAMS, _OF_RELEASES)
-    certain = (each for each in findings if each.id in ids and each.status in ("error", "warning"))
+    certain = (each for each in findings if each.id in MISSING and each.status in ("error", "warning"))
     steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
     # The first one is the missing package, and the further ones are limits for its dependencies.
     return list(dict.fromkeys(step.packages[0] for step in steps if isinstance(step, Install) and step.packages))

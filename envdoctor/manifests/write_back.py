@@ -42,8 +42,8 @@ def write_back(
     """Write solved sets into a text, each with the backend of the PyTorch index that it needs (empty for PyPI).
 
     Of several alternatives, each has lines of its own. A line that they share takes the first set. An open version of
-    a `limited` package gets an upper bound, because an extra of the project needs an older release. Packages
-    `elsewhere` have their place in another file.
+    a `limited` package gets an upper bound: an extra of the project needs an older release, or its users choose the
+    release. Packages `elsewhere` have their place in another file.
     """
     writer = _Writer(text.split("\n"), has_commands=kind not in MANIFESTS, limited=limited)
     missing: list[str] = []
@@ -106,7 +106,7 @@ class _Writer:
         if (place.line, place.name) in self.edited:
             return True
         line = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
-        if entry := _with_entry(line, place.name, pin):
+        if entry := _with_entry(line, place.name, pin, is_limited=place.name in self.limited):
             self.lines[place.line - 1] = line if _pin_of(place.text) == pin else entry
             self.edited.add((place.line, place.name))
             return True
@@ -122,9 +122,8 @@ class _Writer:
             name, equals, version = pin.partition("==")
             marker = f" ; {written.partition(';')[2].strip()}" if ";" in written else ""
             bounds = f"{equals}{version}"
-            if name in self.limited and "=" not in written.replace(">=", "") and extras:
-                lower = written.partition(";")[0][extras.end() :].strip()
-                bounds = f"{lower}{',' if lower else ''}<={version}"
+            if name in self.limited and "==" not in written and extras:
+                bounds = _with_upper_bound(written.partition(";")[0][extras.end() :].strip(), version)
             written = f"{name}{(extras and extras[1]) or ''}{bounds}{marker}"
         self.lines[place.line - 1] = line[: found.start()] + written + line[found.end() :]
         return True
@@ -169,10 +168,12 @@ class _Writer:
         if key in self.edited or not found:
             return key in self.edited
         self.edited.add(key)
+        added, _, version = pin.partition("==")
+        comparison = "<=" if added in self.limited else "=="
+        pin = f"{added}{comparison}{version}"
         last = line.split("\n")[-1]
         if entry := _ENTRY.match(last):  # a key of a table in TOML
-            added, _, version = pin.partition("==")
-            self.lines[place.line - 1] = f'{line}\n{entry[1]}{added} = "=={version}"'
+            self.lines[place.line - 1] = f'{line}\n{entry[1]}{added} = "{comparison}{version}"'
         elif (
             item := re.fullmatch(r"(\s*)([\"'])[^\"']+\2,?\s*(?:#.*)?", last)
         ) and not self.has_commands:  # an item of an array in TOML
@@ -242,13 +243,20 @@ def _start_of_arguments(line: str) -> int:
     return found.end() if found else 0
 
 
-def _with_entry(line: str, name: str, pin: str) -> str:
+def _with_upper_bound(specifier: str, version: str) -> str:
+    """A specifier with a release as its upper bound. Lower bounds that exclude the release are removed."""
+    lower = ",".join(part for part in specifier.replace(" ", "").split(",") if part and not part.startswith("<"))
+    return f"{lower},<={version}" if lower and satisfies(version, lower) else f"<={version}"
+
+
+def _with_entry(line: str, name: str, pin: str, *, is_limited: bool) -> str:
     """A line `name = "^2.5"` or `name = { version = "^2.5" }` with another version; empty for other lines."""
     entry = _ENTRY.match(line)
     if not entry or re.sub(r"[-_.]+", "-", entry[2]).lower() != name:
         return ""
     head, value = line[: entry.end(2)], line[entry.end(2) :]
-    version = f"=={pin.partition('==')[2]}"
+    is_bound = is_limited and not re.search(r"[\"']\s*=*\s*\d", value)
+    version = f"{'<=' if is_bound else '=='}{pin.partition('==')[2]}"
     if re.match(r"[\"']?\s*=\s*[\"']", value):
         return head + re.sub(r"(=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)
     changed, count = re.subn(r"(\bversion\s*=\s*)([\"'])[^\"']*\2", rf"\g<1>\g<2>{version}\g<2>", value, count=1)

@@ -251,7 +251,7 @@ def test_without_a_build_for_the_driver_there_is_no_set(tmp_path: Path, index: R
 ENTRIES = {
     "poetry/pyproject.toml": (
         POETRY + 'transformers = {version = "^5.1", extras = ["torch"]}\n',
-        'transformers = {version = "==4.57.6", extras = ["torch"]}\n',
+        'transformers = {version = "<=4.57.6", extras = ["torch"]}\n',
         "poetry add --directory poetry transformers==4.57.6",
     ),
     "Pipfile": ('[packages]\nvllm = "==0.10.2"\ntransformers = "==5.1.0"\n', 'transformers = "==4.57.6"\n',
@@ -278,6 +278,32 @@ def test_entries_of_tables_and_the_commands_of_their_tools(
     assert [a for a, b in zip(text.split("\n"), corrected.split("\n"), strict=True) if a != b] == [
         line for line in text.split("\n") if line.startswith("transformers")
     ]
+
+
+SETUP = (
+    "from setuptools import setup\nsetup(name='a', install_requires=[\n  'vllm==0.10.2',\n  '{}',\n  'numpy',\n])\n"
+)
+OWN = {
+    "setup.py": (SETUP, ["'transformers>=4.57,<=4.57.6',", "'numpy',"]),
+    "setup.cfg": (
+        "[options]\ninstall_requires =\n  vllm==0.10.2\n  {}\n  numpy\n", ["transformers>=4.57,<=4.57.6", "numpy"],
+    ),
+    "requirements.txt": ("vllm==0.10.2\n{}\nnumpy\n", ["transformers==4.57.6", "numpy=="]),  # an environment
+}  # fmt: skip
+
+
+@each_case("name", sorted(OWN))
+def test_a_project_gets_bounds_only_for_the_packages_of_findings(
+    name: str, tmp_path_factory: pytest.TempPathFactory, index: ReleaseIndex
+) -> None:
+    text, written = OWN[name]
+    folder = tmp_path_factory.mktemp("own")
+    write(folder, **{name: text.format("transformers>=4.57"), "out__x": ""})
+    data = audit(index, folder, name, "--fix", "out")
+    corrected = (folder / "out" / name).read_text()
+    assert [line for line in written if line not in corrected] == []
+    (solved,) = data["sets"]
+    assert any(line.startswith("numpy==") for line in solved["requirements"])
 
 
 DEFINED = {

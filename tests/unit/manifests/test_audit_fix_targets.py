@@ -9,6 +9,9 @@ from msgspec.structs import replace
 from support.cases import each_case
 from support.guide_cases import sh
 
+from envdoctor.commands.audit_draft import packages_of
+from envdoctor.core.records import Finding
+from envdoctor.core.remedies import either
 from envdoctor.locking.set_solver import target_of
 from envdoctor.locking.source_releases import releases_to_build
 from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
@@ -176,6 +179,16 @@ def test_a_package_that_an_extra_pins_gets_an_upper_bound() -> None:
     found = write_back(text, [(both, "")], "pyproject", limited={"torch"}).text
     assert '"torch>=2.0,<=2.8.0"' in found
     assert '"numpy==2.2.6"' in found
+    older = replace(both, requirements=("torch==1.13.1",))  # the lower bound excludes it
+    assert '"torch<=1.13.1"' in write_back(text, [(older, "")], "pyproject", limited={"torch"}).text
+
+
+def test_packages_that_other_programs_need_are_no_requirements_of_a_project() -> None:
+    def found(rule: str, package: str) -> Finding:
+        return Finding(rule, "a", "error", "m", remedies=either(f"uv pip install {package}"))
+
+    others = [found("RUN181", "wandb==0.31.0"), found("RUN220", "gradio==6.31.0")]
+    assert packages_of([*others, found("RUN003", "torch==2.1.0")]) == {"torch"}
 
 
 def test_the_installer_is_no_part_of_a_set() -> None:
