@@ -97,6 +97,8 @@ def _requirements_of_project(
         path = posixpath.join(place, name)
         lines = files.of_project(path, requirement.line)
         own = read(lines, files.within(path), extras) if lines else None
+        if name == "setup.cfg" and not own and files.of_project(posixpath.join(place, "setup.py"), requirement.line):
+            continue  # a setup.cfg of other tools: setup.py has the requirements
         if own is not None:
             files.included.append(path)
             return own

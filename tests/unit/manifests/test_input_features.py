@@ -69,6 +69,14 @@ FEATURES: dict[str, dict[str, str]] = {
         "more.txt": "-e ./hf\n",
         "hf/setup.cfg": "[options]\ninstall_requires =\n  transformers==TRANSFORMERS\n",
     },
+    "a project whose setup.cfg is for other tools": {
+        "setup.sh": f"{VLLM}\npip install ./hf\n",
+        "hf/setup.cfg": "[flake8]\nmax_line_length = 99\n",
+        "hf/setup.py": (
+            "from setuptools import setup\nsetup(name='hf', install_requires=open('requirements.txt').readlines())\n"
+        ),
+        "hf/requirements.txt": "# models\ntransformers==TRANSFORMERS\n",
+    },
     "a file that COPY writes": {
         "Dockerfile": (
             "FROM python:3.12\nCOPY <<EOF /tmp/requirements.txt\nvllm==0.10.2\ntransformers==TRANSFORMERS\nEOF\n"
