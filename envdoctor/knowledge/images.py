@@ -20,11 +20,17 @@ BARE = frozenset({
     "fedora", "centos", "buildpack-deps",
 })  # fmt: skip
 RELEASE = r"\d\.\d{1,2}\.\d{1,2}(?:\.?(?:post|rc)\d{1,2})?"
+_CUDA = r"(?P<cuda>\d{1,2}\.\d{1,2})(?!\d)"
 # Repository -> the versions in its tags, as named groups.
 TAGS = {
     "nvidia/pytorch": r"(?P<ngc>\d\d\.\d\d)(?!\d)",
     "nvidia/cuda": r"(?P<cuda>\d{1,2}\.\d{1,2}(?:\.\d{1,2})?)(?![\d.])",
     "pytorch/pytorch": r"(?P<torch>\d\.\d{1,2}\.\d)-cuda(?P<cuda>\d{1,2}\.\d{1,2})-",
+    # Torch from pip, with the toolkit of the image. Sources: README.md of the repositories, 2026-11-27.
+    "runpod/pytorch": rf"(?P<torch>\d\.\d{{1,2}}\.\d)-py(?P<python>3\.\d{{1,2}})-cuda{_CUDA}",
+    "cnstark/pytorch": rf"(?P<torch>\d\.\d{{1,2}}\.\d)-py(?P<python>3\.\d{{1,2}})(?:\.\d{{1,2}})?-cuda{_CUDA}",
+    "anibali/pytorch": rf"(?P<torch>\d\.\d{{1,2}}\.\d)-cuda{_CUDA}",
+    "vastai/pytorch": rf"(?P<torch>\d\.\d{{1,2}}\.\d)-cuda-?{_CUDA}",
     "vllm/vllm-openai": rf"v?(?P<vllm>{RELEASE})(?![\w.])",
     "lmsysorg/sglang": rf"v?(?P<sglang>{RELEASE})(?![\w.])",
     "python": r"(?P<python>3\.\d{1,2}(?:\.\d{1,2})?)(?:-|$)",

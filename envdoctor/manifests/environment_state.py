@@ -15,7 +15,9 @@ from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolutionState, ResolvedPackage, Resolver, ResolverTarget
 
 IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
-_WITH_TORCH = ("nvidia/pytorch", "pytorch/pytorch")  # at each tag
+_WITH_TORCH = (  # at each tag
+    "nvidia/pytorch", "pytorch/pytorch", "runpod/pytorch", "cnstark/pytorch", "anibali/pytorch", "vastai/pytorch",
+)  # fmt: skip
 
 
 class EnvironmentState(NamedTuple):

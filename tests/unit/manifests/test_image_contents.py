@@ -7,6 +7,8 @@ from support.fixed_index import FixedIndex, FixedSolver, findings
 from support.guide_cases import sh
 
 from envdoctor.commands.audit_file import audit_text
+from envdoctor.manifests.actions import UseImage
+from envdoctor.manifests.environment_state import image_state
 
 SLIM, FULL, UBUNTU = "FROM python:3.11-slim\n", "FROM python:3.11\n", "FROM ubuntu:22.04\n"
 RUNTIME = "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\n"
@@ -124,3 +126,29 @@ def test_a_program_of_a_package_that_nothing_installs() -> None:
     assert findings(sh(*steps[1:]), solver, "RUN066") == []  # an environment that exists can have it
     for unknown in ("module load pytorch/2.5", "uv pip install $PACKAGES", "uv pip install git+https://a.org/a"):
         assert findings(sh(steps[0], unknown, *steps[1:]), solver, "RUN066") == [], unknown
+
+
+@each_case(
+    "case",
+    [
+        ("runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04", "2.1.0", "3.10", "11.8"),
+        ("cnstark/pytorch:2.0.1-py3.9.17-cuda11.8.0-ubuntu20.04", "2.0.1", "3.9", "11.8"),
+        ("anibali/pytorch:1.11.0-cuda11.3-ubuntu20.04", "1.11.0", "", "11.3"),
+        ("vastai/pytorch:2.5.1-cuda-12.1.1", "2.5.1", "", "12.1"),
+        ("runpod/pytorch:1.0.3-cu1290-torch260-ubuntu2204", "", "", ""),  # a torch whose build the tag does not name
+        ("someone/pytorch:2.1.0-py3.10-cuda11.8.0", None, "", "11.8"),
+    ],
+)
+def test_the_tag_of_an_image_with_torch_names_its_versions(case: tuple[str, str | None, str, str]) -> None:
+    image, torch, python, cuda = case
+    name, _, tag = image.partition(":")
+    state = image_state(UseImage(1, "", name, tag))
+    found = state.packages.get("torch")
+    assert (found.version if found else None) == torch
+    assert (python in ("", state.python), state.image_cuda) == (True, cuda)
+
+
+def test_pip_keeps_the_torch_of_an_image() -> None:
+    step = "RUN pip install transformers==4.44.2 accelerate==0.33.0 bitsandbytes==0.41.3\n"
+    assert lines("FROM runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04\n" + step, "RUN003") == []
+    assert 3 in lines("FROM nvidia/cuda:11.8.0-devel-ubuntu22.04\n" + PIP + step, "RUN003")
