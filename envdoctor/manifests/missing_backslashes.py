@@ -10,6 +10,7 @@ from envdoctor.manifests.markdown import Line
 _CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\\s*$")
 # `^` and the backtick continue a line in the shells of Windows.
 _ENDED = re.compile(r"(?:&&|\|\|?|[;&({^`]|\b(?:then|do|else))\s*$")
+_BLANK_AFTER = re.compile(r"(?<=\s)\\[ \t]+\r?$")
 _COMMENT_AFTER = re.compile(r"\\[ \t]+#")
 _COMMENT = re.compile(r"(?<=\s)#")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
@@ -61,6 +62,24 @@ def missing_backslashes(lines: Sequence[Line]) -> list[range]:
                 found.append(range(position, position + 1))
         else:
             start = position + 1
+    return found
+
+
+def blanks_after_backslashes(lines: Sequence[Line]) -> list[int]:
+    """The positions of the lines whose backslash continues nothing, because a blank follows it."""
+    found: list[int] = []
+    start = 0
+    is_text = set(_heredoc_positions(lines))
+    for position, (number, text) in enumerate(lines[:-1]):
+        if not _CONTINUES.search(text):
+            start = position + 1
+            continue
+        next_number, following = lines[position + 1]
+        if _BLANK_AFTER.search(text) and next_number == number + 1 and position - start < _MAX_LINES:
+            command = lines[start : position + 1]
+            is_open = _is_quoted(" ".join(each for _, each in command)) or is_text & {position, position + 1}
+            if not is_open and _continues(command, following):
+                found.append(position)
     return found
 
 

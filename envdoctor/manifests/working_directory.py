@@ -104,12 +104,18 @@ class WorkingDirectory:
     def _joined(self, path: str) -> str:
         """A directory that is named in the current one."""
         if not is_known(path):
-            tail = path.rpartition("/")[2]  # `$HOME/src/project`
+            tail = self._own_tail(path) or path.rpartition("/")[2]  # `$HOME/src/project`
             return f"{_ELSEWHERE}/{tail}" if is_known(tail) else _ELSEWHERE
         if path.startswith("~"):
             return f"{_ELSEWHERE}/{path[1:].strip('/')}".rstrip("/")
         joined = posixpath.normpath(posixpath.join(self.current, path or "."))
         return "" if joined == "." else joined
+
+    def _own_tail(self, path: str) -> str:
+        """The part of a path that begins with the name of the own project: `$HOME/project/data`."""
+        parts = path.rstrip("/").split("/")
+        named = [index for index, part in enumerate(parts) if part and normalize_name(part) in self.own_names]
+        return "/".join(parts[named[-1] :]) if named else ""
 
     def _clone(self, path: str) -> str:
         """The directory of the clone that contains a directory; empty if it is in none."""

@@ -19,7 +19,9 @@ from envdoctor.rules.registry import Problem, rule
 BASH = "https://www.gnu.org/software/bash/manual/bash.html#Command-Search-and-Execution"
 # What a reader is to replace: `path/to/train.py`, `your_script.py`.
 _PLACEHOLDER = re.compile(
-    r"(?:^|[/_.-])(?:path|to|your?|my|some|foo|bar|x{2,}|example|script|custom|user|new)(?:[/_.-]|$)", re.IGNORECASE
+    r"(?:^|[/_.-])(?:(?:path|to|your?|my|some|foo|bar|x{2,}|custom|user|new)(?:[/_.-]|$)"
+    r"|(?:example|script)(?:[_.-]|$))",
+    re.IGNORECASE,
 )
 # Names of the programs of a reader, with which guides of libraries show a launcher.
 _USUAL = re.compile(r"(?:train\w*|main|run|test|app|demo|inference|eval\w*|finetune|sample|generate)\.\w+")
@@ -32,6 +34,7 @@ _BUILT = frozenset({"build", "dist", "out", "output", "outputs", "data", "tmp", 
 _CODE = (".py", ".sh", ".bash", ".slurm", ".sbatch")
 _LIKENESS = 0.6
 _SAME_NAME = 0.85  # likeness of a name with a letter that is missing or wrong
+_MIN_PRESENT = 3  # scripts that show that a guide is the one of its checkout
 
 
 @rule("RUN182", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=BASH)
@@ -84,6 +87,7 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     code = sorted(each for each in checkout.paths if each.endswith(_CODE))
     elsewhere = [each for each in code if each.rpartition("/")[2] == name]
     below = [each for each in elsewhere if folder and _is_below_first_folder(each, path, checkout, launch)]
+    below = below or _in_folder_of_like_name(elsewhere, path)
     has_left_out_cd = bool(elsewhere) and not below
     if has_left_out_cd and (folder or len(elsewhere) > 1 or _USUAL.fullmatch(name)):
         return  # the guide leaves out the step that enters its directory
@@ -94,6 +98,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
         other = _alike(name, [*map(posixpath.basename, alike)], _LIKENESS)
         nearest = f"{folder}/{other}" if other else ""
+    elif folder and _is_in_own_directory(context, checkout, launch):
+        nearest = ""
     elif folder or not (nearest := _other_name(context, checkout, launch, code)):
         return
     line = line_of(context, launch.line, script)
@@ -109,6 +115,29 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         else "Name a script of this commit, or check out the commit that has it.",
         line=line,
     )  # fmt: skip
+
+
+def _in_folder_of_like_name(files: list[str], path: str) -> list[str]:
+    """The only file of a name, if its folder is almost the one of a path: `scripts/a.sh` for `script/a.sh`."""
+    folder = posixpath.dirname(path)
+    likeness = difflib.SequenceMatcher(None, folder, posixpath.dirname(files[0])).ratio() if files else 0
+    return files if folder and len(files) == 1 and likeness >= _SAME_NAME else []
+
+
+def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
+    """Whether a script is in a folder that the guide only starts programs of, and that no step can make.
+
+    The guide clones nothing, and starts several scripts that its checkout has.
+    """
+    first = posixpath.normpath(launch.program.script).partition("/")[0]
+    launches = [each for each in context.guide.launches if each.line and each.program.script]
+    present = {each.program.script for each in launches if _is_there(checkout, each)}
+    starts = {each.line for each in launches if posixpath.normpath(each.program.script).startswith(f"{first}/")}
+    is_named = any(
+        re.search(rf"(?<![\w-]){re.escape(first)}\b(?=/|`)", line)
+        for number, line in enumerate(context.guide.lines, 1) if number not in starts
+    )  # fmt: skip
+    return len(present) >= _MIN_PRESENT and not is_named and not any(context.actions(Clone))
 
 
 def _is_below_first_folder(other: str, path: str, checkout: Checkout, launch: Launch) -> bool:

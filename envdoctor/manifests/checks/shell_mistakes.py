@@ -9,7 +9,7 @@ from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.markdown import Block, Line
-from envdoctor.manifests.missing_backslashes import missing_backslashes
+from envdoctor.manifests.missing_backslashes import blanks_after_backslashes, missing_backslashes
 from envdoctor.manifests.shell import strip_prompts, without_prompt
 from envdoctor.rules.registry import Problem, rule
 
@@ -55,6 +55,9 @@ def comment_ends_a_continued_command(context: GuideContext) -> Iterator[Problem]
             is_continued = position > 0 and _CONTINUES.search(lines[position - 1][1])
             if is_end and is_continued and rest and _ARGUMENT.match(rest[1]) and _is_in_command(lines[:position]):
                 yield _ended(context, number, rest)
+        commands = strip_prompts(block.lines, console=False)
+        for position in blanks_after_backslashes(commands):
+            yield _blank(context, commands[position], commands[position + 1])
 
 
 def _shell_blocks(context: GuideContext) -> Iterator[Block]:
@@ -85,6 +88,22 @@ def _ended(context: GuideContext, number: int, rest: Line) -> Problem:
             guide_evidence(context, "rest of the command", shown, rest[0]),
         ),
         "Move the comment above the command." if text else "Remove the empty line.",
+        line=number,
+    )
+
+
+def _blank(context: GuideContext, line: Line, following: Line) -> Problem:
+    number, text = line
+    shown = _shown(following[1])
+    return Problem(
+        "error",
+        f"a blank follows the backslash at the end of line {number} and ends the command: the shell runs `{shown}` as "
+        "a command of its own",
+        (
+            guide_evidence(context, "end of the command", f"`{text.strip()} `", number),
+            guide_evidence(context, "rest of the command", shown, following[0]),
+        ),
+        "Remove the blank after the backslash.",
         line=number,
     )
 

@@ -322,11 +322,13 @@ ABSENT: dict[str, tuple[str, tuple[int, str]]] = {  # a command, and the line an
     "another folder": ("python measure_memory.py", (4, "Enter the directory scripts")),
     "a part of the name": ("python lonely_tables.py", (4, "Start lonely.py")),
     "another letter": ("python lonley.py", (4, "Start lonely.py")),
+    "a folder of almost the same name": ("bash script/run_zs.sh", (4, "Start scripts/run_zs.sh")),
     "a wrong inner folder": ("python deep/draw/draw_lines.py", (4, "Start deep/lines/draw_lines.py")),
 }
 PRESENT: dict[str, tuple[str, ...]] = {
     "a file": ("python scripts/measure_memory.py",),
     "after cd": ("cd scripts", "bash run_zs.sh"),
+    "without cd, a folder of another name": ("python lib/draw_lines.py",),
     "without cd": ("python lines/draw_lines.py",),
     "the program of a reader": ("accelerate launch my_training.py",),
     "a placeholder": ("python scripts/your_script.py",),
@@ -357,6 +359,20 @@ def test_a_command_starts_a_script_that_does_not_exist(name: str, checkout: Path
     command, (line, fix) = ABSENT[name]
     found = _scripts(checkout, "pip install torch==2.8.0", command)
     assert [(each.line, fix in each.fix) for each in found] == [(line, True)]
+
+
+def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
+    commands = ("pip install torch==2.8.0", "bash scripts/run_zs.sh", "python sets/convert.py", "python sets/split.py")
+    assert [each.line for each in _scripts(checkout, *commands)] == [5, 6]
+    assert not _scripts(checkout, "unzip a.zip  # has sets/", *commands)
+    assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
+
+
+def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
+    install, start = "pip install torch==2.8.0", "bash ./run_zeros.sh"
+    for folder, lines in ((f"{checkout.name}/scripts", [5]), (f"{checkout.name}/absent", []), ("scripts", [])):
+        found = _scripts(checkout, install, f"cd <your_path>/{folder}", start, "bash run_zs.sh")
+        assert [each.line for each in found] == lines
 
 
 def test_a_folder_can_be_a_part_of_a_checkout(checkout: Path) -> None:

@@ -14,6 +14,11 @@ SHELL: dict[str, tuple[tuple[str, ...], str, list[int]]] = {
     "a comment before an option": (("pip install a \\", "# old", "--upgrade"), "RUN081", [4]),
     "a comment before a command": (("pip install a \\", "# next", "pip install b"), "RUN081", []),
     "a continued comment": (("# pip install a \\", "# b", "torch==2.6.0"), "RUN081", []),
+    "a blank after a backslash": (("python a.py \\ ", "  --lr 1 \\  ", "  --bs 2 \\", "  --n 3"), "RUN081", [3, 4]),
+    "a blank before a requirement": (("pip install a \\ ", "  torch==2.6.0"), "RUN081", [3]),
+    "a blank in a text": (("python a.py --text 'a \\ ", "  --lr 1'"), "RUN081", []),
+    "a blank before another command": (("python a.py \\ ", "python b.py --lr 1"), "RUN081", []),
+    "a blank in a file": (("cat > a.sh <<EOF", "python a.py \\ ", "  --lr 1", "EOF"), "RUN081", []),
     "no backslash before a requirement": (("pip install a \\", "  b", "  torch==2.6.0 \\", "  c"), "RUN177", [4]),
     "no backslash in the first line": (("pip install a", "  torch==2.6.0"), "RUN177", [3]),
     "no backslash before a wheel and an option": (
