@@ -124,7 +124,7 @@ def _hides_arguments(words: Sequence[str], index: int, parser: Parser) -> bool:
 def _is_option(word: str) -> bool:
     """Whether argparse reads a word as an option, and its name is known."""
     name = word.partition("=")[0]
-    is_plain = re.fullmatch(r"--?[A-Za-z][\w.:/-]*", name) is not None
+    is_plain = re.fullmatch(r"-{1,4}[A-Za-z][\w.:/-]*", name) is not None
     return is_plain and not _NUMBER.fullmatch(word) and not (" " in word and "=" not in word)
 
 

@@ -98,6 +98,9 @@ CASES: dict[str, tuple[str, str, str]] = {
     "a package that no step installs": (
         "a.sh", PIP + "accelerate launch a.py\n", PIP + "pip install accelerate\naccelerate launch a.py\n",
     ),
+    "a blank after a backslash": (
+        "a.sh", "pip install torch==2.6.0 \\ \n  numpy==2.2.1\n", "pip install torch==2.6.0 \\\n  numpy==2.2.1\n",
+    ),
     "a comment in a command": ("a.sh", "pip install \\\n  # b\n  torch==2.6.0\n", "pip install \\\n  torch==2.6.0\n"),
     "a missing &&": ("a.sh", "pip install torch==2.6.0 \\\npip install numpy\n",
                      "pip install torch==2.6.0 && \\\npip install numpy\n"),

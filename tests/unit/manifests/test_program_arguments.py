@@ -36,6 +36,7 @@ class Own(Base, TrainingArguments):
     model_name: str = field(default="x")
 """
 REFUSED = {
+    "----epochs 3": "train.py has no option ----epochs",
     "--epoks 3": "has no option --epoks",
     "--epochs 3 --momentum=0.9": "has no option --momentum",
     "--eval 3": "--eval of train.py is ambiguous, the start of --eval_batch and --eval_steps",
