@@ -64,7 +64,7 @@ def _use_action(lines: EditedLines, finding: Finding) -> bool:
 
 
 def _end_comment(lines: EditedLines, finding: Finding) -> bool:
-    """Remove what ends a continued command: an empty line, a comment line, or a blank or comment after a backslash."""
+    """Remove what ends a continued command: an empty or comment line, or a blank or comment after a backslash."""
     line = lines.of(finding.line)
     if not line.strip() or line.lstrip().startswith("#"):
         return lines.delete(finding.line)

@@ -97,8 +97,8 @@ def _blank(context: GuideContext, line: Line, following: Line) -> Problem:
     shown = _shown(following[1])
     return Problem(
         "error",
-        f"a blank follows the backslash at the end of line {number} and ends the command: the shell runs `{shown}` as "
-        "a command of its own",
+        f"a blank follows the backslash at the end of line {number} and ends the command: the shell runs `{shown}` "
+        "as a command of its own",
         (
             guide_evidence(context, "end of the command", f"`{text.strip()} `", number),
             guide_evidence(context, "rest of the command", shown, following[0]),

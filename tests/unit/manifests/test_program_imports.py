@@ -362,7 +362,7 @@ def test_a_command_starts_a_script_that_does_not_exist(name: str, checkout: Path
 
 
 def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
-    commands = ("pip install torch==2.8.0", "bash scripts/run_zs.sh", "python sets/convert.py", "python sets/split.py")
+    commands = ("pip install torch==2.8.0", "bash scripts/run_zs.sh", "python sets/a.py", "python sets/b.py")
     assert [each.line for each in _scripts(checkout, *commands)] == [5, 6]
     assert not _scripts(checkout, "unzip a.zip  # has sets/", *commands)
     assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
