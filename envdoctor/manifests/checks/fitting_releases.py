@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from envdoctor.knowledge.releases import parse_requirement
+from envdoctor.knowledge.releases import parse_requirement, required_specifier
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
 from envdoctor.resolution.index_facts import IndexFacts
+from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 
 _MAX_READ = 15  # packages whose requirements are requested
@@ -44,6 +45,16 @@ def requirer_that_excludes(
     only = {requirer.name: requirer._replace(reason=requirer.name)}
     python = environment.state.python or context.trace.python
     return excluding_package(context.index_facts, only, package.name, version, python=python)
+
+
+def pinned_requirer(requirements: Sequence[InstallRequirement], name: str, version: str) -> tuple[str, str] | None:
+    """The pin of a step that excludes a release, and its specifier: `("vllm 0.8.2", "==0.1.16")`, by the tables."""
+    for requirement in requirements:
+        pin = public_part(requirement.pin)
+        specifier = required_specifier(requirement.name, pin, name) if pin and requirement.name != name else ""
+        if specifier and satisfies(version, specifier) is False:
+            return f"{requirement.name} {pin}", specifier
+    return None
 
 
 def changed_requirers(environment: CorrectedEnvironment, package: ResolvedPackage) -> list[str]:

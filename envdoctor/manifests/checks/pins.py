@@ -24,7 +24,7 @@ from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
-from envdoctor.manifests.checks.fitting_releases import changed_requirers, requirer_that_excludes
+from envdoctor.manifests.checks.fitting_releases import changed_requirers, pinned_requirer, requirer_that_excludes
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
@@ -66,9 +66,30 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
         specifier = requirement.specifier.partition("+")[0]
         matching = [release for release in releases if satisfies(release.version, specifier) is not False]
         if not matching:
-            yield _missing_release(context, requirement, line, releases)
+            problem = _missing_release(context, requirement, line, releases)
+            yield _without_contradiction(install.action, requirement, problem)
         elif all(release.yanked for release in matching):
-            yield _yanked_release(context, requirement, line, matching[0])
+            problem = _yanked_release(context, requirement, line, matching[0])
+            yield _without_contradiction(install.action, requirement, problem)
+
+
+def _without_contradiction(action: Install, requirement: InstallRequirement, problem: Problem) -> Problem:
+    """The problem without a remedy that another pin of the same step excludes."""
+    name = requirement.name
+    proposed = re.search(rf"{re.escape(name)}==([\w.!+]+\w)", problem.fix)
+    excluding = pinned_requirer(action.requirements, name, proposed[1]) if proposed else None
+    if not excluding or action.no_deps:
+        return problem
+    requirer, specifier = excluding
+    package = requirer.partition(" ")[0]
+    fitting = (each for each in published_releases(name) if not each.yanked and satisfies(each.version, specifier))
+    if fits := next(fitting, None):
+        pin = f"{name}=={fits.version}"
+        return replace(problem, fix=f"Use {pin}: {requirer} requires {name}{specifier}.", remedies=install_step(pin))
+    is_absent = problem.status == "error"
+    result = "the requirements cannot be installed" if is_absent else "no other release fits"
+    fix = f"{requirer} requires {name}{specifier}, so that {result}: use another release of {package}."
+    return replace(problem, fix=fix, remedies=())
 
 
 def _yanked_release(

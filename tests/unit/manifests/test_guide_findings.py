@@ -251,3 +251,25 @@ def test_the_build_of_another_project_has_requirements_of_its_own() -> None:
     assert "RUN041" not in findings_of(
         sh("python3.12 -m venv v && . v/bin/activate", clone, "python setup.py install")
     )
+
+
+@each_case(
+    ("step", "fix", "commands"),
+    [
+        (
+            "vllm==0.8.2 xgrammar==0.1.16",
+            "vllm 0.8.2 requires xgrammar==0.1.16, so that the requirements cannot be installed", [],
+        ),
+        ("vllm==0.10.2 xgrammar==0.1.99", "Use xgrammar==0.1.23: vllm 0.10.2 requires xgrammar==0.1.23.", ["0.1.23"]),
+        ("xgrammar==0.1.16", "Use xgrammar==0.1.13.", ["0.1.13"]),
+        ("transformers==4.57.6 xgrammar==0.1.16", "Use xgrammar==0.1.13.", ["0.1.13"]),
+        ("--no-deps vllm==0.8.2 xgrammar==0.1.16", "Use xgrammar==0.1.13.", ["0.1.13"]),
+    ],
+)  # fmt: skip
+def test_no_release_is_proposed_that_a_pin_of_the_step_excludes(step: str, fix: str, commands: list[str]) -> None:
+    findings = audit_guide(sh(f"pip install {step}"), name="guide.md", today=TODAY).findings
+    (found,) = (each for each in findings if each.id == "RUN001")
+    assert found.fix.startswith(fix)
+    assert [line for each in found.remedies for line in each.commands] == [
+        f"uv pip install xgrammar=={version}" for version in commands
+    ]
