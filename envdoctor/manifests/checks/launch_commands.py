@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checks.evidence import command_evidence, guide_evidence
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.missing_backslashes import without_comment
+from envdoctor.manifests.shell import strip_prompts
 from envdoctor.rules.registry import Problem, rule
 
 PARAMETERS = "https://www.gnu.org/software/bash/manual/html_node/Shell-Parameter-Expansion.html"
@@ -20,6 +22,10 @@ _OF_ONE_VALUE = re.compile(
 )
 _PATH_AND_OPTIONS = re.compile(r"([\w.~$@{}-]*(?:/[\w.$@{}-]+)+/?)((?:\s+--[A-Za-z][\w-]*(?:[= ][^\s-]\S*)?)+)\s*")
 _PROGRAM = re.compile(r".*\.(?:py|sh)|(?:.*/)?(?:python3?|bash|sh|env)")
+_START = re.compile(
+    r"\s*(?:[A-Za-z_]\w*=[^\s'\"]*\s+)*(?:python3?|torchrun|accelerate|deepspeed|srun|bash|sh|pip3?|uv|conda)\s"
+)
+_CLOSED = re.compile(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"")  # in a line: escaped characters and complete quotes
 
 
 @rule("RUN185", kind="guide", severity="error", cause="dependency-pin-violated", url=PARAMETERS)
@@ -53,8 +59,17 @@ def _line(context: GuideContext, number: int) -> str:
 def quotes_contain_an_option(context: GuideContext) -> Iterator[Problem]:
     """Quotes around a value and the option after it make both one argument: `--version='org/model --load_in_4bit'`.
 
-    The program searches for a model or a file of that name, and does not get the option.
+    The program searches for a model or a file of that name, and does not get the option. A quote without an end
+    contains the rest of the text: the shell waits for more of it, and the command does not run.
     """
+    for number in _unclosed_quotes(context):
+        yield Problem(
+            "error",
+            f"a quote of line {number} has no end: the shell does not run the command",
+            (guide_evidence(context, "command", _line(context, number), number),),
+            "Add the quote that is missing, or remove this one.",
+            line=number,
+        )
     for command in context.guide.commands:
         for position, word in enumerate(command.words[1:], 1):
             name, equals, value = word.partition("=")
@@ -71,3 +86,17 @@ def quotes_contain_an_option(context: GuideContext) -> Iterator[Problem]:
                     f"End the quotes after {found[1]}.",
                     line=command.line,
                 )
+
+
+def _unclosed_quotes(context: GuideContext) -> Iterator[int]:
+    """The lines that start a program and have the only open quote of their block, which no other line can close."""
+    for block in filter(is_shell_block, context.guide.blocks):
+        lines = strip_prompts(block.lines, console=False)
+        code = [(number, without_comment(text)) for number, text in lines if not text.lstrip().startswith("#")]
+        rests = [(number, _CLOSED.sub("", text)) for number, text in code]
+        found = [(number, rest) for number, rest in rests if re.search("['\"]", rest)]
+        text = dict(lines)
+        if len(found) == 1 and found[0][1].count('"') == 1 and "'" not in found[0][1]:
+            number = found[0][0]
+            if _START.match(text[number]) and not any("<<" in each for each in text.values()):
+                yield number
