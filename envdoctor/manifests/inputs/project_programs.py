@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
+from envdoctor.manifests.actions import Action, Install
 from envdoctor.manifests.block_actions import BlockReader
 from envdoctor.manifests.checkout_code import Checkout, checkout_of
 from envdoctor.manifests.files import Files
@@ -22,6 +23,8 @@ _SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
 # Scripts that install, or that are no part of the usual work.
 _OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
 _LINK = re.compile(r"\((?:\./)?((?:[\w-]+/)*[\w.-]+\.md)\)")
+_MANIFESTS = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
+_DOCUMENTATION = re.compile(r"docs?(?:/|$)")  # whose requirements build the pages
 _MAX_GUIDES = 6
 _OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
 _MAX_SCRIPTS = 30
@@ -36,7 +39,7 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     if checkout is None or not document.paths or any(each.is_python for each in started):
         return document
     scripts = _own_scripts(checkout, files) if is_manifest or document.origin else ()
-    of_guides = () if document.origin else _of_guides(checkout, files, name)
+    of_guides = () if document.origin else _of_guides(checkout, files, name, _packages(document))
     paths = tuple(
         path._replace(launches=(*(() if is_manifest else path.launches), *of_guides, *scripts), checkout=checkout)
         for path in document.paths
@@ -44,17 +47,40 @@ def with_programs(document: Document, name: str, files: Files) -> Document:
     return document._replace(paths=paths)
 
 
-def _of_guides(checkout: Checkout, files: Files, own: str) -> tuple[Launch, ...]:
+def _packages(document: Document) -> frozenset[str]:
+    """The packages that the steps of a document name."""
+    installs = (each for path in document.paths for each in path.actions if isinstance(each, Install))
+    return frozenset(each.name for install in installs for each in install.requirements)
+
+
+def _of_guides(checkout: Checkout, files: Files, own: str, packages: frozenset[str]) -> tuple[Launch, ...]:
     """The programs that the guides next to a file and those of the repository start, those of the README first.
 
-    The shell scripts that their text names are among them.
+    The shell scripts that their text names are among them. A guide of another folder that installs further packages
+    has an environment of its own for its programs.
     """
     folder = files.folder or checkout.root
     found: dict[str, Launch] = {}
     for path in _guides(checkout, folder.absolute(), own):
-        for launch in _of_guide(checkout, files, path.parent, path.name):
+        launches, actions = _of_guide(checkout, files, path.parent, path.name)
+        is_nested = path.parent not in (folder.absolute(), checkout.root)
+        if is_nested and _has_environment(checkout, path.parent, actions, packages):
+            continue
+        for launch in launches:
             found.setdefault(launch.program.script or launch.program.module, launch)
     return tuple(found.values())
+
+
+def _has_environment(
+    checkout: Checkout, folder: Path, actions: Sequence[Action], packages: frozenset[str]
+) -> bool:
+    """Whether the steps of a guide, or a manifest next to it, install more than the packages of the audited file."""
+    relative = checkout.relative(folder)
+    if not _DOCUMENTATION.match(relative) and any(f"{relative}/{name}" in checkout.paths for name in _MANIFESTS):
+        return True
+    installs = [each for each in actions if isinstance(each, Install)]
+    names = {each.name for install in installs for each in install.requirements if each.name}
+    return bool(names - packages) or any(each.unknown for each in installs)
 
 
 def _guides(checkout: Checkout, folder: Path, own: str) -> list[Path]:
@@ -72,7 +98,10 @@ def _guides(checkout: Checkout, folder: Path, own: str) -> list[Path]:
     return [path for path in dict.fromkeys(found) if path != folder / own]
 
 
-def _of_guide(checkout: Checkout, files: Files, folder: Path, name: str) -> Iterator[Launch]:
+def _of_guide(
+    checkout: Checkout, files: Files, folder: Path, name: str
+) -> tuple[tuple[Launch, ...], tuple[Action, ...]]:
+    """The programs that a guide starts, and its steps."""
     text = checkout.text(checkout.relative(folder / name))
     own = Files(folder, *files.platforms).of_repository(checkout.root, own_names(checkout.root, text), is_readme=True)
     blocks = parse_blocks(text)
@@ -84,11 +113,14 @@ def _of_guide(checkout: Checkout, files: Files, folder: Path, name: str) -> Iter
                 started.add(script)
                 blocks.append(Block("bash", "", ((number, f"bash {script}"),)))
     reader = BlockReader(blocks, files=own)
-    list(reader.actions())
-    for each in reader.launches:
-        # A guide can leave out the step that enters the directory of the manifest and its programs.
-        folders = (*each.folders, *((files.folder,) if files.folder else ()))
-        yield each._replace(command=f"{name}:{each.line}: {each.command}", line=0, folders=folders)
+    actions = tuple(reader.actions())
+    # A guide can leave out the step that enters the directory of the manifest and its programs.
+    more = (files.folder,) if files.folder else ()
+    launches = tuple(
+        each._replace(command=f"{name}:{each.line}: {each.command}", line=0, folders=(*each.folders, *more))
+        for each in reader.launches
+    )
+    return launches, actions
 
 
 def _own_scripts(checkout: Checkout, files: Files) -> tuple[Launch, ...]:

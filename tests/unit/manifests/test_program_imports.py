@@ -269,6 +269,26 @@ def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> 
     assert (found.status, guide in str(found.evidence)) == ("warning", True), name
 
 
+OWN_STEPS: dict[str, tuple[str, str, bool]] = {  # a file next to a guide, a step of it, and whether it has more
+    "a script that it starts": ("scripts/env_setup.sh", "bash env_setup.sh", True),
+    "a command": ("scripts/notes.txt", "pip install figures-kit", True),
+    "requirements next to it": ("scripts/requirements.txt", "", True),
+    "the packages of the manifest": ("scripts/notes.txt", "pip install torch", False),
+}
+
+
+@each_case("name", [*OWN_STEPS])
+def test_a_guide_of_another_folder_with_an_environment_of_its_own(name: str, checkout: Path) -> None:
+    file, step, has_more = OWN_STEPS[name]
+    (checkout / "scripts").mkdir(exist_ok=True)
+    (checkout / file).write_text("pip install figures-kit\n")
+    (checkout / "README.md").write_text("See [the training](scripts/README.md).\n")
+    (checkout / "scripts/README.md").write_text(f"```bash\n{step}\npython train.py\n```\n")
+    (checkout / "scripts/train.py").write_text("import torch\nimport plots\n")
+    assert bool(_audit(checkout / "requirements.txt", "torch==2.8.0\n")) is not has_more
+    (checkout / file).unlink()
+
+
 def test_the_program_of_an_image_in_a_folder_that_it_copies(checkout: Path) -> None:
     (checkout / "server").mkdir()
     (checkout / "server/serve.py").write_text("import torch\nimport plots\n")
