@@ -108,6 +108,7 @@ class BlockReader:
                 yield piece
 
     def _block(self, block: Block) -> Iterator[Action]:
+        self.directory.is_later_block = True
         if is_dockerfile(block):
             yield from self._image(block, parse_dockerfile(block.lines))
         elif is_apptainer(block):
@@ -149,7 +150,7 @@ class BlockReader:
             files = self.directory.files
             self.commands.append(command)
             program = started_program(command) or self.console_scripts.get(command.name)
-            if program and (folders := self.directory.folders):
+            if program and (folders := self.directory.folders_of(program.script)):
                 self.launches.append(Launch(command.line, str(command), program, (*folders, *self.copied_folders)))
             if command.heredoc:
                 self._store_heredoc(command)

@@ -6,6 +6,7 @@ import posixpath
 import re
 from pathlib import Path
 
+from envdoctor.core.paths import is_file
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
@@ -17,6 +18,7 @@ _SHELLS = ("bash", "sh", "source", ".")
 _OF_SCRIPT = re.compile(r"\$\(dirname \W*(?:\$0|\$\{?BASH_SOURCE)")
 _ADDRESS = re.compile(r"git\+\w+://(?:[^/@]+@)?[^/]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?:main|master))?(?:#egg=.*)?")
 _ELSEWHERE = "/$"  # no directory of the project
+_PLACEHOLDER = re.compile(r"(?i)(?:.*[/_<-])?(?:path[_/-]to|your)[_/-].*|<.*>")  # path_to_checkpoints, /path/to/data
 _MAX_ANCESTORS = 4
 
 
@@ -38,6 +40,8 @@ class WorkingDirectory:
         self.elsewhere = files.without_folder()
         self.clones: dict[str, str] = {}  # directory -> name of the repository
         self.start = self.current = self.previous = ""
+        self.before_placeholder: str | None = None  # the directory that a reader leaves for one of its own
+        self.is_later_block = False  # after the block that enters a placeholder
         folder = files.root if files.is_repository else files.folder
         self.own_names = files.own_names or (own_names(folder) if folder else frozenset())
 
@@ -50,6 +54,8 @@ class WorkingDirectory:
                 self.clones[self._joined(words[index + 1] if len(words) > index + 1 else name)] = name
         elif words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
             target = self.previous if words[1] == "-" else self._entered(" ".join(words[1:2]))
+            is_placeholder = _PLACEHOLDER.fullmatch(words[1]) and not self._clone(target)
+            self.before_placeholder, self.is_later_block = self.current if is_placeholder else None, False
             self.previous, self.current = self.current, target
         elif words[:1] == ["popd"]:
             self.previous, self.current = self.current, self.previous
@@ -82,6 +88,17 @@ class WorkingDirectory:
         """The directories on disk in which a command can run; none if it runs elsewhere."""
         place = self.place
         return () if place is None else self.own_files.folders_at(place)
+
+    def folders_of(self, script: str) -> tuple[Path, ...]:
+        """The directories in which a command can run a script.
+
+        After a block that enters a placeholder, `cd path_to_checkpoints`, a reader returns to scripts of the project.
+        """
+        if self.place is not None or self.before_placeholder is None or not self.is_later_block:
+            return self.folders
+        place = self._place(self.before_placeholder)
+        folders = () if place is None else self.own_files.folders_at(place)
+        return folders if script and any(is_file(folder / script) for folder in folders) else ()
 
     def place_of(self, url: str) -> str | None:
         """The directory of the own project that a requirement names: a folder, or the address of the repository."""

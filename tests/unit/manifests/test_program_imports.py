@@ -269,6 +269,17 @@ def test_the_programs_of_the_guides_of_a_checkout(name: str, checkout: Path) -> 
     assert (found.status, guide in str(found.evidence)) == ("warning", True), name
 
 
+@each_case(("directory", "is_found"), [("path_to_checkpoints", True), ("other-project", False)])
+def test_a_program_after_a_block_in_a_directory_of_the_reader(
+    directory: str, is_found: bool, checkout: Path
+) -> None:
+    text = sh("pip install torch==2.8.0", f"cd {directory} && python convert.py")
+    assert not _audit(checkout / "README.md", text.replace("convert.py", "train.py"))  # a program of that directory
+    found = _audit(checkout / "README.md", f"{text}\n```bash\npython train.py\n```\n")
+    assert bool(found) is is_found
+    assert not _audit(checkout / "README.md", f"{text}\n```bash\npython absent.py\n```\n")
+
+
 OWN_STEPS: dict[str, tuple[str, str, bool]] = {  # a file next to a guide, a step of it, and whether it has more
     "a script that it starts": ("scripts/env_setup.sh", "bash env_setup.sh", True),
     "a command": ("scripts/notes.txt", "pip install figures-kit", True),
