@@ -49,7 +49,11 @@ def check_sets(
         paths = [path._replace(stated_machine=own) for path in document.paths]
         known = SolvedCommand(solved, solver.index) if solver and not solver.reason and solved.versions else None
         audit = audit_paths(paths[0], paths, machine, solver=known or solver)
-        errors = [finding for finding in audit.findings if finding.status == "error"]
+        later = {each.name for each in corrected.dropped}  # built or installed after the set
+        errors = [
+            finding for finding in audit.findings
+            if finding.status == "error" and later.isdisjoint(missing_packages([finding]))
+        ]  # fmt: skip
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
         warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
         of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()

@@ -12,12 +12,12 @@ from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
 from envdoctor.locking.solve_set import SetProblems, SolvedSet
 from envdoctor.locking.solved_profile import with_requirements
-from envdoctor.manifests import CorrectedSet, audit_guide, audit_paths
+from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
-from envdoctor.resolution.index_facts import IndexedRelease
+from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
 from envdoctor.resolution.step import StepProblem, StepSolution
 
 OLD = IndexedRelease("xserver", "1.2.3", "2020-09-24")
@@ -76,6 +76,22 @@ def test_a_release_from_long_before_the_file_is_no_solution(case: str) -> None:
     found = problems(f"torch==2.1.1 {own}", {"torch": "2.1.1", "xserver": release.version}, OLD, FIRST)
     assert found.pins == pins
     assert bool(found.warnings) == bool(pins)
+
+
+@each_case("name", ["rich", "other"])
+def test_a_package_that_is_built_after_a_set_is_not_missing(name: str) -> None:
+    trl = IndexedRelease("trl", "0.23.1", "2025-10-02")
+    index = FixedIndex(trl, IndexedRelease("rich", "14.0", "2025-03-30"))
+    index.undeclared = [UndeclaredImport(trl, "rich", "trl/trainer/utils.py:27", "trl.whl", "import")]
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12", requirements=("trl==0.23.1",),
+        dropped=(DroppedPackage(name, "the index has only a source archive"),),
+    )  # fmt: skip
+    solved = SolvedSet(
+        corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.12", versions={"trl": "0.23.1"}
+    )
+    found = check_sets(None, Solver(index), StatedMachine("x86_64", "", 0))(solved)
+    assert (found.pins, len(found.errors)) == (((), 0) if name == "rich" else (("rich",), 1))
 
 
 def test_what_only_conda_installs_is_named() -> None:
