@@ -27,7 +27,7 @@ SHELL_COMMANDS = frozenset({
 _ONLY_CODE = re.compile(r"`[^`]+`")  # as an item of a list: a step, and no mention in a sentence
 _INLINE_COMMANDS = frozenset({
     "pip", "pip3", "uv", "conda", "mamba", "python", "python3", "apt", "apt-get", "sudo", "docker", "module",
-    "export", "git", "wget", "huggingface-cli",
+    "export", "git", "wget", "huggingface-cli", "bash", "sh",
 })  # fmt: skip
 # A command in a quotation, which some guides use in place of a block of code.
 _QUOTED_COMMAND = re.compile(

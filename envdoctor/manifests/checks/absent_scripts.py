@@ -101,7 +101,8 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
     elif folder and _is_in_own_directory(context, checkout, launch):
         nearest = ""
     elif folder or not (nearest := _other_name(context, checkout, launch, code)):
-        return
+        if folder or _USUAL.fullmatch(name) or not _is_in_own_directory(context, checkout, launch):
+            return
     line = line_of(context, launch.line, script)
     yield Problem(
         "warning" if has_left_out_cd else "error",
@@ -125,16 +126,16 @@ def _in_folder_of_like_name(files: list[str], path: str) -> list[str]:
 
 
 def _is_in_own_directory(context: GuideContext, checkout: Checkout, launch: Launch) -> bool:
-    """Whether a script is in a folder that the guide only starts programs of, and that no step can make.
+    """Whether only starts of programs name a script without folder, or the folder of it: no step can make it.
 
     The guide clones nothing, and starts several scripts that its checkout has.
     """
     first = posixpath.normpath(launch.program.script).partition("/")[0]
     launches = [each for each in context.guide.launches if each.line and each.program.script]
     present = {each.program.script for each in launches if _is_there(checkout, each)}
-    starts = {each.line for each in launches if posixpath.normpath(each.program.script).startswith(f"{first}/")}
+    starts = {each.line for each in launches if posixpath.normpath(each.program.script).partition("/")[0] == first}
     is_named = any(
-        re.search(rf"(?<![\w-]){re.escape(first)}\b(?=/|`)", line)
+        re.search(rf"(?<![\w-]){re.escape(first)}" + ("" if first.endswith(_CODE) else r"\b(?=/|`)"), line)
         for number, line in enumerate(context.guide.lines, 1) if number not in starts
     )  # fmt: skip
     return len(present) >= _MIN_PRESENT and not is_named and not any(context.actions(Clone))

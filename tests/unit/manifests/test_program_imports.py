@@ -396,6 +396,9 @@ def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
     commands = ("pip install torch==2.8.0", "bash scripts/run_zs.sh", "python sets/a.py", "python sets/b.py")
     assert [each.line for each in _scripts(checkout, *commands)] == [5, 6]
     assert not _scripts(checkout, "unzip a.zip  # has sets/", *commands)
+    assert [each.line for each in _scripts(checkout, *commands[:2], "bash fetch_sets.sh a")] == [5]
+    assert not _scripts(checkout, "unzip a.zip  # has fetch_sets.sh", *commands[:2], "bash fetch_sets.sh a")
+    assert not _scripts(checkout, *commands[:2], "python run.py")
     assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
 
 
