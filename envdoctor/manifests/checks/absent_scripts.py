@@ -98,10 +98,10 @@ def _absent(context: GuideContext, checkout: Checkout, script: str, launch: Laun
         alike = [each for each in code if posixpath.dirname(each) == folder and each.endswith(suffix)]
         other = _alike(name, [*map(posixpath.basename, alike)], _LIKENESS)
         nearest = f"{folder}/{other}" if other else ""
-    elif folder and _is_in_own_directory(context, checkout, launch):
-        nearest = ""
-    elif folder or not (nearest := _other_name(context, checkout, launch, code)):
-        if folder or _USUAL.fullmatch(name) or not _is_in_own_directory(context, checkout, launch):
+    else:
+        nearest = "" if folder else _other_name(context, checkout, launch, code)
+        is_usual = not folder and _USUAL.fullmatch(name)
+        if not nearest and (is_usual or not _is_in_own_directory(context, checkout, launch)):
             return
     line = line_of(context, launch.line, script)
     yield Problem(
