@@ -83,6 +83,7 @@ _NO_PACKAGES = frozenset({
     "python", "cuda", "cudatoolkit", "cudnn", "gcc", "g", "cmake", "ubuntu", "linux", "nccl", "conda", "anaconda",
     "miniconda", "pip", "pytorch-cuda", "nodejs", "java",
 })  # fmt: skip
+_LONGEST = 2_000  # characters of a line that are read: a paragraph, and no table of data
 _MIN_ITEMS = 2  # next to which an ordinary word is a package
 _LATEST_RANK, _ITEM_RANK, _TEXT_RANK, _OPEN_RANK = range(4)
 
@@ -104,8 +105,10 @@ def stated_install(lines: Sequence[str], code: Container[int], known: Container[
     found = [each for each in _statements(lines, code) if each.requirement.name not in known]
     certain = sum(not each.is_ordinary for each in found)
     found = [each for each in found if not each.is_ordinary or certain >= _MIN_ITEMS]
-    names = dict.fromkeys(each.requirement.name for each in found)
-    chosen = {name: _chosen([each for each in found if each.requirement.name == name]) for name in names}
+    of_names: dict[str, list[_Statement]] = {}
+    for each in found:
+        of_names.setdefault(each.requirement.name, []).append(each)
+    chosen = {name: _chosen(statements) for name, statements in of_names.items()}
     if "torch" in chosen and chosen["torch"] is None:
         return None  # several environments
     usable = [each for each in chosen.values() if each]
@@ -120,16 +123,17 @@ def stated_install(lines: Sequence[str], code: Container[int], known: Container[
 
 def _chosen(found: Sequence[_Statement]) -> _Statement | None:
     """The statement on a package that counts; None if there are several versions."""
-    best = [each for each in found if each.rank == min(each.rank for each in found)]
+    rank = min(each.rank for each in found)
+    best = [each for each in found if each.rank == rank]
     return best[0] if len({each.requirement.specifier for each in best}) == 1 else None
 
 
 def _statements(lines: Sequence[str], code: Container[int]) -> Iterator[_Statement]:
     is_about = is_list = False
-    for number, line in enumerate(lines, 1):
+    for number, full in enumerate(lines, 1):
         if number in code:
             continue
-        following = lines[number] if number < len(lines) else ""
+        line, following = full[:_LONGEST], lines[number][:_LONGEST] if number < len(lines) else ""
         heading = _heading(line, following)
         if heading:
             is_about, is_list = bool(_ABOUT.search(heading)) and not _ABOUT_OTHERS.search(heading), False
