@@ -280,32 +280,6 @@ def test_entries_of_tables_and_the_commands_of_their_tools(
     ]
 
 
-SETUP = (
-    "from setuptools import setup\nsetup(name='a', install_requires=[\n  'vllm==0.10.2',\n  '{}',\n  'numpy',\n])\n"
-)
-OWN = {
-    "setup.py": (SETUP, ["'transformers>=4.57,<=4.57.6',", "'numpy',"]),
-    "setup.cfg": (
-        "[options]\ninstall_requires =\n  vllm==0.10.2\n  {}\n  numpy\n", ["transformers>=4.57,<=4.57.6", "numpy"],
-    ),
-    "requirements.txt": ("vllm==0.10.2\n{}\nnumpy\n", ["transformers==4.57.6", "numpy=="]),  # an environment
-}  # fmt: skip
-
-
-@each_case("name", sorted(OWN))
-def test_a_project_gets_bounds_only_for_the_packages_of_findings(
-    name: str, tmp_path_factory: pytest.TempPathFactory, index: ReleaseIndex
-) -> None:
-    text, written = OWN[name]
-    folder = tmp_path_factory.mktemp("own")
-    write(folder, **{name: text.format("transformers>=4.57"), "out__x": ""})
-    data = audit(index, folder, name, "--fix", "out")
-    corrected = (folder / "out" / name).read_text()
-    assert [line for line in written if line not in corrected] == []
-    (solved,) = data["sets"]
-    assert any(line.startswith("numpy==") for line in solved["requirements"])
-
-
 DEFINED = {
     "Dockerfile": (
         'FROM python:3.12\nENV V=5.1.0\nRUN pip install vllm==0.10.2 "transformers==$V"\n',
