@@ -78,7 +78,7 @@ def _without_contradiction(action: Install, requirement: InstallRequirement, pro
     name = requirement.name
     proposed = re.search(rf"{re.escape(name)}==([\w.!+]+\w)", problem.fix)
     excluding = pinned_requirer(action.requirements, name, proposed[1]) if proposed else None
-    if not excluding or action.no_deps:
+    if not excluding:
         return problem
     requirer, specifier = excluding
     package = requirer.partition(" ")[0]
