@@ -29,6 +29,7 @@ from envdoctor.manifests.actions import (
     UseRunner,
     UseWorkflowAction,
 )
+from envdoctor.manifests.added_packages import with_releases
 from envdoctor.manifests.assumed_python import other_python
 from envdoctor.manifests.checks import GUIDE_RULES, evaluate_guide
 from envdoctor.manifests.checks.certainty import confirmed, depends_on_python
@@ -143,7 +144,7 @@ def audit_paths(
         checked=sum(len(action.requirements) if isinstance(action, Install) else 1 for action in guide.actions)
         + len(guide.python_blocks),
         findings=tuple(findings),
-        sets=corrected_sets(best_first),
+        sets=tuple(with_releases(each, findings) for each in corrected_sets(best_first)),
         targets=tuple(dict.fromkeys(target for context in contexts for target in context.trace.targets)),
         unresolved=_unresolved_lines(contexts),
         environment=build_stack(environment.state if environment else EnvironmentState()),

@@ -1,4 +1,4 @@
-"""Packages that a set has in addition to the requirements of its file: programs import them, and no step does."""
+"""What a set has in addition to the requirements of its file: packages and releases that programs import."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from envdoctor.core.remedies import Install
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
+ABSENT_NAMES = "RUN078"
 MISSING = frozenset({"RUN181", "RUN220"})  # modules that programs or releases import
 
 
@@ -21,6 +22,32 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
     steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
     # The first one is the missing package, and the further ones are limits for its dependencies.
     return list(dict.fromkeys(step.packages[0] for step in steps if isinstance(step, Install) and step.packages))
+
+
+def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
+    """The set with the releases that have the names which programs import, where the file permits them."""
+    absent = [each for each in findings if each.id == ABSENT_NAMES and each.status in ("error", "warning")]
+    steps = (step for each in absent for remedy in each.remedies[:1] for step in remedy.steps)
+    pins = [Requirement(step.packages[0]) for step in steps if isinstance(step, Install) and len(step.packages) == 1]
+    chosen = {normalize_name(pin.name): str(pin) for pin in pins if str(pin.specifier).startswith("==")}
+    ranges = {normalize_name(each.name): each.specifier for each in map(Requirement, corrected.wanted)}
+    for name, text in chosen.items():
+        version = text.partition("==")[2]
+        permitted = ranges.get(name)
+        if permitted is None or "==" in str(permitted) or not permitted.contains(version, prereleases=True):
+            continue
+        corrected = replace(
+            corrected,
+            requirements=_replaced(corrected.requirements, name, text),
+            wanted=_replaced(corrected.wanted, name, text),
+            own=_replaced(corrected.own, name, text),
+            installed=_replaced(corrected.installed, name, text),
+        )
+    return corrected
+
+
+def _replaced(requirements: Sequence[str], name: str, text: str) -> tuple[str, ...]:
+    return tuple(text if normalize_name(Requirement(each).name) == name else each for each in requirements)
 
 
 def with_packages(corrected: CorrectedSet, packages: Collection[str]) -> CorrectedSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 from support.cases import each_case
 from support.fixed_index import FixedIndex
@@ -13,7 +14,7 @@ from envdoctor.core.remedies import Install, Remedy
 from envdoctor.locking.solve_set import SetProblems, SolvedSet
 from envdoctor.locking.solved_profile import with_requirements
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
-from envdoctor.manifests.added_packages import missing_packages, with_packages
+from envdoctor.manifests.added_packages import missing_packages, with_packages, with_releases
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
@@ -127,6 +128,17 @@ def test_a_set_has_the_packages_that_programs_import(case: str) -> None:
     assert list(found.own) == [*main.own, *added]
     solved = with_requirements(found, tuple(f"{Requirement(text).name}==1.0" for text in found.requirements))
     assert all(f'spec = "{Requirement(text).name}==1.0"' in solved.profile_toml for text in added)
+
+
+@each_case("line", ["transformers", "transformers>=4.20", "transformers==4.57.6", "transformers>=4.50", "einops"])
+def test_a_set_has_the_release_with_the_names_that_programs_import(line: str) -> None:
+    main = audit_guide(sh(f"pip install torch==2.8.0 {line!r}"), name="guide.md").main
+    finding = replace(absent("warning", "transformers==4.38.2"), id="RUN078")
+    found = with_releases(main, [finding])
+    is_permitted = line in ("transformers", "transformers>=4.20")
+    assert ("transformers==4.38.2" in found.requirements) == is_permitted
+    assert ("transformers==4.38.2" in found.wanted) == is_permitted
+    assert is_permitted or found == main
 
 
 def test_a_package_of_a_further_index_keeps_that_index() -> None:
