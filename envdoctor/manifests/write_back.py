@@ -246,6 +246,8 @@ def _start_of_arguments(line: str) -> int:
 def _with_upper_bound(specifier: str, version: str) -> str:
     """A specifier with a release as its upper bound. Lower bounds that exclude the release are removed."""
     lower = ",".join(part for part in specifier.replace(" ", "").split(",") if part and not part.startswith("<"))
+    if lower == f">={version}":
+        return f"=={version}"
     return f"{lower},<={version}" if lower and satisfies(version, lower) else f"<={version}"
 
 
