@@ -12,7 +12,7 @@ NOTE = re.compile(
     r"|^[^\n]{0,200}Found ulimit of (?:[4-9]\d{3}|\d{5,}) and failed to automatically increase[^\n]*"
     r"|^(?:/bin/)?sh: [^\n]{0,200}nvcc: not found(?=\r?\n\W{0,8}(?:Python: \d|NVCC: Not Available))"
     r"|^\W{0,8}No module named 'vllm\._(?:version|commit_id)'[^\n]*"
-    # "(system g++ fails, a separate problem)": the author says that the text is not about it.
+    # "(system g++ fails, a separate problem)": the author excludes it from the report.
     r"|\([^()\n]{1,300}\b(?:separate|expected|unrelated)(?: (?:issue|problem|bug|behaviou?r))?\)",
     re.MULTILINE,
 )

@@ -215,7 +215,7 @@ def _with_version(number: int, name: str, version: str, text: str, rank: int = _
 
 
 def _is_no_package(part: str) -> bool:
-    """Whether a part names another program, after which the packages of a list go on: `Python 3.8`, `CUDA 11.3`."""
+    """Whether a part names another program, after which a list of packages continues: `Python 3.8`, `CUDA 11.3`."""
     word = re.match(r"[A-Za-z]+", _MARKUP.sub(r"\1", part).strip())
     return bool(word) and word[0].lower() in _NO_PACKAGES if word else False
 

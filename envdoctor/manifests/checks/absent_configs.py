@@ -113,10 +113,10 @@ def _nearest(checkout: Checkout, named: ConfigFile) -> tuple[str, bool]:
     )
     starts = (*named.launch.folders, checkout.root)
     places = {checkout.relative(each / folder) for each in starts}
-    beside = {posixpath.basename(each): each for each in files if posixpath.dirname(each) in places}
-    alike = difflib.get_close_matches(name, beside, n=1, cutoff=_LIKENESS if folder else _SAME_NAME)
+    siblings = {posixpath.basename(each): each for each in files if posixpath.dirname(each) in places}
+    alike = difflib.get_close_matches(name, siblings, n=1, cutoff=_LIKENESS if folder else _SAME_NAME)
     if alike or not folder:
-        return (beside[alike[0]] if alike else ""), bool(alike)
+        return (siblings[alike[0]] if alike else ""), bool(alike)
     first = {checkout.relative(each / path.partition("/")[0]) for each in starts}
     kin = [each for each in files if any(each.startswith(f"{place}/") for place in first)]
     same = [each for each in kin if posixpath.basename(each) == name]

@@ -139,7 +139,7 @@ def guide_starts_a_script_of_bash_with_sh(context: GuideContext) -> Iterator[Pro
 def guide_starts_a_script_that_cannot_activate(context: GuideContext) -> Iterator[Problem]:
     """A command starts a script of the checkout whose `conda activate` fails: its shell has no conda function.
 
-    Without `set -e`, the script goes on, and its next commands install into the environment of the caller.
+    Without `set -e`, the script continues, and its next commands install into the environment of the caller.
     """
     for launch, path, lines in _started_scripts(context):
         if _LOGIN.search(launch.command.partition(launch.program.script)[0]) or any(map(_LOGIN.search, lines[:1])):
