@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.core.paths import is_folder
+from envdoctor.core.shell_commands import shell_command
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence
@@ -74,7 +75,7 @@ def steps_lead_to_another_directory(context: GuideContext) -> Iterator[Problem]:
                     guide_evidence(context, "directory", guide.lines[entry.led_by - 1].strip()[:120], entry.led_by),
                     guide_evidence(context, "command", str(entry.command), entry.command.line),
                 ),
-                f"Use cd {target}.",
+                f"Use {shell_command('cd {}', target)}.",
                 line=entry.command.line,
             )
         elif not (entry.is_of_clone or is_folder(checkout.root / entry.path)) and (
@@ -84,7 +85,7 @@ def steps_lead_to_another_directory(context: GuideContext) -> Iterator[Problem]:
                 "error",
                 f"`{entry.command}` fails: the directory is {other}",
                 (guide_evidence(context, "command", str(entry.command), entry.command.line),),
-                f"Use cd {other}.",
+                f"Use {shell_command('cd {}', other)}.",
                 line=entry.command.line,
             )
 

@@ -88,3 +88,10 @@ def test_indented_code_that_begins_with_cd(clone: Path) -> None:
     first = f"1.install\n\n    {INSTALL}\n    cd parts\n\n---\n\n"
     text = f"{first}2.viewer\n\n    cd viewer && pip install -e . && cd ..\n"
     assert [each.fix for each in _found(clone, text)] == ["Use cd ../viewer."]
+
+
+def test_a_directory_with_a_blank_is_quoted(clone: Path) -> None:
+    (clone / "third party/one").mkdir(parents=True)
+    (clone / "third party/one/setup.py").write_text("\n")
+    (finding,) = _found(clone, _blocks('cd "third partty"\nwget https://a.b/c'))
+    assert finding.fix == "Use cd 'third party'."
