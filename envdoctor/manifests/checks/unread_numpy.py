@@ -110,6 +110,6 @@ def _question(problem: Problem, sources: Sequence[UnreadSource]) -> Problem:
         problem,
         status="unknown",
         message=f"{problem.message}; not read, and can limit numpy: {list_sources(sources)}",
-        fix=f"Run this in the finished environment. If it prints 2: {problem.fix}",
+        fix=f"Run this in the finished environment. If it prints 2.0 or newer: {problem.fix}",
         remedies=guide_command(_COMMAND),
     )
