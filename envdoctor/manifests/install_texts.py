@@ -21,6 +21,11 @@ _ABOUT_INSTALLING = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(r"\binstall|\brequire|\bdepend|\bneed|\bpip\b|\bconda\b|安装|依赖", re.IGNORECASE)
+# Commands that install what is not read: `make install`, `docker compose up`, `bash setup.sh`.
+UNREAD_COMMANDS = (
+    r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
+    r"|(?:\b(?:bash|sh|source)|(?<!\S)\.)\s+\S{0,200}(?:install|setup|env)\S{0,200}\.sh\b"
+)
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 

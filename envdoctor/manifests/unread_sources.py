@@ -13,6 +13,7 @@ from envdoctor.manifests.certain_packages import FROM_CONDA, is_conda_base
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.install_texts import UNREAD_COMMANDS
 from envdoctor.manifests.interpreter import InstallStep
 
 # Packages of the index under another name in the channels of conda.
@@ -49,10 +50,8 @@ _OF_TOOLCHAIN = re.compile(
 )
 # Installs what is not read, also where the text mentions it: `make install`, `pip install -e .[train]`.
 _UNREAD_STEP = re.compile(
-    r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install)\b"
-    r"|\benv (?:create|update)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
+    rf"{UNREAD_COMMANDS}|\b(?:poetry|uv|pdm|rye|pixi) (?:sync|install)\b|\benv (?:create|update)\b"
     r"|\bpip3? install\s+[^\n`]{0,200}?(?:(?:-e|-r)\s*\S|\s[\"']?\.{1,2}(?:[\[/\"'\s]|$))"
-    r"|\b(?:bash|sh|source)\s+\S*(?:install|setup|env)\S*\.sh\b"
 )
 _COMMAND_END = re.compile(r"[`\n]|&&|;|\s#")
 _BUILD = re.compile(r"-(?:cu(?:da)?[\d-]*|gpu|cpu)$")  # `dgl-cuda10-2`

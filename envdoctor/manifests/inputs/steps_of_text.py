@@ -15,6 +15,7 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.pieces import unread_parts
 from envdoctor.manifests.inputs.records import Document
 from envdoctor.manifests.inputs.steps_of_locks import LockStep, is_sync, step_of_lock
+from envdoctor.manifests.install_texts import UNREAD_COMMANDS
 from envdoctor.manifests.markdown import Block
 from envdoctor.manifests.mentions import find_mentions
 from envdoctor.manifests.stated_packages import is_condition, stated_install
@@ -39,10 +40,7 @@ _LISTS = _USUAL[:3]
 _READS_FILE = re.compile(r"\s(?:-r|--requirement|-f|--file|-e)\b|\s\.(?:\s|\[|$)|\benv (?:create|update)\b|setup\.py")
 _OTHER_GUIDE = re.compile(r"\.(?:md|rst|html?)\b", re.IGNORECASE)
 # Steps that are not read, and that can install all packages.
-_UNREAD = re.compile(
-    r"\bmake\s+[\w-]*(?:install|setup|env|deps|build|dev)\b|\bdocker(?:-compose| compose)? (?:build|run|pull|up)\b"
-    r"|\b(?:bash|sh|source|\.)\s+\S*(?:install|setup|env)\S*\.sh\b|\bapptainer\b|\bsingularity\b"
-)
+_UNREAD = re.compile(rf"{UNREAD_COMMANDS}|\bapptainer\b|\bsingularity\b")
 
 
 class _Step(NamedTuple):
