@@ -23,6 +23,7 @@ from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, re
 from envdoctor.forecast.set_names import SetNames, distributions_of
 from envdoctor.forecast.undeclared_imports import undeclared_imports
 from envdoctor.forecast.wheels import Pin, Wheels
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
 from envdoctor.locking.lock import Target
@@ -32,6 +33,7 @@ from envdoctor.package_index.build_needs import missing_build_modules, needs_com
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.simple_index import File
 from envdoctor.package_index.source_archive import SourceArchive, read_source_archive
+from envdoctor.package_index.wheel_names import summarize_wheels
 from envdoctor.resolution.index_facts import (
     AbsentImport,
     AbsentMember,
@@ -107,6 +109,16 @@ class IndexReader:
         wheels = self._reader()
         found = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
         return _indexed(found) if found else None
+
+    @_limited
+    def published(self, name: str, version: str) -> PublishedRelease | None:
+        """A release with the Pythons and platforms of its wheels, as in the built-in table; None if it is unknown."""
+        wheels = self._reader()
+        found = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
+        if found is None:
+            return None
+        kind, pythons, glibc = summarize_wheels(file.wheel for file in found.files)
+        return PublishedRelease(found.version, found.day, kind, pythons, dict(glibc), found.is_yanked)
 
     @_limited
     def first_release_since(self, name: str, day: str) -> IndexedRelease | None:

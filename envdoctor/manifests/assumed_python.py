@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.published import PublishedRelease, find_release, is_older_than_table
 from envdoctor.knowledge.versions import public_part
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.stated_python import permits
+from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.requirement import parse_wheel_name
 
 USUAL_PYTHON = "3.12"  # decides the markers of a guide that names no Python
 _OLDER_PYTHONS = ("3.9", "3.8")
 _USUAL_PYTHONS = (USUAL_PYTHON, "3.11", "3.10", *_OLDER_PYTHONS)
-_RARE_PYTHONS = ("3.13", "3.14", "3.7", "3.6")  # of guides that permit none of the usual ones
+_ENDED_PYTHONS = ("3.7", "3.6")  # of old pins that have more wheels for them
+_RARE_PYTHONS = ("3.13", "3.14", *_ENDED_PYTHONS)  # of guides that permit none of the usual ones
 _MAX_PYTHONS = 3
 
 
@@ -26,27 +28,31 @@ def other_python(guide: Guide, assumed: str) -> str:
     missing = _missing_wheels(guide)
     likely = [
         python
-        for python, count in missing.items()
-        if count == missing.get(assumed) and python != assumed and permits(guide.permitted_python, python)
+        for python in _USUAL_PYTHONS
+        if missing[python] == missing.get(assumed) and python != assumed and permits(guide.permitted_python, python)
     ]
     if assumed not in _OLDER_PYTHONS:
         likely = [python for python in likely if python not in _OLDER_PYTHONS]
     return likely[-1] if likely else ""
 
 
-def usual_pythons(guide: Guide) -> list[str]:
-    """The usual Pythons, those first for which the wheels of the guide and its pinned releases are."""
+def usual_pythons(guide: Guide, index: IndexFacts | None = None) -> list[str]:
+    """The usual Pythons, those first for which the wheels of the guide and its pinned releases are.
+
+    `index` has the releases that are older than the built-in tables.
+    """
     if stated := guide.python or guide.stated_machine.python:
         return [stated]  # a step without a solution for it is a finding
-    missing = _missing_wheels(guide)
-    permitted = [python for python in _USUAL_PYTHONS if permits(guide.permitted_python, python)]
-    if not permitted:
+    missing = _missing_wheels(guide, index)
+    permitted = [python for python in (*_USUAL_PYTHONS, *_ENDED_PYTHONS) if permits(guide.permitted_python, python)]
+    if not set(permitted) & set(_USUAL_PYTHONS):
         return [next((each for each in _RARE_PYTHONS if permits(guide.permitted_python, each)), USUAL_PYTHON)]
-    return sorted(permitted, key=lambda python: missing[python])[:_MAX_PYTHONS]
+    fitting = sorted(permitted, key=lambda python: missing[python])[:_MAX_PYTHONS]
+    return [python for python in fitting if python in _USUAL_PYTHONS or missing[python] < missing[USUAL_PYTHON]]
 
 
-def _missing_wheels(guide: Guide) -> dict[str, int]:
-    """The number of wheels and pinned releases of a guide that are not for each of the usual Pythons."""
+def _missing_wheels(guide: Guide, index: IndexFacts | None = None) -> dict[str, int]:
+    """The number of wheels and pinned releases of a guide that are not for each of the Pythons."""
     pins = [
         (requirement.name, public_part(requirement.pin))
         for action in guide.actions
@@ -54,7 +60,7 @@ def _missing_wheels(guide: Guide) -> dict[str, int]:
         for requirement in action.requirements
         if requirement.pin
     ]
-    compiled = [release for pin in pins if (release := find_release(*pin)) and release.kind == "wheels"]
+    compiled = [release for pin in pins if (release := _release(*pin, index)) and release.kind == "wheels"]
     tags = [
         wheel.python_tag
         for action in guide.actions
@@ -65,5 +71,11 @@ def _missing_wheels(guide: Guide) -> dict[str, int]:
     return {
         python: sum(not release.has_wheel("", python) for release in compiled)
         + sum(tag != f"cp{python.replace('.', '')}" for tag in tags)
-        for python in _USUAL_PYTHONS
+        for python in (*_USUAL_PYTHONS, *_ENDED_PYTHONS)
     }
+
+
+def _release(name: str, version: str, index: IndexFacts | None) -> PublishedRelease | None:
+    """A release of the built-in tables, or of the index if it is older than they are."""
+    is_read = index is not None and is_older_than_table(name, version)
+    return find_release(name, version) or (index.published(name, version) if index and is_read else None)

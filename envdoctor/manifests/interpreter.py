@@ -70,7 +70,11 @@ class GuideTrace(NamedTuple):
         """What the steps were solved for: `x86_64, Python 3.10 (README.md, line 12)`."""
         solved = [each.before for each in self.installs if each.resolution.state in ("solved", "partial", "conflict")]
         origin = f" ({self.python_origin})" if self.python_origin else ""
-        pythons = [f"{each.python or self.python}{'' if each.python_line else origin}" for each in solved]
+        assumed = "" if self.python == USUAL_PYTHON else " (not stated: the newest that fits the pins)"
+        pythons = [
+            (each.python or self.python) + ("" if each.python_line else origin if each.python else origin or assumed)
+            for each in solved
+        ]
         return list(dict.fromkeys(f"{self.platform}, Python {python}" for python in pythons))
 
 
@@ -377,7 +381,7 @@ def interpret_guide(
     If the guide names no Python, it is one for which all steps have a solution, if there is one.
     """
     first = None
-    for python in usual_pythons(guide):
+    for python in usual_pythons(guide, solver.index if solver and not solver.reason else None):
         trace = GuideInterpreter(guide, machine, today, solver, python).run()
         first = first or trace
         unsolved = [install for install in trace.installs if install.resolution.conflict]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from envdoctor.knowledge.published import PublishedRelease
+
 
 class IndexedRelease(NamedTuple):
     """A release of the index."""
@@ -184,6 +186,10 @@ class IndexFacts(Protocol):
 
     def release(self, name: str, version: str) -> IndexedRelease | None:
         """A release; None if it is unknown."""
+        ...
+
+    def published(self, name: str, version: str) -> PublishedRelease | None:
+        """A release with the Pythons and platforms of its wheels, as in the built-in table; None if it is unknown."""
         ...
 
     def first_release_since(self, name: str, day: str) -> IndexedRelease | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from envdoctor.core.records import Finding
+from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests import audit_paths
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
@@ -49,6 +50,7 @@ class FixedIndex:
         self.imported: dict[tuple[str, str], bool] = {}
         self.modules: dict[str, tuple[str, ...]] = {}
         self.requirements: dict[str, Sequence[str]] = {}
+        self.listed: dict[tuple[str, str], PublishedRelease] = {}  # that the built-in tables do not have
 
     def newest_release(self, name: str) -> IndexedRelease | None:
         return next((each for each in reversed(self.releases) if each.name == name), None)
@@ -58,6 +60,9 @@ class FixedIndex:
 
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in self.releases if (each.name, each.version) == (name, version)), None)
+
+    def published(self, name: str, version: str) -> PublishedRelease | None:
+        return self.listed.get((name, version))
 
     def imports_package(self, installed: InstalledSet, requiring: str, name: str) -> bool | None:
         return self.imported.get((requiring, name)) if requiring in installed.versions else None

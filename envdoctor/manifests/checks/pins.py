@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from envdoctor.core.command_line import command_line
 from envdoctor.core.records import Evidence, Status
-from envdoctor.knowledge.age import can_update, is_too_old
+from envdoctor.knowledge.age import is_too_old
 from envdoctor.knowledge.published import (
     PublishedRelease,
     date_read,
@@ -23,8 +22,9 @@ from envdoctor.knowledge.releases import parse_requirement, requirements_of_rele
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.actions import Install, has_unlisted_torch
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
-from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import changed_requirers, pinned_requirer, requirer_that_excludes
+from envdoctor.manifests.checks.unlisted_releases import PYPI, is_on_index, newer_release, older_releases
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, Substitution, Violation
@@ -39,7 +39,6 @@ from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPANIONS
 from envdoctor.rules.wheel_cuda import WHEEL_CUDA
 
-PYPI = "release list of PyPI"
 CHECKED_BY_NAME = frozenset({"flash-attn", "flash-attn-3", "triton-kernels", "pynvml"})  # see names.py
 
 
@@ -56,6 +55,7 @@ def iter_requirements(context: GuideContext) -> Iterator[tuple[InstallStep, Inst
 )
 def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
     """A step requires a version that was never released or was yanked, or a range without a release."""
+    older: dict[str, tuple[InstallRequirement, int]] = {}
     for install, requirement, line in iter_requirements(context):
         releases = published_releases(requirement.name)
         if not releases or not requirement.specifier or requirement.name in CHECKED_BY_NAME:
@@ -65,12 +65,17 @@ def release_does_not_exist(context: GuideContext) -> Iterator[Problem]:
             continue
         specifier = requirement.specifier.partition("+")[0]
         matching = [release for release in releases if satisfies(release.version, specifier) is not False]
-        if not matching:
+        if not matching and is_older_than_table(requirement.name, public_part(requirement.pin)):
+            if not is_on_index(context, requirement):
+                older.setdefault(requirement.name, (requirement, line))
+        elif not matching:
             problem = _missing_release(context, requirement, line, releases)
             yield _without_contradiction(install.action, requirement, problem)
         elif all(release.yanked for release in matching):
             problem = _yanked_release(context, requirement, line, matching[0])
             yield _without_contradiction(install.action, requirement, problem)
+    if older:
+        yield older_releases(context, list(older.values()))
 
 
 def _without_contradiction(action: Install, requirement: InstallRequirement, problem: Problem) -> Problem:
@@ -116,12 +121,9 @@ def _missing_release(
     name, version = requirement.name, public_part(requirement.pin)
     newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
     is_newer = bool(version and satisfies(version, f">{newest.version}"))
-    is_older = bool(version) and is_older_than_table(name, version)
-    # A release can also be uploaded later on the day of the table.
-    is_outside_table = is_older or (is_newer and context.trace.today >= date_read(name))
     nearest = (nearest_release(name, version) if version else None) or newest
-    if is_outside_table:
-        return _unlisted_release(context, requirement, line, releases)
+    if is_newer and context.trace.today >= date_read(name):  # it can also be uploaded later on the day of the table
+        return newer_release(context, requirement, line, newest)
     table = f"{len(releases)} releases, newest {newest.version} of {newest.date}"
     return Problem(
         "error",
@@ -132,26 +134,6 @@ def _missing_release(
         install_step(f"{name}=={nearest.version}"),
         line=line,
         cause="torch-companion-mismatch" if name in COMPANIONS else "",
-    )
-
-
-def _unlisted_release(
-    context: GuideContext, requirement: InstallRequirement, line: int, releases: tuple[PublishedRelease, ...]
-) -> Problem:
-    """A version that is newer than the table, or older than the first release that it has."""
-    name, oldest = requirement.name, releases[-1]
-    is_older = is_older_than_table(name, public_part(requirement.pin))
-    newest = next((release for release in releases if not is_prerelease(release.version)), releases[0])
-    has_command = not is_older and can_update()
-    table = f"oldest {oldest.version} of {oldest.date}" if is_older else f"newest {newest.version} of {newest.date}"
-    return Problem(
-        "unknown",
-        f"{requirement.text} is {'older' if is_older else 'newer'} than the built-in tables ({table}): its wheels "
-        f"were not checked",
-        (guide_evidence(context, name, requirement.text, line), table_evidence(name, table, PYPI, date_read(name))),
-        "" if is_older else f"{'Newer tables' if has_command else 'A newer envdoctor'} may know it.",
-        guide_command(command_line("envdoctor", "update")) if has_command else (),
-        line=line,
     )
 
 

@@ -18,7 +18,8 @@ from envdoctor.manifests.checks.evidence import (
     python_evidence,
     table_evidence,
 )
-from envdoctor.manifests.checks.pins import CHECKED_BY_NAME, PYPI
+from envdoctor.manifests.checks.pins import CHECKED_BY_NAME
+from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState

@@ -12,7 +12,7 @@ from envdoctor.knowledge.published import PublishedRelease, date_read, find_rele
 from envdoctor.knowledge.versions import dotted_numbers, newest_patch, public_part, satisfies
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
-from envdoctor.manifests.checks.pins import PYPI
+from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.stated_python import permits
 from envdoctor.resolution.index_facts import IndexedRelease

@@ -12,7 +12,7 @@ from envdoctor.knowledge.published import date_read, find_release, published_rel
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
-from envdoctor.manifests.checks.pins import PYPI
+from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 

@@ -11,7 +11,8 @@ from envdoctor.knowledge.tables import tables_date
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, table_evidence
-from envdoctor.manifests.checks.pins import PYPI, iter_requirements
+from envdoctor.manifests.checks.pins import iter_requirements
+from envdoctor.manifests.checks.unlisted_releases import PYPI
 from envdoctor.manifests.context import GuideContext
 from envdoctor.rules.registry import Problem, rule
 

@@ -38,6 +38,9 @@ class Index:
     def release(self, name: str, version: str) -> IndexedRelease | None:
         return next((each for each in (MMCV, KERNELS) if (each.name, each.version) == (name, version)), None)
 
+    def published(self, name: str, version: str) -> None:
+        """The release is unknown."""
+
     def is_published_from(self, name: str, url: str) -> bool:  # noqa: ARG002
         return False
 

@@ -6,13 +6,15 @@ import re
 
 import pytest
 from support.cases import each_case
-from support.fixed_index import FixedIndex, FixedSolver, findings
+from support.fixed_index import DAY, FixedIndex, FixedSolver, findings
 from support.guide_cases import py, sh
 
 from envdoctor.commands.audit import AuditRequest
 from envdoctor.commands.audit import run as run_audit
 from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.errors import BadInput
+from envdoctor.knowledge.published import PublishedRelease
+from envdoctor.manifests import audit_guide
 from envdoctor.manifests.checks.source_at_main import are_disjoint
 from envdoctor.resolution.index_facts import (
     IndexedRelease,
@@ -233,6 +235,25 @@ def test_a_build_with_rust_where_no_python_is_named(pythons: tuple[str, ...], st
 
     solver = FixedSolver(OldIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"])
     assert [each.status for each in findings(sh("pip install tokens==0.13.3"), solver, "RUN079")] == [status]
+
+
+OLD_PINS = sh("pip install numba==0.48.0 numpy==1.19.0 tqdm==4.46.1")
+
+
+def test_a_pin_that_is_older_than_the_tables_is_read_from_the_index() -> None:
+    index = FixedIndex()
+    solver = FixedSolver(index, {"numba": "0.48.0", "numpy": "1.19.0", "tqdm": "4.46.1"})
+    index.listed = {("numpy", "1.19.0"): PublishedRelease("1.19.0", "2020-06-20", "wheels", ("3.8",))}
+    (unknown,) = findings(OLD_PINS, solver, "RUN001")
+    assert unknown.message.startswith("numba==0.48.0 and tqdm==4.46.1 are older than the built-in tables")
+    index.listed |= {(name, each): PublishedRelease(each, "2020-06-08", "any") for name, each in
+                     (("numba", "0.48.0"), ("tqdm", "4.46.1"))}  # fmt: skip
+    assert findings(OLD_PINS, solver, "RUN001") == []
+
+
+def test_pins_that_are_older_than_the_tables_are_one_finding() -> None:
+    (unknown,) = (each for each in audit_guide(OLD_PINS, name="guide.md", today=DAY).findings if each.id == "RUN001")
+    assert unknown.message.startswith("numba==0.48.0 and 2 more are older than the built-in tables")
 
 
 CLONE = "git clone https://github.com/huggingface/engine"
