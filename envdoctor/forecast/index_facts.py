@@ -18,6 +18,7 @@ from envdoctor.forecast.asserted_releases import rejected_releases
 from envdoctor.forecast.module_imports import ModuleImports
 from envdoctor.forecast.module_packages import absent_modules, modules_of_releases
 from envdoctor.forecast.removed_imports import removed_imports, removed_torch_imports
+from envdoctor.forecast.repositories import REPOSITORY, repositories
 from envdoctor.forecast.required_packages import required_packages, specifiers_of
 from envdoctor.forecast.set_contents import numpy_1_builds, refused_releases, refused_versions, shared_files
 from envdoctor.forecast.set_names import SetNames, distributions_of
@@ -25,10 +26,11 @@ from envdoctor.forecast.undeclared_imports import undeclared_imports
 from envdoctor.forecast.wheels import Pin, Wheels
 from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.versions import dotted_numbers, is_prerelease
+from envdoctor.knowledge.versions import dotted_numbers, is_prerelease, newest_patch
 from envdoctor.locking.lock import Target
 from envdoctor.locking.resolve import wheel_tags
 from envdoctor.package_index.address import index_address
+from envdoctor.package_index.build_failures import failures_of_build
 from envdoctor.package_index.build_needs import missing_build_modules, needs_compiler, needs_rust, source_requires
 from envdoctor.package_index.releases import Release
 from envdoctor.package_index.simple_index import File
@@ -37,6 +39,7 @@ from envdoctor.package_index.wheel_names import summarize_wheels
 from envdoctor.resolution.index_facts import (
     AbsentImport,
     AbsentMember,
+    BuildFailure,
     BuildImport,
     CodeImport,
     ComparedNames,
@@ -55,8 +58,7 @@ from envdoctor.resolution.index_facts import (
 TOTAL_SECONDS = 30.0  # of all questions of a command
 SET_SECONDS = 10.0  # of one question
 _GLIBC = "2.35"  # of Ubuntu 22.04
-_PAGES = re.compile(r"https?://([\w-]+)\.github\.io/([\w.-]+)")
-_REPOSITORY = re.compile(r"(?:github|gitlab)\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?(?:[@/#]|$)")
+_MAX_BUILDS = 4  # releases whose source archives are read
 
 
 P = ParamSpec("P")
@@ -106,15 +108,13 @@ class IndexReader:
     @_limited
     def release(self, name: str, version: str) -> IndexedRelease | None:
         """A release; None if it is unknown."""
-        wheels = self._reader()
-        found = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
+        found = self._release(name, version)
         return _indexed(found) if found else None
 
     @_limited
     def published(self, name: str, version: str) -> PublishedRelease | None:
         """A release with the Pythons and platforms of its wheels, as in the built-in table; None if it is unknown."""
-        wheels = self._reader()
-        found = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
+        found = self._release(name, version)
         if found is None:
             return None
         kind, pythons, glibc = summarize_wheels(file.wheel for file in found.files)
@@ -128,22 +128,20 @@ class IndexReader:
     @_limited
     def is_published_from(self, name: str, url: str) -> bool:
         """Whether the newest release of a package, or its first one, names this repository: projects move."""
-        repository, wheels = _REPOSITORY.search(url), self._reader()
+        repository, wheels = REPOSITORY.search(url), self._reader()
         with_wheel = [each for each in self._usable(name) if any(file.wheel for file in each.files)]
         if repository is None or wheels is None or not with_wheel:
             return False
         for release in dict.fromkeys((with_wheel[-1].version, with_wheel[0].version)):
             metadata = wheels.metadata(Pin(name, release))
-            if repository[1].lower() in _repositories(metadata.urls if metadata else ()):
+            if repository[1].lower() in repositories(metadata.urls if metadata else ()):
                 return True
         return False
 
     @_limited
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
-        wheels = self._reader()
-        release = wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
-        archive = self._archive(Pin(name, version)) if release else None
+        release, archive = self._release(name, version), self._archive(Pin(name, version))
         if release is None or archive is None:
             return ()
         found = missing_build_modules(archive, python)
@@ -151,10 +149,28 @@ class IndexReader:
         return tuple(BuildImport(_indexed(release), module, line, archive.name, is_legacy) for module, line in found)
 
     @_limited
+    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+        """The reasons for which the build of a release fails with today's build tools."""
+        release, archive = self._release(name, version), self._archive(Pin(name, version))
+        if release is None or archive is None:
+            return ()
+        return tuple(BuildFailure(_indexed(release), archive.name, *each) for each in failures_of_build(archive))
+
+    @_limited
+    def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:
+        """The newest release with a wheel for this Python, or with a build that does not fail; None without one."""
+        for release in reversed(self._usable(name)[-_MAX_BUILDS:]):
+            published, archive = self.published(name, release.version), self._archive(Pin(name, release.version))
+            is_built = archive and not failures_of_build(archive) and not missing_build_modules(archive, python)
+            has_file = is_built or (published and published.has_wheel(platform, python))
+            if has_file and release.fits_python(newest_patch(python)):
+                return _indexed(release)
+        return None
+
+    @_limited
     def requires(self, name: str, version: str) -> Sequence[str]:
         """The requirements of a release, with markers: of its wheel, else as its source archive lists them."""
-        pin, wheels = Pin(name, version), self._reader()
-        release = wheels.release(pin) if wheels and self._releases(name) else None
+        pin, wheels, release = Pin(name, version), self._reader(), self._release(name, version)
         if wheels and release and any(file.wheel for file in release.files):
             metadata = wheels.metadata(pin)
             return metadata.requires if metadata else ()
@@ -164,16 +180,13 @@ class IndexReader:
     @_limited
     def compiled_archive(self, name: str, version: str) -> str:
         """The source archive of a release whose build compiles C code; empty for others."""
-        archive = self._archive(Pin(name, version)) if self._releases(name) else None
+        archive = self._archive(Pin(name, version))
         return archive.name if archive and needs_compiler(archive) else ""
 
     @_limited
     def rust_build(self, name: str, version: str, platform: str) -> RustBuild | None:
         """The build of a release that compiles Rust code; None for others."""
-        pin = Pin(name, version)
-        archive = self._archive(pin) if self._releases(name) else None
-        wheels = self._reader()
-        release = wheels.release(pin) if wheels else None
+        release, archive = self._release(name, version), self._archive(Pin(name, version))
         if archive is None or release is None or not needs_rust(archive):
             return None
         names = [file.name for file in release.files if file.wheel and file.name.endswith(f"_{platform}.whl")]
@@ -343,6 +356,10 @@ class IndexReader:
             return ()
         return wheels.releases(name)
 
+    def _release(self, name: str, version: str) -> Release | None:
+        wheels = self._reader()
+        return wheels.release(Pin(name, version)) if wheels and self._releases(name) else None
+
     def _absent(self, wheels: Wheels, dependency: Pin, module: str, name: str, parts: Sequence[Pin]) -> str:
         """The name if a release does not have it; empty if it has it, or if that is unknown.
 
@@ -361,8 +378,7 @@ class IndexReader:
 
     def _archive(self, pin: Pin) -> SourceArchive | None:
         if pin not in self._archives:
-            wheels = self._reader()
-            release = wheels.release(pin) if wheels else None
+            wheels, release = self._reader(), self._release(pin.name, pin.version)
             file = next((file for file in release.files if not file.wheel), None) if release else None
             try:
                 self._archives[pin] = read_source_archive(wheels.client, file) if wheels and file else None
@@ -370,12 +386,6 @@ class IndexReader:
                 self._archives[pin] = None
         return self._archives[pin]
 
-
-def _repositories(urls: Iterable[str]) -> set[str]:
-    """The repositories of addresses such as github.com/OWNER/NAME and OWNER.github.io/NAME."""
-    found = {match[1] for url in urls if (match := _REPOSITORY.search(url))}
-    found |= {f"{match[1]}/{match[2]}" for url in urls if (match := _PAGES.match(url))}
-    return {each.lower() for each in found}
 
 
 def _indexed(release: Release) -> IndexedRelease:

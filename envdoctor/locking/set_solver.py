@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from envdoctor.core.record import Record
 from envdoctor.download.sources import Sources, uv_arguments, uv_environment
-from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.published import find_release, is_older_than_table
 from envdoctor.knowledge.releases import normalize_name, requirements_of_release
 from envdoctor.knowledge.torch_builds import published_wheels, torch_releases
 from envdoctor.knowledge.versions import minor_of, newest_patch
@@ -228,7 +228,10 @@ def likely_pythons(corrected: CorrectedSet) -> list[str]:
     if not corrected.is_python_assumed:
         return [corrected.python or _python_of(corrected)]
     tried = [each for each in _TRIED if permits(corrected.permitted_python, each)]
-    return list(dict.fromkeys([_python_of(corrected), *filter(None, [corrected.python]), *tried]))
+    likely = [_python_of(corrected), *filter(None, [corrected.python])]
+    # The tables do not have the oldest releases. The audit reads their wheels from the index.
+    likely = likely[::-1] if any(is_older_than_table(*pin) for pin in _pins_of(corrected)) else likely
+    return list(dict.fromkeys([*likely, *tried]))
 
 
 def for_stated_cuda(corrected: CorrectedSet) -> list[CorrectedSet]:
@@ -242,10 +245,13 @@ def for_stated_cuda(corrected: CorrectedSet) -> list[CorrectedSet]:
     return [replace(stated, python=python) for python in likely_pythons(corrected)]
 
 
+def _pins_of(corrected: CorrectedSet) -> list[tuple[str, str]]:
+    return [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
+
+
 def _python_of(corrected: CorrectedSet) -> str:
     """The usual Python, or the nearest one for which all pins have wheels: a guide of 2023 is for 3.10 or 3.11."""
-    pins = [(Requirement(text).name, text.partition("==")[2]) for text in corrected.requirements if "==" in text]
-    releases = [release for name, version in pins if (release := find_release(name, version))]
+    releases = [release for pin in _pins_of(corrected) if (release := find_release(*pin))]
     compiled = [release for release in releases if release.kind == "wheels"]
     permitted = [each for each in _PYTHONS if permits(corrected.permitted_python, each)]
     fitting = (each for each in permitted if all(release.has_wheel("", each) for release in compiled))

@@ -23,7 +23,7 @@ ARCHIVE_BYTES = 8 << 20
 MEMBER_BYTES = 4 << 20
 SOURCES_BYTES = 512 << 20  # of the Python files of an archive
 MAX_MEMBERS = 20_000
-FOLDER = "source-archives-3"  # increase the number when SourceArchive changes
+FOLDER = "source-archives-4"  # increase the number when SourceArchive changes
 BUILD_FILES = ("setup.py", "pyproject.toml", "setup.cfg", "PKG-INFO")
 _C_CODE = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".cu")
 REQUIRES = ".egg-info/requires.txt"
@@ -40,6 +40,7 @@ class SourceArchive(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]  # of the Python files
     texts: dict[str, str]  # of the build files
     has_c_code: bool = False  # C, C++, Cython or CUDA, also in Python files that a build translates
+    untranslated: tuple[str, ...] = ()  # Cython files without the C file that Cython makes of them
 
     def has_module(self, module: str) -> bool:
         """Whether a file or a folder is this module, or a build can make it from C code; also if that is unknown."""
@@ -86,14 +87,18 @@ def python_files(name: str, data: bytes) -> Iterator[tuple[str, str]]:
 def _parse(name: str, data: bytes) -> SourceArchive:
     paths: list[str] = []
     texts: dict[str, str] = {}
-    has_c_code = False
+    compiled: list[str] = []
     for path, content in _members(name, data, _is_build_file):
-        has_c_code = has_c_code or path.endswith(_C_CODE)
+        if path.endswith(_C_CODE):
+            compiled.append(path)
         if path.endswith(".py"):
             paths.append(path)
         if content is not None:
             texts[path] = content.decode("utf-8", "replace")
-    return SourceArchive(name, tuple(paths), texts, has_c_code)
+    translated = {path.rpartition(".")[0] for path in compiled if not path.endswith(".pyx")}
+    cython = [path for path in compiled if path.endswith(".pyx")]
+    untranslated = tuple(path for path in cython if path.removesuffix(".pyx") not in translated)
+    return SourceArchive(name, tuple(paths), texts, bool(compiled), untranslated)
 
 
 def _is_build_file(path: str) -> bool:

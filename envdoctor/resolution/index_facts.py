@@ -124,6 +124,16 @@ class BuildImport(NamedTuple):
     is_legacy: bool = True  # the archive has no pyproject.toml
 
 
+class BuildFailure(NamedTuple):
+    """A reason in setup.py for which the build of a release fails with today's build tools."""
+
+    release: IndexedRelease
+    archive: str
+    reason: str  # "has use_2to3, which setuptools 58 removed"
+    line: int
+    cured_by: Sequence[str] = ()  # what must be installed before a build without isolation; empty: nothing cures it
+
+
 class Numpy1Build(NamedTuple):
     """A release with a compiled module that is built for NumPy 1."""
 
@@ -268,6 +278,14 @@ class IndexFacts(Protocol):
 
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:
         """The modules that an isolated build of a release lacks."""
+        ...
+
+    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+        """The reasons for which the build of a release fails with today's build tools."""
+        ...
+
+    def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:
+        """The newest release with a wheel for this Python, or with a build that does not fail; None without one."""
         ...
 
     def requires(self, name: str, version: str) -> Sequence[str]:

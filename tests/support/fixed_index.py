@@ -12,6 +12,7 @@ from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.resolution.index_facts import (
     AbsentImport,
     AbsentMember,
+    BuildFailure,
     BuildImport,
     CodeImport,
     ComparedNames,
@@ -50,6 +51,7 @@ class FixedIndex:
         self.imported: dict[tuple[str, str], bool] = {}
         self.modules: dict[str, tuple[str, ...]] = {}
         self.requirements: dict[str, Sequence[str]] = {}
+        self.failing: Sequence[BuildFailure] = ()
         self.listed: dict[tuple[str, str], PublishedRelease] = {}  # that the built-in tables do not have
 
     def newest_release(self, name: str) -> IndexedRelease | None:
@@ -141,6 +143,13 @@ class FixedIndex:
     def build_imports(self, name: str, version: str, python: str) -> Sequence[BuildImport]:  # noqa: ARG002
         release = self.release(name, version)
         return (BuildImport(release, "pkg_resources", 6, f"{name}-{version}.tar.gz"),) if release else ()
+
+    def build_failures(self, name: str, version: str) -> Sequence[BuildFailure]:
+        return [each for each in self.failing if (each.release.name, each.release.version) == (name, version)]
+
+    def buildable_release(self, name: str, python: str, platform: str) -> IndexedRelease | None:  # noqa: ARG002
+        failing = {each.release for each in self.failing}
+        return next((each for each in reversed(self.releases) if each.name == name and each not in failing), None)
 
     def requires(self, name: str, version: str) -> Sequence[str]:
         return self.requirements.get(f"{name} {version}", ())

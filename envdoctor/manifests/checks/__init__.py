@@ -19,6 +19,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     conflicting_bounds,
     driver,
     entered_directories,
+    failing_builds,
     flags,
     image_builds,
     image_commands,

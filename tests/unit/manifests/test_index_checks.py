@@ -17,6 +17,7 @@ from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests import audit_guide
 from envdoctor.manifests.checks.source_at_main import are_disjoint
 from envdoctor.resolution.index_facts import (
+    BuildFailure,
     IndexedRelease,
     MissingName,
     RejectedRelease,
@@ -235,6 +236,38 @@ def test_a_build_with_rust_where_no_python_is_named(pythons: tuple[str, ...], st
 
     solver = FixedSolver(OldIndex(TOKENS), {"tokens": "0.13.3"}, ["tokens"])
     assert [each.status for each in findings(sh("pip install tokens==0.13.3"), solver, "RUN079")] == [status]
+
+
+VOCODER = [IndexedRelease("vocoder", "0.2.10", "2020-06-16"), IndexedRelease("vocoder", "0.3.5", "2025-01-20")]
+IN_PYTHON = ("conda create -n x python=3.11", "conda activate x")
+# Steps, what cures the build, the status, and the part of the fix.
+FAILING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str, str]] = {
+    "a newer release": ((*IN_PYTHON, "pip install vocoder==0.2.10"), (), "error", "Use vocoder==0.3.5"),
+    "no Python": (("pip install vocoder==0.2.10",), (), "warning", "Use vocoder==0.3.5"),
+    "no newer release": ((*IN_PYTHON, "pip install vocoder==0.3.5"), ("cython",), "error", "Install cython, set"),
+    "nothing cures it": ((*IN_PYTHON, "pip install vocoder==0.3.5"), (), "error", "Use another release"),
+    "without isolation": (
+        (*IN_PYTHON, "pip install cython==3.1.0", "pip install --no-build-isolation vocoder==0.2.10"),
+        ("cython",), "", "",
+    ),
+    "without isolation, and without Cython": (
+        (*IN_PYTHON, "pip install --no-build-isolation vocoder==0.2.10"), ("cython",), "error", "0.3.5",
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*FAILING])
+def test_a_build_fails_with_the_tools_of_today(name: str) -> None:
+    steps, cures, status, fix = FAILING[name]
+    version = steps[-1].rpartition("==")[2]
+    index = FixedIndex(*VOCODER)
+    index.failing = [
+        BuildFailure(each, "vocoder.tar.gz", "needs Cython", 7, cures) for each in VOCODER if each.version <= version
+    ]
+    found = findings(sh(*steps), FixedSolver(index, {"vocoder": version, "cython": "3.1.0"}, ["vocoder"]), "RUN223")
+    assert [each.status for each in found] == ([status] if status else [])
+    assert all(fix in each.fix for each in found)
+    assert findings(sh(*steps), FixedSolver(index, {"vocoder": version}), "RUN223") == []  # it has a wheel
 
 
 OLD_PINS = sh("pip install numba==0.48.0 numpy==1.19.0 tqdm==4.46.1")

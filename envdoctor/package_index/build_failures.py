@@ -1,0 +1,98 @@
+"""Reasons in setup.py of a source archive for which its build fails with the build tools of today."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envdoctor.knowledge.releases import normalize_name, parse_requirement
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.package_index.build_needs import build_system
+from envdoctor.package_index.python_modules import parse_source
+from envdoctor.package_index.source_archive import SourceArchive
+
+# setuptools 58.0.0 removed use_2to3; CHANGES of setuptools, 2026-11-27. Python 3.12 and newer need a later one.
+_WITHOUT_2TO3 = "58.0.0"
+# `setuptools.build_meta` executes setup.py with exec(), where __builtins__ is a dict. Measured on 2026-11-27: pyworld
+# 0.2.10 with pip 26.3, with and without isolation.
+_MODULE_ATTRIBUTE = re.compile(r"__builtins__\.(\w+)\s*=(?!=)")
+# The script installs or imports Cython itself, or builds without its extensions.
+_WITHOUT_CYTHON = re.compile(
+    r"\boptional\b|BuildFailed|fetch_build_eggs|USE_CYTHON|(?:import|from) +Cython", re.IGNORECASE
+)
+
+
+class FailureOfBuild(NamedTuple):
+    """A reason with its line in setup.py, and what cures it in a build without isolation; empty if nothing does."""
+
+    reason: str
+    line: int
+    cured_by: tuple[str, ...] = ()
+
+
+def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
+    """The reasons for which a build fails; empty if another backend builds the archive, or if it has no setup.py."""
+    requires, backend = build_system(archive.texts.get("pyproject.toml", ""))
+    text = archive.texts.get("setup.py", "")
+    tree = parse_source(text)
+    if tree is None or not backend.startswith("setuptools."):
+        return ()
+    named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
+    return (*_dict_attributes(text), *_removed_options(tree, named.get("setuptools", "")),
+            *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
+
+
+def _dict_attributes(text: str) -> Iterator[FailureOfBuild]:
+    found = _MODULE_ATTRIBUTE.search(text)
+    if found and "isinstance(__builtins__" not in text and "hasattr(__builtins__" not in text:
+        line = text.count("\n", 0, found.start()) + 1
+        yield FailureOfBuild(f"sets __builtins__.{found[1]}, which fails in a build by PEP 517", line)
+
+
+def _removed_options(tree: ast.Module, setuptools: str) -> Iterator[FailureOfBuild]:
+    if setuptools and satisfies(_WITHOUT_2TO3, setuptools) is False and satisfies("9999", setuptools) is False:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "use_2to3" and _constant(node.value) is True:
+            yield FailureOfBuild("has use_2to3, which setuptools 58 removed", node.value.lineno, ("setuptools<58",))
+            return
+
+
+def _untranslated(archive: SourceArchive, tree: ast.Module, required: set[str]) -> Iterator[FailureOfBuild]:
+    """Without Cython, setuptools compiles the C file of a Cython module, which the archive does not have."""
+    script, options = (archive.texts.get(name, "") for name in ("setup.py", "setup.cfg"))
+    is_required = "cython" in required | _setup_requires(tree) or "setup_requires" in options
+    if is_required or _WITHOUT_CYTHON.search(script):
+        return
+    names = {path.rpartition("/")[2] for path in archive.untranslated}
+    for node in _outside_of_conditions(tree):
+        value = _constant(node)
+        if isinstance(value, str) and value.endswith(".pyx") and value.rpartition("/")[2] in names:
+            reason = f"needs Cython for {value}, and does not require it for the build"
+            yield FailureOfBuild(reason, getattr(node, "lineno", 1), ("cython",))
+            return
+
+
+def _setup_requires(tree: ast.Module) -> set[str]:
+    """The packages of `setup_requires`; Cython as well where they are not a list of texts."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and (node.arg == "setup_requires" or node.arg is None):
+            values = [_constant(each) for each in node.value.elts] if isinstance(node.value, ast.List) else [None]
+            texts = [each for each in values if isinstance(each, str)]
+            found.update(each.name for text in texts if (each := parse_requirement(text)))
+            found.update(["cython"] if len(texts) < len(values) else [])
+    return found
+
+
+def _outside_of_conditions(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.If | ast.IfExp | ast.Try | ast.FunctionDef | ast.ClassDef):
+            yield node
+            yield from _outside_of_conditions(node)
+
+
+def _constant(node: ast.AST) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
