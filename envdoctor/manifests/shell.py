@@ -31,8 +31,8 @@ _INSTALL_COMMAND = re.compile(
 _BOUND = re.compile(r"[<>](?=[=\d])")
 _WORD_BEFORE = re.compile(r"[^\s'\"|&;()<>]+$")
 _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w./:-]*(?: [\w./:-]+){0,5})>(?![>&])")
-# The grammar ends a word at the second variable of `a-$X-$X-b`, unless its name is in braces.
-_NAME_BEFORE_DASH = re.compile(r"(?<=[\w.}/-])\$([A-Za-z_]\w*)(?=-)")
+# The grammar ends a word at the second variable of `a-$X-$X-b` and `$X/$Y/b`, unless its name is in braces.
+_LATER_NAME = re.compile(r"(?<=[\w.}/:,@+-])\$([A-Za-z_]\w*|\d)(?=[-/.:,@+])")
 _MAX_TEXT_LENGTH = 400_000
 
 
@@ -46,7 +46,7 @@ def parse_commands(lines: tuple[Line, ...], state: ShellState) -> list[Command]:
     lines = _continued(lines)
     rows = [(number, row) for number, text in lines for row in text[:_MAX_TEXT_LENGTH].split("\n")]
     source = "\n".join(re.sub(r"\\[ \t\r]+$", r"\\", row.rstrip("\r")) for _, row in rows)[:_MAX_TEXT_LENGTH]
-    source = _NAME_BEFORE_DASH.sub(r"${\1}", source)
+    source = _LATER_NAME.sub(r"${\1}", source)
     source = _BOUND.sub(_replace_bound, source)
     source = _PLACEHOLDER.sub(lambda match: match[0].translate(BOUND_CHARACTERS), source)
     text = ShellText(source.encode("utf-8", "replace"), tuple(number for number, _ in rows))

@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "command substitution": ("pip install torch==$(cat v) `x`", ["pip install torch==$(cat v) `x`"]),
     "changed variable": ("V=2.8.0\npip install torch==${V%.*}", ["pip install torch==${V%.*}"]),
     "variables between dashes": ("V=cp311\npip install a-$V-$V-b.whl", ["pip install a-cp311-cp311-b.whl"]),
+    "variables of a path": ("B=b\nX=$A/$B/c.$D.d\nrun $X --out=$A/$B.d", ["run $A/b/c.${D}.d --out=$A/b.d"]),
     "unset variable": ("V=1\nunset V\npip install a==$V", ["pip install a==$V"]),
     "quotes": ("""pip install 'a>=1' "b<2" c\\ d""", ["pip install a>=1 b<2 c d"]),
     "single quotes": ("V=1\necho '$V' \"\\$V\"", ["echo $V $V"]),
