@@ -87,6 +87,7 @@ class BlockReader:
         self.commands: list[Command] = []
         self.launches: list[Launch] = []
         self.copied_folders: list[Path] = []
+        self.instruction = ""  # of a Dockerfile, that starts the container
         self.python_blocks: list[tuple[Line, ...]] = []
         for block in blocks:
             name = _file_name(block)
@@ -151,7 +152,8 @@ class BlockReader:
             self.commands.append(command)
             program = started_program(command) or self.console_scripts.get(command.name)
             if program and (folders := self.directory.folders_of(program.script)):
-                self.launches.append(Launch(command.line, str(command), program, (*folders, *self.copied_folders)))
+                folders = (*folders, *self.copied_folders)
+                self.launches.append(Launch(command.line, str(command), program, folders, self.instruction))
             if command.heredoc:
                 self._store_heredoc(command)
             if command.assignments and command.words == ("export",):
@@ -194,7 +196,9 @@ class BlockReader:
                 yield self._base_image(*lines[0])
             elif name in ("RUN", "CMD", "ENTRYPOINT"):
                 self.directory.current = workdir
+                self.instruction = name.removeprefix("RUN")
                 yield from self._script(script_of(instruction))
+                self.instruction = ""
             elif name in ("ADD", "COPY") and lines:
                 yield from _added_wheels(instruction)
                 self.copied_folders += self._copied_folders(instruction)
@@ -210,7 +214,7 @@ class BlockReader:
     def _copied_folders(self, instruction: Instruction) -> list[Path]:
         """The folders of the project whose files COPY puts into a directory of the image: `COPY src/ /app/`."""
         words = instruction.lines[0][1].replace('"', " ").strip("[] ").split()
-        sources = [word.strip(",") for word in words if not word.startswith("--")][:-1]
+        sources = [word.strip(",").removesuffix("/*") for word in words if not word.startswith("--")][:-1]
         is_of_stage = any(word.startswith("--from") for word in words)
         own = (self.files.folder, self.files.folder.parent) if self.files.folder and not is_of_stage else ()
         return [folder / each for each in sources for folder in own if each.strip("./") and is_folder(folder / each)]

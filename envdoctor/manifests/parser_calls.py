@@ -104,6 +104,11 @@ def _add_argument(reader: Reader, parser: Parser, arguments: Arguments, *, certa
         parser.add(option)
     elif option.nargs in ("...", "A..."):
         parser.has_rest = True
+    else:
+        text = next(iter(arguments.positional), arguments.named.get("dest"))
+        name = str(text.value) if isinstance(text, Literal) else "argument"
+        is_required = certain and "action" not in arguments.named and not arguments.is_open
+        parser.positionals.append(option._replace(names=(name,), is_required=is_required))
 
 
 def _parse(parser: Parser, arguments: Arguments, *, certain: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from envdoctor.manifests.shell_records import is_known
@@ -12,6 +13,10 @@ _NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")  # as argparse has it
 _ONE_OR_MORE = frozenset({"+", "*"})
 _REST = frozenset({"...", "A..."})  # argparse.REMAINDER and PARSER: what follows is not read as options
 _HELP = frozenset({"-h", "--help", "--version"})
+# The smallest number of words that a positional argument takes, by its nargs.
+_LEAST = {"": 1, "+": 1, **{str(number): number for number in range(1, 10)}}
+# Values that a reader does not replace: a number, several of them, and the constants of Python.
+_LITERAL = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?(?:,[-+\d.]+)*|True|False|None|true|false")
 # What a reader replaces, or can leave out.
 _OMISSION = re.compile(r"\.{2,}\S*|…|[\[<({].*|.*[\])}>]|\S*\.\.\.")
 
@@ -25,6 +30,7 @@ class Option(NamedTuple):
     nargs: str = ""  # as it is written; empty for one value
     choices: tuple[str, ...] = ()  # that are known to be all
     is_required: bool = False
+    kind: str = ""  # int or float, if values are converted to it
 
 
 class Parser:
@@ -40,6 +46,7 @@ class Parser:
         self.has_rest = False  # a positional argument that takes all words that follow
         self.is_tolerant = False  # the program permits unknown options
         self.is_strict = False  # the program certainly parses its command line, and stops at unknown options
+        self.positionals: list[Option] = []  # with the name of their value
         self.libraries: list[tuple[str, str]] = []  # classes of libraries whose fields are options
 
     def open(self) -> None:
@@ -59,6 +66,7 @@ class Parser:
         self.options |= other.options
         self.is_open = self.is_open or other.is_open
         self.has_rest = self.has_rest or other.has_rest
+        self.positionals += other.positionals
         self.libraries += other.libraries
 
     @property
@@ -73,7 +81,7 @@ HELP = Option(("-h", "--help"), "", takes_value=False)
 class Refusal(NamedTuple):
     """Why a parser stops at a command line."""
 
-    kind: str  # unknown, ambiguous, choice, required
+    kind: str  # unknown, ambiguous, choice, type, required, positional, surplus
     option: str
     value: str = ""
     candidates: tuple[str, ...] = ()
@@ -103,18 +111,67 @@ def refusals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
             option = max(options, key=lambda each: bool(each.place))
             seen.update(option.names)
             if option.nargs in _REST:
+                words = words[: index + 1]
                 break
             found += _refused_values(option, word, words[index + 1 :])
+    # A file alone can contain the arguments.
+    is_complete = is_complete and (len(words) != 1 or words[0].startswith("-") or bool(parser.positionals))
     if is_complete and not parser.has_subcommands and not _HELP.intersection(words) and not found:
         required = {each for each in parser.options.values() if each.is_required and seen.isdisjoint(each.names)}
         found += [Refusal("required", each.names[-1], place=each.place) for each in sorted(required)]
+        found += _refused_positionals(parser, words)
     return found
+
+
+def _refused_positionals(parser: Parser, words: Sequence[str]) -> list[Refusal]:
+    """The positional arguments that a command lacks, or the first word for which the parser has none."""
+    if parser.has_rest or parser.is_of_dataclasses:
+        return []
+    given = list(_positional_words(parser, words))
+    needed = [(each, _LEAST.get(each.nargs, 0)) for each in parser.positionals if each.is_required]
+    missing = sum(number for _, number in needed) - len(given)
+    if missing > 0:
+        last = [each for each, number in needed if number][-missing:]
+        return [Refusal("positional", each.names[0], place=each.place) for each in last]
+    if parser.positionals or "--" in words:
+        return []
+    return [Refusal("surplus", before, word) for before, word in given if word.strip()][:1]
+
+
+def _positional_words(parser: Parser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The words that are neither options nor their values, each with the option before it."""
+    taken, before = 0.0, ""
+    for index, word in enumerate(words):
+        if word == "--":
+            yield from (("", each) for each in words[index + 1 :])
+            return
+        if _is_option(word):
+            taken, before = _following(parser, word), word
+        elif taken:
+            taken -= 1
+        else:
+            yield before, word
+            before = ""
+
+
+def _following(parser: Parser, word: str) -> float:
+    """The largest number of words after an option that are its values."""
+    options = [parser.options[each] for each in _matches(parser, word)]
+    option = max(options, key=lambda each: bool(each.place), default=HELP)
+    if not word.startswith("--") and word not in parser.options:
+        letters = [parser.options.get(f"-{each}", HELP) for each in word[1:]]  # `-xe 3`, `-e3`
+        with_value = next((index for index, each in enumerate(letters) if each.takes_value), -1)
+        option = letters[with_value] if with_value in (-1, len(letters) - 1) else HELP
+    if "=" in word or not option.takes_value:
+        return 0
+    nargs = option.nargs
+    return int(nargs) if nargs.isdecimal() else 1 if nargs in ("", "?") else math.inf
 
 
 def _hides_arguments(words: Sequence[str], index: int, parser: Parser) -> bool:
     """Whether a word can stand for several arguments, or for none."""
     word, before = words[index], words[index - 1] if index else ""
-    if is_known(word) and not _OMISSION.fullmatch(word):
+    if is_known(word) and not _OMISSION.fullmatch(word) and not word.startswith("@"):  # a file of arguments
         return False
     option = parser.options.get(before)
     is_value = option is not None and option.takes_value and not option.nargs
@@ -141,7 +198,7 @@ def _matches(parser: Parser, word: str) -> list[str]:
 
 
 def _refused_values(option: Option, word: str, following: Iterable[str]) -> list[Refusal]:
-    if not option.choices:
+    if not option.choices and not option.kind:
         return []
     name, equals, value = word.partition("=")
     values = [value] if equals else []
@@ -151,8 +208,17 @@ def _refused_values(option: Option, word: str, following: Iterable[str]) -> list
         values.append(each)
         if option.nargs not in _ONE_OR_MORE:
             break
-    return [
-        Refusal("choice", name, each, option.choices, option.place)
-        for each in values
-        if is_known(each) and not _OMISSION.fullmatch(each) and each not in option.choices
-    ]
+    known = [each for each in values if is_known(each) and not _OMISSION.fullmatch(each)]
+    if option.choices:
+        refused = [each for each in known if each not in option.choices]
+        return [Refusal("choice", name, each, option.choices, option.place) for each in refused]
+    refused = [each for each in known if _LITERAL.fullmatch(each) and not _is_number(each, option.kind)]
+    return [Refusal("type", name, each, (option.kind,), option.place) for each in refused]
+
+
+def _is_number(value: str, kind: str) -> bool:
+    try:
+        (int if kind == "int" else float)(value)
+    except ValueError:
+        return False
+    return True

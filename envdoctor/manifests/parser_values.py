@@ -164,6 +164,7 @@ def option_of(arguments: Arguments, place: str, *, certain: bool) -> Option | No
     is_text = kind is None or (isinstance(kind, External) and kind.name in ("str", "int"))
     choices = constants(arguments.named.get("choices"))
     is_judged = choices and is_text and not is_custom and takes_value and not arguments.is_open
+    number = kind.name if isinstance(kind, External) and kind.name in ("int", "float") else ""
     return Option(
         tuple(names),
         place,
@@ -171,6 +172,7 @@ def option_of(arguments: Arguments, place: str, *, certain: bool) -> Option | No
         _nargs(arguments),
         tuple(map(str, choices)) if is_judged else (),
         certain and arguments.value("required") is True,
+        "" if is_custom or not takes_value or arguments.is_open else number,
     )
 
 

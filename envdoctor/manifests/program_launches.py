@@ -46,6 +46,7 @@ class Launch(NamedTuple):
     command: str
     program: Program
     folders: tuple[Path, ...]  # in which it can run, the likely one first
+    instruction: str = ""  # CMD or ENTRYPOINT of a Dockerfile: the command of a container
 
 
 def started_program(command: Command) -> Program | None:

@@ -28,6 +28,7 @@ _LAUNCHERS = frozenset({
 _MAX_PROGRAMS = 40  # of a guide
 _MAX_SAME = 4  # files of one name
 _LIKENESS = 0.75
+_LACKING = ("required", "positional")  # what a command does not have
 _PLACEHOLDER = re.compile(r"(?:^|[/_-])(?:name|your?|my|path|some|here|x{2,})(?:[/_-]|$)", re.IGNORECASE)
 
 
@@ -56,22 +57,30 @@ class StartedProgram:
                 parser.add_missing(Option(names, "", nargs="?"))
 
 
-@rule("RUN200", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGPARSE)
+@rule("RUN200", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=ARGPARSE)
 def program_does_not_have_the_option(context: GuideContext) -> Iterator[Problem]:
     """A command starts a program of the checkout with an option or a value that its parser refuses.
 
     The parser is read from the code of the program: `argparse`, and the dataclasses of HfArgumentParser. A program
-    that permits unknown options, or whose options are computed, is left out.
+    that permits unknown options, or whose options are computed, is left out. The arguments that CMD of a Dockerfile
+    lacks are a warning, as `docker run` can name another command; ENTRYPOINT gets further ones.
     """
     found: set[tuple[str, str, str]] = set()
     for launch, programs in started_programs(context):
+        lacking: list[tuple[Refusal, StartedProgram, Parser]] = []
         for refusal, program, parser in _refused(programs, launch.program.arguments):
             key = (program.path, refusal.option, refusal.value)
-            if refusal.kind == "choice" and _stands_for_a_choice(refusal):
+            if key in found or (refusal.kind == "choice" and _stands_for_a_choice(refusal)):
                 continue
-            if key not in found and not (refusal.kind == "required" and _is_written(context, launch, refusal.option)):
+            if refusal.kind not in _LACKING:
                 found.add(key)
                 yield _problem(context, launch, refusal, program, parser)
+            elif launch.instruction != "ENTRYPOINT" and not _is_written(context, launch, refusal.option):
+                found.add(key)
+                lacking.append((refusal, program, parser))
+        for refusal, program, parser in lacking[:1]:
+            names = tuple(each.option for each, *_ in lacking)
+            yield _problem(context, launch, refusal._replace(candidates=names), program, parser)
 
 
 def started_programs(context: GuideContext) -> Iterator[tuple[Launch, list[StartedProgram]]]:
@@ -147,10 +156,14 @@ def _problem(
     if refusal.kind == "unknown":
         evidence += [_fields_evidence(package, name) for package, name in dict.fromkeys(parser.libraries)]
     stops = "HfArgumentParser" if parser.is_of_dataclasses else "argparse"
+    if launch.instruction == "CMD" and refusal.kind in _LACKING:
+        message = f"{reason}: `docker run` without a command of its own stops"
+        fix = f"{fix} Or name it in the command of `docker run`."
+        return Problem("warning", message, tuple(evidence), fix, line=line)
     return Problem("error", f"{reason}: {stops} stops the program", tuple(evidence), fix, line=line)
 
 
-def _texts(
+def _texts(  # noqa: PLR0911
     context: GuideContext, refusal: Refusal, program: StartedProgram, parser: Parser, words: Sequence[str]
 ) -> tuple[str, str]:
     """The reason and the fix."""
@@ -161,8 +174,16 @@ def _texts(
     if refusal.kind == "choice":
         choices = ", ".join(refusal.candidates[:12])
         return f"{path} does not accept the value {refusal.value} of {option}", f"Use one of {choices}."
-    if refusal.kind == "required":
-        return f"{path} requires {option}, which the command does not have", f"Add {option}."
+    if refusal.kind == "type":
+        what = {"int": "an integer", "float": "a number"}[refusal.candidates[0]]
+        return f"{path} does not accept the value {refusal.value} of {option}, which is {what}", f"Use {what}."
+    if refusal.kind == "surplus":
+        is_flag = option in parser.options and not parser.options[option].takes_value
+        after = f" after {option}, which has no value" if is_flag else ""
+        return f"{path} has no argument for the word {refusal.value}{after}", f"Remove {refusal.value}."
+    if refusal.kind in _LACKING:
+        what = " and ".join(f"{'' if each.startswith('-') else 'a value for '}{each}" for each in refusal.candidates)
+        return f"{path} requires {what}, which the command does not have", f"Add {what}."
     nearest = nearest_option(option, parser, words)
     fix = f"Write {nearest}, if it is meant." if nearest else f"Remove {option}, or use an option of the program."
     if removed := program.removed.get(option):

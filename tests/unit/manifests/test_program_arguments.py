@@ -23,6 +23,7 @@ parser.add_argument("--mode", choices=["train", "test"])
 parser.add_argument("--level", type=int, choices=[0, 1])
 parser.add_argument("--cache", action=argparse.BooleanOptionalAction)
 parser.add_argument("--debug", action="store_true")
+parser.add_argument("--lr", type=float)
 """
 PARSES = "args = parser.parse_args()\n"
 FIELDS = """
@@ -45,13 +46,19 @@ REFUSED = {
     "--mode=val": "does not accept the value val of --mode",
     "--level 2": "does not accept the value 2 of --level",
     "-x 3": "has no option -x",
+    "--epochs 1.5": "does not accept the value 1.5 of --epochs, which is an integer",
+    "--epochs=1e3": "does not accept the value 1e3 of --epochs, which is an integer",
+    "--shift 1 0,1": "does not accept the value 0,1 of --shift, which is a number",
+    "--debug True": "has no argument for the word True after --debug, which has no value",
+    "--debug --epochs 3 4": "has no argument for the word 4:",
     "--epochs $N --epoks 3": "has no option --epoks",
 }
 ACCEPTED = (
     "--epochs 3", "--epochs=3", "-e3", "--ep 3", "--shift -1 -.5", "--mode test", "--mode $MODE", "--no-cache",
     "--deb", "--mode {train,test}", "--level 1", "$OPTIONS", "--epochs 3 ...", "[--epoks 3]", "--help", "-- --epoks",
     "--epochs 3 | tee --epoks", "--epochs 3 # --epoks 3", '"$@"', "--mode <mode>",
-    "--mode Mode_Name", "--mode MODE", "--mode train/test", "--mode your_mode",
+    "--epochs -3", "--epochs EPOCHS", "--lr 1e-4 --debug", "--shift 1 2 3 --debug", "--lr=1", "--debug ...", "a.json",
+    "--debug @more.txt", "--mode Mode_Name", "--mode MODE", "--mode train/test", "--mode your_mode",
 )  # fmt: skip
 # Programs whose options are not all known, or that permit unknown ones.
 OPEN_PROGRAMS = {
@@ -161,6 +168,52 @@ def test_a_required_option_is_missing(checkout: Path) -> None:
     assert "requires --data" in found[0].message
     for command in ("--data x", "--da x", "$OPTIONS", "...", "--help", "--epochs <number 2> --data x"):
         assert _audit(checkout, files, f"python train.py {command}") == []
+
+
+def test_a_positional_argument_is_missing(checkout: Path) -> None:
+    files = {"train.py": PARSER + "parser.add_argument('data')\nparser.add_argument('out', nargs='?')\n" + PARSES}
+    for command in ("", "--epochs 3", "--shift 1 2"):
+        assert "requires a value for data" in _audit(checkout, files, f"python train.py {command}")[0].message
+    for command in ("x", "--epochs 3 x", "--debug x y", "-- x", "$DATA", "--help", "-e3 x", "--epochs=3 x"):
+        assert _audit(checkout, files, f"python train.py {command}") == []
+
+
+DOCKERFILE = """FROM pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime
+WORKDIR /app
+COPY src/* .
+{start}
+"""
+
+
+@each_case("start", ['CMD ["python", "train.py"]', "CMD python train.py --epochs 3"])
+def test_the_command_of_an_image_lacks_required_options(checkout: Path, start: str) -> None:
+    (found,) = _of_image(checkout, start)
+    assert (found.line, found.status) == (4, "warning")
+    assert "src/train.py requires --data and --out" in found.message
+
+
+@each_case("start", ['CMD ["python", "train.py", "--data", "a", "--out", "b"]', 'ENTRYPOINT ["python", "train.py"]'])
+def test_the_command_of_an_image_that_is_complete_or_gets_further_arguments(checkout: Path, start: str) -> None:
+    assert _of_image(checkout, start) == []
+
+
+def _of_image(checkout: Path, start: str) -> list[Finding]:
+    (checkout / "src").mkdir(exist_ok=True)
+    required = "".join(f"parser.add_argument('--{name}', required=True)\n" for name in ("data", "out"))
+    (checkout / "src/train.py").write_text(PARSER + required + PARSES)
+    (checkout / "Dockerfile").write_text(text := DOCKERFILE.format(start=start))
+    found = audit_text(text, str(checkout / "Dockerfile"), None, FixedSolver(FixedIndex(), {}), python="3.12")
+    return [each for each in found.result.findings if each.id == "RUN200"]
+
+
+def test_a_file_of_arguments_has_the_required_ones(checkout: Path) -> None:
+    files = {
+        "train.py": FIELDS.replace("class Own(Base, TrainingArguments):", "class Own(Base):\n    data: str")
+        + "import sys\nif sys.argv[1].endswith('.json'):\n    HfArgumentParser(Own).parse_json_file(sys.argv[1])\n"
+        "else:\n    HfArgumentParser(Own).parse_args_into_dataclasses()\n"
+    }
+    assert _audit(checkout, files, "python train.py own.json") == []
+    assert "requires --data" in _audit(checkout, files, "python train.py --model_name x")[0].message
 
 
 def test_fields_of_dataclasses_are_options(checkout: Path) -> None:
