@@ -27,6 +27,9 @@ detectron2 git+https://github.com/facebookresearch/detectron2.git detectron2
 dotenv python-dotenv
 faiss faiss-cpu faiss-gpu faiss-gpu-cu11 faiss-gpu-cu12 faiss
 fastchat fschat
+google.cloud.storage google-cloud-storage
+google.genai google-genai
+google.generativeai google-generativeai
 groundingdino - groundingdino-py
 hydra hydra-core
 Levenshtein levenshtein python-levenshtein
@@ -56,6 +59,18 @@ class ModulePackages(NamedTuple):
 
     install: str
     packages: frozenset[str]
+
+
+@cache
+def _in_shared_modules() -> frozenset[str]:
+    return frozenset(top for top in _installed_by() if "." in top)
+
+
+def shared_part(module: str, name: str) -> str:
+    """The part of a module that one package has, where several share its top: google.genai; empty for others."""
+    parts = f"{module}.{name}.".split(".")
+    prefixes = (".".join(parts[:end]) for end in range(2, 5))
+    return next((each for each in prefixes if each in _in_shared_modules()), "")
 
 
 @cache

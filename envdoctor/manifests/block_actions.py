@@ -152,7 +152,8 @@ class BlockReader:
             self.commands.append(command)
             program = started_program(command) or self.console_scripts.get(command.name)
             if program and (folders := self.directory.folders_of(program.script)):
-                folders = (*folders, *self.copied_folders)
+                own = [self.files.folder.absolute()] if self.files.folder else []  # of a block for a new shell
+                folders = tuple(dict.fromkeys((*folders, *self.copied_folders, *own)))
                 self.launches.append(Launch(command.line, str(command), program, folders, self.instruction))
             if command.heredoc:
                 self._store_heredoc(command)
@@ -169,13 +170,18 @@ class BlockReader:
 
     def _repository_script(self, command: Command, files: Files) -> Iterator[Action]:
         """The actions of a script of the repository that a command runs."""
+        before = self.directory.current
         script = self.directory.script(command, files)
+        if not script and self.directory.folders:  # a guide leaves out steps such as `cd ..`
+            script = self.directory.script(command, self.directory.own_files)
+            self.directory.current = self.directory.start if script else before
         if script and command.line not in self.running:
             self.running.add(command.line)  # a script that runs itself
-            before = self.directory.current
             yield from self._script(script)
             if command.name not in ("source", "."):  # a shell of its own
                 self.directory.current = before
+        elif script:
+            self.directory.current = before
 
     def _store_heredoc(self, command: Command) -> None:
         name = (command.output or (command.words[-1] if command.name == "tee" else "")).rpartition("/")[2]

@@ -21,6 +21,7 @@ from envdoctor.manifests.import_statements import ImportStatement, import_statem
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
 from envdoctor.manifests.own_names import own_names
 from envdoctor.manifests.program_launches import Launch, Program
+from envdoctor.manifests.search_paths import added_directories
 from envdoctor.manifests.working_directory import repository_of
 
 MAX_ENTRIES = 30_000  # files and folders of a checkout
@@ -37,7 +38,6 @@ _OTHER = re.compile(
     r"|(?:^|/)(?:setup|conftest|test_\w+|\w+_test|__main__)\.py$"
 )
 _WORD = re.compile(r"[\"']([A-Za-z_][\w.-]*)[\"']")
-_PATHS = re.compile(r"\bsys\.path\b|\bsite\.addsitedir\b|\bimportlib\b.*\bspec_from_file")
 
 
 class SourceFile(NamedTuple):
@@ -45,6 +45,7 @@ class SourceFile(NamedTuple):
 
     imports: tuple[ImportStatement, ...] = ()
     changes_path: bool = False  # modules can come from directories that are not known
+    added: tuple[str, ...] = ()  # directories of the checkout from which modules can come
 
 
 class ReachedImport(NamedTuple):
@@ -97,6 +98,16 @@ class Checkout:
         modules = re.findall(r"(?m)^\s*(?:path|url)\s*=\s*(\S+)", self.text(".gitmodules"))
         found |= {re.sub(r"\.git$", "", each).rpartition("/")[2] for each in modules}
         return frozenset(each.lower() for each in found) | frozenset(found)
+
+    @cached_property
+    def _nested_modules(self) -> frozenset[str]:
+        """The names of modules that are parts of packages in each directory that has them."""
+        nested, others = set[str](), set[str]()
+        for path in self.paths:
+            folder, _, name = path.rpartition("/")
+            if "." not in name or name.endswith(_CODE):
+                (nested if folder and f"{folder}/__init__.py" in self.paths else others).add(name.partition(".")[0])
+        return frozenset(nested - others)
 
     @cached_property
     def guide_text(self) -> str:
@@ -176,10 +187,13 @@ class Checkout:
             path, chain, has_changed = waiting.pop(0)
             source = self.source(path)
             has_changed = has_changed or source.changes_path
+            folders = tuple(dict.fromkeys((*folders, *source.added)))
             for each in source.imports:
                 if each.is_of_script and path != start:
                     continue
                 own = self._own_files(path, each, folders)
+                if own == [] and not has_changed and self._is_nested(path, each):
+                    own = None
                 if own is None and each.top not in sys.stdlib_module_names:
                     yield ReachedImport(each, chain, launch, has_changed)
                 for file in own or ():
@@ -193,6 +207,12 @@ class Checkout:
             parents = path.split("/")[: -each.level]
             return self._loaded(["/".join(parents)], each.module, each.name)
         return self._loaded(folders, each.module, each.name) if each.top in self.own_modules else None
+
+    def _is_nested(self, path: str, each: ImportStatement) -> bool:
+        """Whether only packages have a module of this name, and not the directory of the file that imports it."""
+        here = posixpath.join(posixpath.dirname(path), each.top)
+        is_here = here in self.paths or any(f"{here}{suffix}" in self.paths for suffix in _CODE)
+        return not each.level and each.top in self._nested_modules and not is_here
 
     def _loaded(self, folders: Sequence[str], module: str, name: str) -> list[str]:
         """The packages above a module, the module, and the name if it is a module."""
@@ -238,10 +258,12 @@ def _source(path: Path, root: Path, changed: int, size: int) -> SourceFile:  # n
     try:
         text = decode_text(read_file(path, MAX_FILE_BYTES, inside=root), "replace")
         with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
-            statements = import_statements(ast.parse(text))
+            tree = ast.parse(text)
+        statements = import_statements(tree)
+        relative = path.relative_to(root).as_posix()
+        return SourceFile(statements, *added_directories(tree, text, relative, root))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return SourceFile()
-    return SourceFile(statements, bool(_PATHS.search(text)))
 
 
 def checkout_of(files: Files) -> Checkout | None:

@@ -53,7 +53,7 @@ class WorkingDirectory:
             if name := repository_name(words[index]) if index else "":
                 self.clones[self._joined(words[index + 1] if len(words) > index + 1 else name)] = name
         elif words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
-            target = self.previous if words[1] == "-" else self._entered(" ".join(words[1:2]))
+            target = self.previous if words[1] == "-" else self._in_new_shell(" ".join(words[1:2]))
             is_placeholder = _PLACEHOLDER.fullmatch(words[1]) and not self._clone(target)
             self.before_placeholder, self.is_later_block = self.current if is_placeholder else None, False
             self.previous, self.current = self.current, target
@@ -117,6 +117,15 @@ class WorkingDirectory:
         if _OF_SCRIPT.search(path):  # the directory of the script
             return posixpath.normpath(posixpath.join(self.start, path.rpartition(")")[2].strip("/\"'") or "."))
         return self._joined(path)
+
+    def _in_new_shell(self, path: str) -> str:
+        """The directory that `cd` enters. Blocks of a guide can be for new shells."""
+        target = self._entered(path)
+        is_own = not self._clone(self.current) and self.place is not None
+        if not is_own or not is_known(path) or path.startswith((".", "/", "~")) or self._place(target) is not None:
+            return target
+        again = posixpath.normpath(posixpath.join(self.start, path))
+        return again if not self._clone(target) and self._place(again) is not None else target
 
     def _joined(self, path: str) -> str:
         """A directory that is named in the current one."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.module_names import packages_of_module
+from envdoctor.knowledge.module_names import packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name, numpy2_releases
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
@@ -67,7 +67,8 @@ def program_imports_what_no_step_installs(context: GuideContext) -> Iterator[Pro
         return
     reached: dict[str, ReachedImport] = {}
     for each in checkout.reached(context.guide.launches):
-        reached.setdefault(_NEEDED_BY.get(each.statement.module, each.statement.top), each)
+        module, name = each.statement.module, each.statement.name
+        reached.setdefault(_NEEDED_BY.get(module) or shared_part(module, name) or each.statement.top, each)
     missing = dict(_missing_of(context, reached, named_packages(context, state)))
     if not missing:
         return

@@ -22,8 +22,11 @@ _GUIDE = re.compile(
 _SCRIPT = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w.-]+\.sh)\b")
 # Scripts that install, or that are no part of the usual work.
 _OTHER_STEP = re.compile(r"(?i)install|setup|env|build|docker|download|test|format|lint|clean|release|deploy")
-_LINK = re.compile(r"\((?:\./)?((?:[\w-]+/)*[\w.-]+\.md)\)")
+_LINK = re.compile(r"\]\((?:\./)?((?:[\w-]+/)*[\w.-]+)/?\)")  # to a guide, or to a folder with a README
+_PROGRAM = re.compile(r"`(python3? (?:[\w-]+/)*[\w-]+\.py\b[^`\n]*)`")  # in a sentence
 _MANIFESTS = ("requirements.txt", "environment.yml", "environment.yaml", "pyproject.toml", "setup.py")
+_SETUP = re.compile(r"(?i)[\w-]*(?:install|setup|env)[\w-]*\.sh")
+_INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba) install\b|\bconda env create\b|\b(?:uv|poetry) (?:add|sync)\b")
 _DOCUMENTATION = re.compile(r"docs?(?:/|$)")  # whose requirements build the pages
 _MAX_GUIDES = 6
 _OTHER_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|tasks|test_\w+|\w+_test|__\w+__)\.py")
@@ -71,16 +74,24 @@ def _of_guides(checkout: Checkout, files: Files, own: str, packages: frozenset[s
     return tuple(found.values())
 
 
-def _has_environment(
-    checkout: Checkout, folder: Path, actions: Sequence[Action], packages: frozenset[str]
-) -> bool:
+def _has_environment(checkout: Checkout, folder: Path, actions: Sequence[Action], packages: frozenset[str]) -> bool:
     """Whether the steps of a guide, or a manifest next to it, install more than the packages of the audited file."""
     relative = checkout.relative(folder)
-    if not _DOCUMENTATION.match(relative) and any(f"{relative}/{name}" in checkout.paths for name in _MANIFESTS):
+    folders = [relative.rsplit("/", count)[0] for count in range(relative.count("/") + 1)]
+    if not _DOCUMENTATION.match(relative) and any(_names_packages(checkout, each, relative) for each in folders):
         return True
     installs = [each for each in actions if isinstance(each, Install)]
     names = {each.name for install in installs for each in install.requirements if each.name}
     return bool(names - packages) or any(each.unknown for each in installs)
+
+
+def _names_packages(checkout: Checkout, folder: str, own: str) -> bool:
+    """Whether a folder has a manifest, a script that installs packages, or a guide, other than that of `own`."""
+    files = [path for path in checkout.paths if path.rpartition("/")[0] == folder]
+    guides = (path for path in files if path.lower().endswith(".md") and folder != own)
+    return any(
+        path.rpartition("/")[2] in _MANIFESTS or _SETUP.fullmatch(path.rpartition("/")[2]) for path in files
+    ) or any(_INSTALLS.search(checkout.text(path)) for path in guides)
 
 
 def _guides(checkout: Checkout, folder: Path, own: str) -> list[Path]:
@@ -93,9 +104,17 @@ def _guides(checkout: Checkout, folder: Path, own: str) -> list[Path]:
             continue
         names.sort(key=lambda name: not name.lower().startswith("readme"))
         text = checkout.text(checkout.relative(each / names[0])) if names else ""
-        linked = [link for link in _LINK.findall(text) if _GUIDE.fullmatch(link.rpartition("/")[2])]
+        linked = [name for link in _LINK.findall(text) if (name := _linked_guide(checkout, each, link))]
         found += [each / name for name in [*names[:_MAX_GUIDES], *linked[:_MAX_GUIDES]]]
     return [path for path in dict.fromkeys(found) if path != folder / own]
+
+
+def _linked_guide(checkout: Checkout, folder: Path, link: str) -> str:
+    """The guide to which a link leads: a file, or the README of a folder; empty for other links."""
+    if _GUIDE.fullmatch(link.rpartition("/")[2]):
+        return link
+    names = (f"{link}/{name}" for name in ("README.md", "readme.md", "Readme.md"))
+    return next((name for name in names if checkout.relative(folder / name) in checkout.paths), "")
 
 
 def _of_guide(
@@ -108,7 +127,10 @@ def _of_guide(
     numbers = {number for block in blocks for number, _ in block.lines}
     started = {match[1] for block in blocks for match in _SCRIPT.finditer(block.text)}
     for number, line in enumerate(text.split("\n"), 1):
-        for script in _SCRIPT.findall(line) if number not in numbers else ():
+        if number in numbers:
+            continue
+        blocks += [Block("bash", "", ((number, command),)) for command in _PROGRAM.findall(line)]
+        for script in _SCRIPT.findall(line):
             if script not in started and not _OTHER_STEP.search(script) and own.of_project(script, number):
                 started.add(script)
                 blocks.append(Block("bash", "", ((number, f"bash {script}"),)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -100,6 +101,90 @@ def test_a_program_that_lacks_nothing(name: str, checkout: Path) -> None:
     (checkout / file).parent.mkdir(exist_ok=True)
     (checkout / file).write_text(text)
     assert not _audit(checkout / "README.md", sh("pip install torch==2.8.0", "python train.py"))
+
+
+FOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # commands, and files of the checkout
+    "a script after steps in another directory": (
+        ("cd project", "sh ./run.sh"),
+        {"run.sh": "python scripts/draw.py\n", "scripts/draw.py": "import torch, plots\n"},
+    ),
+    "a directory that the steps enter twice": (
+        ("cd project", "cd project", "python figures.py"), {"project/figures.py": "import torch, plots\n"},
+    ),
+    "a directory of the checkout in sys.path": (
+        ("python draw.py",),
+        {"draw.py": "import sys, os\nROOT = os.path.dirname(os.path.abspath(__file__))\nsys.path.insert(0, ROOT)\n"
+                    "sys.path.append(os.path.join(ROOT, 'project'))\nimport torch, figures\n"},
+    ),
+    "a module of a package with the same name": (
+        ("python draw.py",), {"draw.py": "import torch, plots\n", "project/backends/__init__.py": "",
+                              "project/backends/plots.py": ""},
+    ),
+    "a module that several packages share": (
+        ("python draw.py",), {"draw.py": "import torch\nfrom google import genai\n"},
+    ),
+}  # fmt: skip
+
+
+@each_case("name", [*FOUND])
+def test_programs_that_are_started_in_other_ways(name: str, checkout: Path) -> None:
+    commands, files = FOUND[name]
+    for file, text in files.items():
+        (checkout / file).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / file).write_text(text)
+    (found,) = _audit(checkout / "README.md", sh("pip install torch==2.8.0", *commands))
+    assert "imports google.genai" in found.message if "share" in name else "imports plots" in found.message
+
+
+SEARCH_PATHS = {  # what a file adds to sys.path, and whether its modules are all known
+    "os.path.dirname(os.path.dirname(os.path.abspath(__file__)))": True,
+    "str(Path(__file__).resolve().parents[1] / 'project')": True,
+    "'..'": True,
+    "os.getcwd()": True,
+    "os.path.join(os.path.dirname(__file__), '..', '..', 'other')": False,
+    "os.environ['ROOT']": False,
+    "'third_party/other'": False,
+    "'~/code'": False,
+}
+
+
+@each_case("added", [*SEARCH_PATHS])
+def test_directories_of_sys_path(added: str, checkout: Path) -> None:
+    (checkout / "third_party/other").mkdir(parents=True, exist_ok=True)  # a submodule that is not there
+    (checkout / "project/figures.py").write_text(
+        f"import os, sys\nfrom pathlib import Path\nsys.path.append({added})\nimport torch, plots\n"
+    )
+    found = _audit(checkout / "README.md", sh("pip install torch==2.8.0", "python -m project.figures"))
+    assert bool(found) is SEARCH_PATHS[added]
+
+
+@each_case(("text", "program"), [
+    ("- See [figures](figures) for details.\n", "figures/README.md"),
+    ("1. Draw the figures with `python figures/draw.py`. This takes an hour.\n", ""),
+])  # fmt: skip
+def test_programs_that_the_guide_of_a_manifest_names(text: str, program: str, checkout: Path) -> None:
+    (checkout / "figures").mkdir(exist_ok=True)
+    (checkout / "figures/README.md").unlink(missing_ok=True)
+    (checkout / "figures/draw.py").write_text("import torch, plots\n")
+    (checkout / "README.md").write_text(f"# Project\n{text}")
+    if program:
+        (checkout / program).write_text(sh("python draw.py"))
+    (found,) = _audit(checkout / "requirements.txt", "torch==2.8.0\n")
+    assert found.message == "figures/draw.py:1 imports plots, and no step installs it"
+
+
+@each_case("file", [
+    "figures/requirements.txt", "figures/env_setup.sh", "figures/parts/README.md", "figures/parts/install.md",
+])  # fmt: skip
+def test_programs_of_a_guide_with_an_environment_of_its_own(file: str, checkout: Path) -> None:
+    shutil.rmtree(checkout / "figures", ignore_errors=True)
+    (checkout / "figures/parts/lines").mkdir(parents=True)
+    (checkout / "figures/parts/lines/draw.py").write_text("import torch, plots\n")
+    (checkout / "README.md").write_text("See [figures](figures/parts/lines).\n")
+    (checkout / "figures/parts/lines/README.md").write_text(sh("python draw.py"))
+    assert _audit(checkout / "requirements.txt", "torch==2.8.0\n")
+    (checkout / file).write_text("pip install other\n")
+    assert not _audit(checkout / "requirements.txt", "torch==2.8.0\n")
 
 
 PARTLY_KNOWN: dict[str, tuple[tuple[str, ...], str]] = {  # commands, and the part that is not read with its line
