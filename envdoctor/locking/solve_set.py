@@ -247,9 +247,11 @@ class SetSearch:
             dropped.append(DroppedPackage(text, f"another version, because {conflict}"))
             near = (*self.corrected.requirements, *(each.name for each in dropped if "==" in each.name))
             preferences = [each for each in near if output or each != text]  # not the version that is reported
-            found = self.within_rules(requirements, preferences, dropped)
-            if isinstance(found, SolvedSet):
-                return found
+            for day in dict.fromkeys((self.corrected.exclude_newer, "")):
+                self.solver.day = day
+                found = self.within_rules(requirements, preferences, dropped)
+                if isinstance(found, SolvedSet):
+                    return found
             output = found
         return None
 

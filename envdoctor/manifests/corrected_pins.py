@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envdoctor.core.record import Record
-from envdoctor.knowledge.cuda import cuda_releases
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.published import find_release, is_older_than_table, published_releases, usable_release
-from envdoctor.knowledge.torch_builds import known_builds
 from envdoctor.knowledge.versions import is_prerelease, public_part, satisfies
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment, estimate_period_end
@@ -25,16 +23,20 @@ from envdoctor.manifests.page_builds import (
     builds_of_pages,
     commands_with_pages,
     packages_of_conda,
+    packages_of_unknown_version,
     releases_without_a_wheel,
 )
 from envdoctor.manifests.places import Place, first_place_of_torch, places_of
+from envdoctor.manifests.set_cuda import cuda_build, unfit_torch
 from envdoctor.manifests.set_profile import PinnedRequirement, newest_glibc, profile_toml
+from envdoctor.manifests.shell_records import is_known
 from envdoctor.manifests.stated_cuda import StatedCuda, stated_cuda
 from envdoctor.manifests.stated_python import python_origin
 from envdoctor.manifests.step_resolution import URL_ORIGIN
+from envdoctor.manifests.tested_versions import with_tested_versions
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
-from envdoctor.resolution.torch_sources import TORCH_FAMILY, aarch64_build, torch_has_build
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 # Packages that do not belong in a working environment -> their replacements, and the reason.
 _REPLACEMENTS = {
@@ -102,6 +104,8 @@ def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]
             if corrected.requirements or not sets:
                 sets.setdefault(key, replace(corrected, branch=" + ".join([*branches, *named])))
     filled = [corrected for corrected in sets.values() if corrected.requirements]
+    if len(filled) == 1:  # all paths lead to it
+        filled = [replace(filled[0], branch="")]
     return tuple(filled) or tuple(sets.values())
 
 
@@ -117,13 +121,16 @@ def _other_environments(context: GuideContext, main: CorrectedEnvironment | None
 def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | None) -> CorrectedSet:
     if environment is None:
         return CorrectedSet(architecture=context.platform, glibc="2.28")
-    cuda = _cuda_build(context, _image_torch(environment) or _own_torch(environment))
+    environment = with_tested_versions(context, environment)
+    cuda = cuda_build(context, _image_torch(environment) or _own_torch(environment))
     pins, dropped = _corrected_pins(environment, context.platform, cuda)
     pins += _unresolved_pins(environment, context, {*environment.state.requested, *(each.name for each in dropped)})
     of_pages = builds_of_pages(context, environment.state)
     pins = [pin for pin in pins if _name_of(pin) not in of_pages]
     named = {each.name for each in dropped}
     left = of_pages | packages_of_conda(context, environment.state, {*environment.packages, *map(_name_of, pins)})
+    unknown = packages_of_unknown_version(context, environment.state)
+    left |= {name: reason for name, reason in unknown.items() if name not in set(map(_name_of, pins))}
     dropped += [DroppedPackage(name, reason) for name, reason in left.items() if name not in named]
     period_end = estimate_period_end(environment.state)
     is_earlier = period_end != "9" and period_end < context.trace.today
@@ -137,7 +144,7 @@ def _corrected_set(context: GuideContext, environment: CorrectedEnvironment | No
         cuda=cuda,
         stated_cuda=stated_cuda(context.guide, environment.state, cuda),
         is_partial=environment.state.resolution == "partial",
-        unfit=_unfit(context, environment),
+        unfit=unfit_torch(context, environment),
         exclude_newer=period_end if is_earlier else "",
         image=environment.state.image,
         contained=_image_packages(environment),
@@ -218,16 +225,14 @@ def _unresolved_pins(
 ) -> list[PinnedRequirement]:
     """The requirements of the guide of which no release was determined, as they are."""
     installs = [each for each in context.trace.installs if each.after.name == environment.state.name]
-    found = {
-        requirement.name: _normalized(
-            f"{requirement.name}{_possible_specifier(requirement.name, requirement.specifier)}"
-        )
-        for install in installs
-        if install.action.tool != "conda"
-        for requirement in install.action.requirements
-        if requirement.name not in {*known, *_REPLACEMENTS, *_INSTALLERS} and not requirement.url
-    }
-    return [PinnedRequirement(spec, wanted=spec) for spec in found.values() if spec]
+    specs: dict[str, str] = {}
+    for action in (each.action for each in installs if each.action.tool != "conda"):
+        invalid = [each for each in action.unknown if not each.has_valid_specifier and is_known(each.text)]
+        for each in (*action.requirements, *invalid):
+            if each.name and each.name not in {*known, *_REPLACEMENTS, *_INSTALLERS} and not each.url:
+                specifier = each.specifier if each.has_valid_specifier else ""  # any release, where pip refuses it
+                specs[each.name] = _normalized(f"{each.name}{_possible_specifier(each.name, specifier)}")
+    return [PinnedRequirement(spec, wanted=spec) for spec in specs.values() if spec]
 
 
 def _possible_specifier(name: str, specifier: str) -> str:
@@ -340,52 +345,6 @@ def _setuptools_pin(environment: CorrectedEnvironment) -> list[PinnedRequirement
         why = f"triton {triton.version} imports it; torch requires it from Python 3.12 on only"
         return [PinnedRequirement("setuptools<80", why)]
     return []
-
-
-def _cuda_build(context: GuideContext, torch: ResolvedPackage | None) -> str:
-    """The CUDA version of the torch build: the one of the guide, or one that fits the machine."""
-    wanted = _wanted_cuda(context, torch)
-    if torch is None or not wanted or torch.origin == IMAGE_ORIGIN:
-        return wanted
-    cuda = context.build.fitting_cuda(public_part(torch.version), wanted) or wanted
-    return _known_cuda(cuda)
-
-
-def _unfit(context: GuideContext, environment: CorrectedEnvironment) -> str:
-    """The reason for which no build of torch's release runs on the machine of the guide; empty if one does."""
-    torch = environment.packages.get("torch")
-    wanted = _wanted_cuda(context, torch)
-    if torch is None or not wanted or torch.origin == IMAGE_ORIGIN:
-        return ""
-    version = public_part(torch.version)
-    if context.build.fitting_cuda(version, wanted):
-        return ""
-    older = next(iter(context.build.older_releases(version)), "")
-    newest = f"; the newest release with one is {older}" if older else ""
-    return f"torch {version} has no build for {context.build}{newest}"
-
-
-def _wanted_cuda(context: GuideContext, torch: ResolvedPackage | None) -> str:
-    """The CUDA version that the guide installs. If it gets the CPU build of PyPI, that of the PyTorch index."""
-    if torch is None:
-        return ""
-    cuda = torch.cuda
-    if cuda == "cpu" and torch.origin.startswith("the PyTorch"):
-        return ""
-    version = public_part(torch.version)
-    if torch.origin == IMAGE_ORIGIN:
-        return _known_cuda(cuda)
-    if context.platform == "aarch64" and (cuda == "cpu" or not torch_has_build(version, cuda, "aarch64")):
-        build = aarch64_build(version, context.trace.driver, context.version("vllm"))
-        cuda = build.cuda if build else ""
-    elif torch_has_build(version, cuda, context.platform) is False:
-        cuda = cuda_on_pypi(version, context.platform)
-    return _known_cuda(cuda)
-
-
-def _known_cuda(cuda: str) -> str:
-    """The CUDA version of a build of torch; empty for the CPU build and for others."""
-    return cuda if any(cuda == row.cuda for row in known_builds()) or cuda in cuda_releases() else ""
 
 
 def _glibc_of_target(environment: CorrectedEnvironment, platform: str) -> str:

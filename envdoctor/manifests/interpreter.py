@@ -31,7 +31,7 @@ from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
 from envdoctor.manifests.stated_python import USER, python_origin
 from envdoctor.manifests.step_packages import merge_requested, newly_named, with_new_packages, without_constrained
-from envdoctor.manifests.step_resolution import COMPANIONS, less_certain, package_at_url, resolve_step
+from envdoctor.manifests.step_resolution import COMPANIONS, CONDA_NAMES, less_certain, package_at_url, resolve_step
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import Resolution, ResolvedPackage, ResolverTarget
 from envdoctor.resolution.step import StepSolver
@@ -295,7 +295,8 @@ class GuideInterpreter:
         toolkit = before.toolkit
         if action.tool == "conda" and not packages.keys().isdisjoint({"cuda-toolkit", "cuda-nvcc", "cuda"}):
             toolkit = toolkit or "?"
-        names = [requirement.name for requirement in action.requirements]
+        others = CONDA_NAMES if action.tool == "conda" else {}
+        names = [others.get(each.name, each.name) for each in action.requirements]
         requested = merge_requested(before.requested, {name: packages[name] for name in names if name in packages})
         state = less_certain(before.resolution, resolution.state)
         self._update(packages=packages, requested=requested, toolkit=toolkit, resolution=state)

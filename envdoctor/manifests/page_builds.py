@@ -8,6 +8,7 @@ from envdoctor.core.shell_commands import shell_command
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.interpreter import InstallStep
+from envdoctor.manifests.shell_records import is_known
 from envdoctor.manifests.step_resolution import CONDA_NAMES, other_indexes
 from envdoctor.redact.variables import redact_variable
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -62,6 +63,16 @@ def releases_without_a_wheel(context: GuideContext, state: EnvironmentState) -> 
     for install in _steps_of(context, state):
         built = (install.resolution.packages.get(name) for name in sorted(install.resolution.built))
         yield from (f"{each.name}=={each.version}" for each in built if each and each.version)
+
+
+def packages_of_unknown_version(context: GuideContext, state: EnvironmentState) -> dict[str, str]:
+    """The packages whose version only a shell can determine, with what to do with them: `torch==$VERSION`."""
+    unknown = (each for install in _steps_of(context, state) for each in install.action.unknown)
+    return {
+        each.name: f"its version is not in the file: install `{each.text}` after these requirements"
+        for each in unknown
+        if each.name and not is_known(each.text)
+    }
 
 
 def packages_of_conda(context: GuideContext, state: EnvironmentState, known: Collection[str]) -> dict[str, str]:

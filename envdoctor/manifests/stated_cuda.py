@@ -56,7 +56,10 @@ def stated_cuda(guide: Guide, state: EnvironmentState, cuda: str) -> StatedCuda:
     if torch is None or torch.pinned or torch.origin == IMAGE_ORIGIN or not cuda:
         return StatedCuda()
     found = StatedCuda(guide.cuda, guide.cuda_origin)
-    if torch.origin != "PyPI":  # `-f`, which has no effect where PyPI has a newer release
+    if torch.origin == "conda":  # `cudatoolkit`, which does not select the build of today's torch
+        of_commands = cuda_of_commands(guide.actions, guide.name)
+        found = of_commands if of_commands.version else found
+    elif torch.origin != "PyPI":  # `-f`, which has no effect where PyPI has a newer release
         found = StatedCuda(cuda_name(torch.origin.rpartition(" ")[2]), f"{guide.name}, line {torch.line}")
     elif state.in_dockerfile:
         found = StatedCuda(state.image_cuda, f"{guide.name}, line {state.image_line}")

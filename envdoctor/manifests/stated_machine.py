@@ -13,6 +13,7 @@ _DRIVER_VERSION = re.compile(r"\b([3-9]\d{2}(?:\.\d{1,3}){0,2})\b")
 _DRIVER_WORD = re.compile(r"driver|treiber|驱动|pilote|controlador|ドライバ|драйвер|sterownik", re.IGNORECASE)
 _ARM = re.compile(r"aarch64|arm64|\bGH200\b|\bGB200\b|\bGB10\b|DGX Spark|Grace[ -]Hopper|\bsbsa\b", re.IGNORECASE)
 _MAX_LINE = 2000
+_MAX_CELLS = 3  # of a row on one program: a name, its version and a remark
 _MAX_BEFORE = 40  # characters before a Python that tell whether it is one of several
 # A Python that is no lower bound: "Python 3.10", "python3.10", but not "Python >= 3.9" or "Python 3.9+".
 # Badges have `python-3.10-blue`, `Python_3.10`, and `python-3.10%2B` for a lower bound.
@@ -39,6 +40,10 @@ _DRIVER_OR_SETUP = re.compile(
     r"driver|\bif\b|\bwhen\b|for example|e\.g\.|replace|your\b|instead|issue|error", re.IGNORECASE
 )
 _EXCLUSION = re.compile(r"n't\b|\b(?:not|never|avoid|unsupported|incompatible|fail\w*)\b|不", re.IGNORECASE)
+_BOUND_COLUMN = re.compile(
+    r"\b(?:min(?:imum|imal)?|max(?:imum)?|lowest|supported|compatible|at least|newer|later|higher|above)\b|[<>≥≤]",
+    re.IGNORECASE,
+)
 _MAC = re.compile(r"mac ?os|\bmac\b|darwin|apple silicon|homebrew", re.IGNORECASE)  # its arm64 is no aarch64
 _X86 = re.compile(r"x86_64|amd64|\b(?:H100|H200|A100|A10G?|L40S?|RTX|V100|T4|B200)\b", re.IGNORECASE)
 _GPU = re.compile(
@@ -81,8 +86,7 @@ def parse_machine(lines: tuple[str, ...], blocks: list[Block]) -> StatedMachine:
 def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
     """The only Python that the lines name as such, with its first line; empty if they name none or several."""
     named: dict[str, int] = {}
-    shown = ((number, line[:_MAX_LINE]) for number, line in enumerate(lines, 1))
-    for number, line in shown:
+    for number, line in _with_sentences_of_rows(lines):
         matches = [] if _EXCLUSION.search(line) else list(_PYTHON.finditer(line))
         for match in matches:
             if not _NO_STATEMENT.search(line, max(0, match.start() - _MAX_BEFORE), match.start()):
@@ -92,12 +96,25 @@ def _parse_python(lines: tuple[str, ...]) -> tuple[str, int]:
     return next(iter(named.items())) if len(named) == 1 else ("", 0)
 
 
+def _with_sentences_of_rows(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The numbered lines, with `Python 3.10` in place of `| Python | 3.10 |`; tables of lower bounds are empty."""
+    is_bound = is_table = False
+    for number, text in enumerate(lines, 1):
+        line = text[:_MAX_LINE]
+        if line.lstrip().startswith("|"):
+            is_bound = is_bound if is_table else bool(_BOUND_COLUMN.search(line))
+            cells = [" ".join(cell.split()) for cell in re.sub(r"\*\*|`", "", line).strip().strip("|").split("|")]
+            shown = " | ".join([" ".join(cells[:2]), *cells[2:]]) if len(cells) <= _MAX_CELLS else line
+            line = "" if is_bound or _BOUND_COLUMN.search(" ".join(cells[2:])) else shown
+        is_table = text.lstrip().startswith("|")
+        yield number, line
+
+
 def cuda_of_text(lines: Sequence[str], code_lines: Container[int]) -> tuple[str, int]:
     """The only CUDA version that the text of a guide states as such, with its first line; empty without one."""
     named: dict[str, int] = {}
     mentioned: set[str] = set()
-    for number, text in enumerate(lines, 1):
-        line = text[:_MAX_LINE]
+    for number, line in _with_sentences_of_rows(lines):
         if number in code_lines:
             continue
         mentioned |= set(re.findall(r"\bCUDA\b.{0,24}?\b(1[0-3]\.\d)\b", line, re.IGNORECASE))

@@ -121,6 +121,19 @@ def stated_install(lines: Sequence[str], code: Container[int], known: Container[
     )
 
 
+def stated_versions(lines: Sequence[str], code: Container[int]) -> dict[str, InstallRequirement]:
+    """The packages of which a text states one version: `PyTorch 1.12.1`, `| BioPython | 1.79 |`."""
+    of_names: dict[str, list[_Statement]] = {}
+    for each in _statements(lines, code):
+        of_names.setdefault(each.requirement.name, []).append(each)
+    chosen = {name: _chosen(statements) for name, statements in of_names.items()}
+    return {
+        name: each.requirement
+        for name, each in chosen.items()
+        if each and each.requirement.specifier.startswith("==")
+    }
+
+
 def _chosen(found: Sequence[_Statement]) -> _Statement | None:
     """The statement on a package that counts; None if there are several versions."""
     rank = min(each.rank for each in found)

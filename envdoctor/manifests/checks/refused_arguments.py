@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Install
 from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, line_of
@@ -98,6 +99,9 @@ def _correction(text: str) -> str:
         return match.expand(correction)
     if _SEVERAL.match(text):
         return "Write each requirement on a line of its own."
+    name, _, version = text.partition("==")
+    if normalize_name(name.strip()) == normalize_name(version.strip()):  # the name twice
+        return f"Write {version.strip()}."
     return "Write the name, the extras in brackets, and then the version: NAME[EXTRA]==VERSION."
 
 

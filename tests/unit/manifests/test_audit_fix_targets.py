@@ -248,3 +248,53 @@ def test_a_dependency_is_limited_before_a_package_that_the_text_names() -> None:
 def test_a_set_has_no_other_package_of_the_same_name(requirement: str) -> None:
     (found,) = sets_of(f"```sh\npip install torch==2.6.0 {requirement}\n```\n")
     assert not [each for each in found.requirements if each.startswith("apex")]
+
+
+def test_a_package_whose_version_is_not_valid_is_in_the_set() -> None:
+    (found,) = sets_of(sh("pip install einops rotary_embedding_torch==rotary-embedding-torch tqdm==abc"))
+    assert {"rotary-embedding-torch", "tqdm"} <= {text.partition("=")[0] for text in found.own}
+
+
+def test_a_package_whose_version_is_a_variable_is_named() -> None:
+    (found,) = sets_of(sh("pip install einops timm==$TIMM"))
+    assert [text.partition("=")[0] for text in found.own] == ["einops"]
+    assert [(each.name, "`timm==$TIMM`" in each.reason) for each in found.dropped] == [("timm", True)]
+
+
+CONDA = ("conda create -n a python=3.8", "conda activate a")
+
+
+@each_case("steps", [
+    ("conda install pytorch torchvision cudatoolkit=11.1 -c pytorch", ("torch==2.5.1", "12.4", "11.1")),
+    ("conda install pytorch==1.12.1 cudatoolkit=11.3 -c pytorch", ("torch==1.12.1", "11.3", "")),
+    ("conda install pytorch==1.12.1 cudatoolkit=10.2 -c pytorch", ("torch==1.12.1", "10.2", "")),
+    ("conda install pytorch cpuonly -c pytorch", ("torch==2.5.1", "", "")),
+])  # fmt: skip
+def test_the_torch_of_conda_and_its_cuda_are_those_of_the_set(steps: tuple[str, tuple[str, str, str]]) -> None:
+    step, expected = steps
+    (found,) = sets_of(sh(*CONDA, step, "pip install transformers==4.30.0"))
+    torch = next(text for text in found.requirements if text.startswith("torch=="))
+    assert (torch, found.cuda, found.stated_cuda.version) == expected
+
+
+TESTED = "\n".join([
+    "# Environment", "```sh", "conda create -n a", "conda activate a",
+    "conda install pytorch cudatoolkit=11.3 -c pytorch", "conda install -c conda-forge wandb biopython rdkit",
+    "pip install transformers==4.20.1 tqdm", "```", "The code was tested with these versions:", "",
+    "| Software | Version |", "|---|---|", "| Python | 3.9.12 |", "| PyTorch | 1.12.1 |", "| WandB | 0.13.1 |",
+    "| BioPython | 1.79 |", "| Transformers | 4.21.0 |", "| NumPy | 1.22.4 |",
+])  # fmt: skip
+
+
+def test_tested_versions_of_the_text_are_those_of_open_packages() -> None:
+    (found,) = sets_of(TESTED)
+    assert (found.python, found.cuda) == ("3.9", "11.3")
+    assert {"torch==1.12.1", "wandb==0.13.1", "biopython==1.79.*", "transformers==4.20.1", "tqdm"} <= set(found.own)
+    assert [text for text in found.own if text.startswith("numpy")] == []  # no step installs it
+    assert [each.name for each in found.dropped] == ["cudatoolkit", "rdkit"]
+
+
+@each_case("text", ["| PyTorch | 1.12.1 or newer |", "| PyTorch | 1.12.1 / 2.0.1 |", "| PyTorch | >= 1.12.1 |"])
+def test_what_the_text_does_not_state_exactly_stays_open(text: str) -> None:
+    (found,) = sets_of(TESTED.replace("| PyTorch | 1.12.1 |", text))
+    assert "torch" in found.own

@@ -162,6 +162,10 @@ CASES: dict[str, tuple[str, str, str]] = {
                                    PIP + "torchrun --nproc_per_node 8 a.py --lr 1\n"),
     "a folder of a cell": ("a.ipynb", cell("!cd a\n"), cell("%cd a\n")),
     "a requirement that is not valid": ("requirements.txt", "torch=2.6.0\n", "torch==2.6.0\n"),
+    "the name as a version": (
+        "requirements.txt", "torch==2.6.0\nrotary_embedding_torch==rotary-embedding-torch\n",
+        "torch==2.6.0\nrotary-embedding-torch\n",
+    ),
     "an egg with extras": (
         "a.sh", "pip install torch 'git+https://a.org/a#egg=trl[vllm]'\n",
         "pip install torch 'trl[vllm] @ git+https://a.org/a'\n",

@@ -155,10 +155,14 @@ def test_the_python_of_the_user_comes_first(tmp_path: Path) -> None:
         ("Python 3.8, 3.9 and 3.10", ""),
         ("Python 3.10, PyTorch 2.1", "3.10"),
         ("It does not work with Python 3.12", ""),
+        ("| Software | Version |\n|---|---|\n| Python            | 3.10.4    |", "3.10"),
+        ("| Software | Minimum version |\n|---|---|\n| Python | 3.10 |", ""),
+        ("| Python | 3.9 | or newer |", ""),
+        ("| Task | Python | 3.9 | 12.1 |", ""),
     ],
 )
 def test_text_states_a_python(line: str, python: str) -> None:
-    assert parse_machine((line,), []).python == python
+    assert parse_machine(tuple(line.split("\n")), []).python == python
 
 
 @each_case(
