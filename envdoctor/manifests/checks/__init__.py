@@ -8,6 +8,7 @@ from envdoctor.core.records import Finding
 from envdoctor.manifests.checks import (  # noqa: F401  importing them registers their rules
     absent_configs,
     absent_files,
+    absent_inputs,
     absent_parts,
     absent_scripts,
     batch_jobs,

@@ -6,17 +6,14 @@ import difflib
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from envdoctor.core.paths import exists
 from envdoctor.manifests.block_actions import is_shell_block
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.absent_files import is_ignored
 from envdoctor.manifests.checks.absent_scripts import can_come_from_elsewhere
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.program_launches import Launch, started_program
-from envdoctor.manifests.shell_records import is_known
+from envdoctor.manifests.passed_files import PassedFile, passed_files
 from envdoctor.rules.registry import Problem, rule
 
 ARGPARSE = "https://docs.python.org/3/library/argparse.html"
@@ -29,18 +26,6 @@ _LIKENESS = 0.6
 _SAME_NAME = 0.85
 
 
-class ConfigFile(NamedTuple):
-    """A configuration file that a command names, and the start of the program that reads it."""
-
-    path: str
-    launch: Launch
-
-    def is_there(self, checkout: Checkout, program: str) -> bool:
-        """Whether the file is where the command, the root or the program can mean it."""
-        folders = (*self.launch.folders, checkout.root, (checkout.root / program).parent)
-        return any(exists(each / self.path) for each in folders)
-
-
 @rule("RUN218", kind="guide", severity="error", cause="dependency-pin-violated", url=ARGPARSE)
 def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator[Problem]:
     """A command passes a configuration file to a program of the checkout that does not have the file.
@@ -51,8 +36,8 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
     checkout = context.guide.checkout
     if checkout is None or not checkout.is_clone or not checkout.paths:
         return
-    named = _named(context, checkout)
-    absent = [each for each in named if not each.is_there(checkout, checkout.script(each.launch))]
+    named = filter(_is_configuration, passed_files(context, checkout, _FILE))
+    absent = [each for each in named if not each.is_there(checkout)]
     others = [block for block in context.guide.blocks if not is_shell_block(block)]  # can show what a file contains
     seen: set[str] = set()
     for each in absent:
@@ -81,25 +66,14 @@ def configuration_file_is_not_in_the_checkout(context: GuideContext) -> Iterator
         )  # fmt: skip
 
 
-def _named(context: GuideContext, checkout: Checkout) -> Iterator[ConfigFile]:
-    """The configuration files that commands pass to programs which the checkout has."""
-    launches = {(each.line, each.program): each for each in context.guide.launches if each.line}
-    for command in context.guide.commands:
-        program = started_program(command)
-        launch = launches.get((command.line, program)) if program else None
-        if not (program and launch and checkout.script(launch)):
-            continue
-        before = ""
-        for word in command.words[1:]:
-            option, _, value = word.rpartition("=") if word.startswith("-") else (before, "", word)
-            if program.script not in (word, value) and _FILE.fullmatch(value) and is_known(value):
-                is_option = bool(_OPTION.fullmatch(option)) and not _OTHER_OPTION.search(option)
-                if is_option or (not option and _CONFIG_FOLDER.search(value)):
-                    yield ConfigFile(value, launch)
-            before = word if word.startswith("-") else ""
+def _is_configuration(each: PassedFile) -> bool:
+    """Whether the option or the folder is that of a configuration file which the program reads."""
+    if each.option:
+        return bool(_OPTION.fullmatch(each.option)) and not _OTHER_OPTION.search(each.option)
+    return bool(_CONFIG_FOLDER.search(each.path))
 
 
-def _nearest(checkout: Checkout, named: ConfigFile) -> tuple[str, bool]:
+def _nearest(checkout: Checkout, named: PassedFile) -> tuple[str, bool]:
     """The file that is meant, if one can be, and whether the absent one would be in the checkout.
 
     Its first folder has files of its kind. A name without a folder is one with a letter that is missing or wrong, as

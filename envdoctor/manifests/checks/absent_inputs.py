@@ -1,0 +1,85 @@
+"""Checks on the files that steps of a guide read, and that no step of it makes."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.passed_files import PassedFile, passed_files
+from envdoctor.rules.registry import Problem, rule
+
+OPEN = "https://docs.python.org/3/library/functions.html#open"
+_PATH = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]*[A-Za-z_][\w.+@=,-]*\.[A-Za-z]\w{1,6}")
+_WRITTEN = re.compile(r"out|save|dump|export|write|dest|dst|store", re.IGNORECASE)
+_READ = re.compile(r"path|file|json|csv|config|cfg|input|load|ckpt|checkpoint|model|data|weights", re.IGNORECASE)
+# Names that several programs use for different files.
+_USUAL = re.compile(
+    r"(?:config|configs|args|params|results?|outputs?|model|models|data|dataset|train|test|val|valid|dev|eval|metrics|log"
+    r"|logs|stats|scores|predictions?|preds|samples?|best|last|latest|final|checkpoint|ckpt|weights|index|meta|metadata"
+    r"|info|summary|pytorch_model|adapter_config|vocab|tokenizer)[_-]?\d*\.\w+",
+    re.IGNORECASE,
+)
+_CODE = (".py", ".yaml", ".yml", ".json", ".toml", ".ipynb")
+
+
+@rule("RUN230", kind="guide", severity="warning", cause="dependency-pin-violated", url=OPEN)
+def step_reads_a_file_from_another_directory(context: GuideContext) -> Iterator[Problem]:
+    """A command writes a file, and a later one reads a file of the same name from another directory.
+
+    Only in a clone of git that has neither file. No other command, text or code names the file that is read.
+    """
+    checkout = context.guide.checkout
+    if checkout is None or not checkout.is_clone or not checkout.paths:
+        return
+    passed = [each for each in passed_files(context, checkout, _PATH) if each.option]
+    seen: set[str] = set()
+    for index, each in enumerate(passed):
+        path = posixpath.normpath(each.path)
+        if path in seen or _WRITTEN.search(each.option) or not _READ.search(each.option):
+            continue
+        seen.add(path)
+        before = (other for other in passed[:index] if other.launch.folders == each.launch.folders)
+        source = next((other for other in before if _is_source(other, path)), None)
+        if source and not each.is_there(checkout) and not _is_named_elsewhere(context, checkout, passed, path):
+            yield _moved(context, each, source)
+
+
+def _is_source(other: PassedFile, path: str) -> bool:
+    """Whether a command writes a file of the same name into another directory."""
+    name = posixpath.basename(path)
+    is_written = _WRITTEN.search(other.option) and posixpath.basename(other.path) == name
+    return bool(is_written) and posixpath.normpath(other.path) != path and not _USUAL.fullmatch(name)
+
+
+def _is_named_elsewhere(context: GuideContext, checkout: Checkout, passed: Sequence[PassedFile], path: str) -> bool:
+    """Whether a command can make a file, the text explains it or its directory, or code has its name."""
+    name, folder = posixpath.basename(path), posixpath.dirname(path)
+    if any(_WRITTEN.search(each.option) and posixpath.normpath(each.path) == path for each in passed):
+        return True
+    launches = {each.launch.command for each in passed}
+    others = [command for command in context.guide.commands if str(command) not in launches]
+    others = [command for command in others if command.name not in ("cd", "mkdir", "python", "python3", "bash", "sh")]
+    blocks = {number for block in context.guide.blocks for number, _ in block.lines}
+    texts = [line for number, line in enumerate(context.guide.lines, 1) if number not in blocks]
+    shown = (name, f"{folder}/", f" {folder} ") if folder else (name,)
+    if any(each in f"{text} " for each in shown for text in (*texts, *map(str, others))):
+        return True
+    return any(name in checkout.text(each) for each in sorted(checkout.paths) if each.endswith(_CODE))
+
+
+def _moved(context: GuideContext, each: PassedFile, source: PassedFile) -> Problem:
+    program = each.launch.program.script or f"-m {each.launch.program.module}"
+    return Problem(
+        "warning",
+        f"{program} reads {each.path}, which no step makes: a step before writes {source.path}",
+        (
+            guide_evidence(context, "command", f"{program} ... {each.option} {each.path}", each.launch.line),
+            table_evidence("written", f"{source.option} {source.path}", "a step before"),
+        ),
+        f"Use {source.path} as {each.option}, if it is the file that is meant.",
+        line=line_of(context, each.launch.line, each.path),
+    )
