@@ -14,7 +14,7 @@ from envdoctor.rules.registry import Problem, rule
 
 OPEN = "https://docs.python.org/3/library/functions.html#open"
 _PATH = re.compile(r"(?:[\w.+@=,-]+/)*[\w.+@=,-]*[A-Za-z_][\w.+@=,-]*\.[A-Za-z]\w{1,6}")
-_WRITTEN = re.compile(r"out|save|dump|export|write|dest|dst|store", re.IGNORECASE)
+_WRITTEN = re.compile(r"out|save|dump|export|write|dest|dst|store|answer|result|pred|report|log", re.IGNORECASE)
 _READ = re.compile(r"path|file|json|csv|config|cfg|input|load|ckpt|checkpoint|model|data|weights", re.IGNORECASE)
 # Names that several programs use for different files.
 _USUAL = re.compile(
@@ -39,7 +39,7 @@ def step_reads_a_file_from_another_directory(context: GuideContext) -> Iterator[
     seen: set[str] = set()
     for index, each in enumerate(passed):
         path = posixpath.normpath(each.path)
-        if path in seen or _WRITTEN.search(each.option) or not _READ.search(each.option):
+        if path in seen or path.startswith("..") or _WRITTEN.search(each.option) or not _READ.search(each.option):
             continue
         seen.add(path)
         before = (other for other in passed[:index] if other.launch.folders == each.launch.folders)
@@ -52,13 +52,16 @@ def _is_source(other: PassedFile, path: str) -> bool:
     """Whether a command writes a file of the same name into another directory."""
     name = posixpath.basename(path)
     is_written = _WRITTEN.search(other.option) and posixpath.basename(other.path) == name
-    return bool(is_written) and posixpath.normpath(other.path) != path and not _USUAL.fullmatch(name)
+    is_other = posixpath.normpath(other.path) != path and not other.path.startswith("..")
+    return bool(is_written) and is_other and not _USUAL.fullmatch(name)
 
 
 def _is_named_elsewhere(context: GuideContext, checkout: Checkout, passed: Sequence[PassedFile], path: str) -> bool:
     """Whether a command can make a file, the text explains it or its directory, or code has its name."""
     name, folder = posixpath.basename(path), posixpath.dirname(path)
-    if any(_WRITTEN.search(each.option) and posixpath.normpath(each.path) == path for each in passed):
+    same = [each for each in passed if posixpath.basename(each.path) == name]
+    paths = {posixpath.normpath(each.path) for each in same}
+    if len(paths) > 2 or any(_WRITTEN.search(each.option) and posixpath.normpath(each.path) == path for each in same):
         return True
     launches = {each.launch.command for each in passed}
     others = [command for command in context.guide.commands if str(command) not in launches]
