@@ -49,6 +49,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     replacements,
     repository_builds,
     runtime_needs,
+    script_paths,
     script_shells,
     services,
     shell_mistakes,

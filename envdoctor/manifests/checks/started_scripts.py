@@ -117,7 +117,7 @@ def guide_starts_a_script_of_bash_with_sh(context: GuideContext) -> Iterator[Pro
 
     /bin/sh of Debian and Ubuntu is dash. The first line of a script has no effect on `sh SCRIPT`.
     """
-    for launch, path, lines in _started_scripts(context):
+    for launch, path, lines in started_scripts(context):
         is_for_sh = launch.program.launcher == "sh" or (
             not launch.program.launcher and bool(_SH.match(lines[0] if lines else ""))
         )
@@ -141,7 +141,7 @@ def guide_starts_a_script_that_cannot_activate(context: GuideContext) -> Iterato
 
     Without `set -e`, the script continues, and its next commands install into the environment of the caller.
     """
-    for launch, path, lines in _started_scripts(context):
+    for launch, path, lines in started_scripts(context):
         if _LOGIN.search(launch.command.partition(launch.program.script)[0]) or any(map(_LOGIN.search, lines[:1])):
             continue
         command = _activation(lines)
@@ -184,7 +184,7 @@ def _is_active(command: Command, lines: Sequence[str], before: str) -> bool:
     return bool(is_active) and not _STOPS.search("\n".join(lines[: command.line]))
 
 
-def _started_scripts(context: GuideContext) -> Iterator[tuple[Launch, str, list[str]]]:
+def started_scripts(context: GuideContext) -> Iterator[tuple[Launch, str, list[str]]]:
     """The shell scripts of the checkout that a guide starts in a shell of their own, with their lines."""
     checkout = context.guide.checkout
     if checkout is None or _is_script(context):
