@@ -22,6 +22,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     entered_directories,
     failing_builds,
     flags,
+    hydra_overrides,
     image_builds,
     image_commands,
     image_programs,
