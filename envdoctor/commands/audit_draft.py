@@ -58,8 +58,11 @@ def problems_of(findings: Sequence[Finding]) -> int:
 
 
 def new_problems(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
-    """The errors and warnings of a corrected text that the original does not have."""
-    known = Counter(each.id for each in before if each.status in ("error", "warning"))
+    """The errors and warnings of a corrected text that the original does not have.
+
+    One that was not certain, because a line could not be read, is not new.
+    """
+    known = Counter(each.id for each in before if each.status in ("error", "warning", "unknown"))
     new = []
     for each in after:
         if each.status in ("error", "warning"):
@@ -74,6 +77,16 @@ def is_incomplete(before: GuideAudit, after: GuideAudit) -> bool:
         [each for each in audit.findings if each.message.startswith("not compared")] for audit in (before, after)
     ]
     return len(after.unresolved) > len(before.unresolved) or len(skipped[1]) > len(skipped[0])
+
+
+def is_better(before: GuideAudit, after: GuideAudit) -> bool:
+    """Whether errors or warnings of a text are gone from the corrected one; others can have become certain."""
+    remaining = _counts(after.findings)
+    return any(remaining[each] < count for each, count in _counts(before.findings).items())
+
+
+def _counts(findings: Sequence[Finding]) -> Counter[str]:
+    return Counter(each.id for each in findings if each.status in ("error", "warning"))
 
 
 def packages_of(findings: Sequence[Finding]) -> set[str]:
@@ -107,7 +120,7 @@ def with_corrected_lines(draft: Draft, kind: str, audit_again: AuditAgain) -> Dr
             return draft
         new = new_problems(draft.audit.findings, again.audit.findings)
         if not new:
-            return again if again.problems < draft.problems else draft
+            return again if is_better(draft.audit, again.audit) else draft
         causes = {each.cause for each in new}
         if causes.isdisjoint(each.cause for each in corrected.findings):
             return draft

@@ -192,14 +192,14 @@ def _fixed(  # noqa: PLR0917
             raise BadInput(f"the corrected {path.name} is another file", expected=EXPECTED, hint=HINT)
         return audit
 
-    stated = document.paths[0].stated_machine
+    guide = document.paths[0]
     return fix_commands(
         audited.audit,
         path,
         text=text,
         kind=document.kind,
         audit_again=audit_again,
-        check=fix.check(check_sets(machine, solver, stated), audited.audit.traces),
+        check=fix.check(check_sets(machine, solver, guide.stated_machine, guide), audited.audit.traces),
         fix=fix,
         included=included,
         unread=audited.result.coverage.unread,

@@ -16,6 +16,7 @@ from envdoctor.commands.audit_draft import (
     AuditAgain,
     Draft,
     for_packages,
+    is_better,
     is_incomplete,
     new_problems,
     packages_of,
@@ -296,14 +297,23 @@ def nothing_to_correct(name: str, unread: Sequence[str] = ()) -> str:
 
 
 def _reason_against(written: Draft, original: Draft, usable: Sequence[SolvedSet], name: str) -> str:
-    """The reason for which a corrected text is not written; empty for a text that is better than the original."""
-    if error := _error_left([each for each in written.audit.findings if each.id not in MISSING], usable, name):
+    """The reason for which a corrected text is not written; empty for a text that is better than the original.
+
+    An error that the original has as well, and that is not about a package of the sets, is no reason: it remains.
+    """
+    known = {(each.id, each.message) for each in original.audit.findings}
+    named = {name for solved in usable for name in solved.versions}
+    of_sets = [each for each in written.audit.findings if each.id not in MISSING]
+    judged = [
+        each for each in of_sets if (each.id, each.message) not in known or not named.isdisjoint(packages_of([each]))
+    ]
+    if error := _error_left(judged, usable, name):
         return f"the set alone is no solution, {error}"
     if is_incomplete(original.audit, written.audit):
         return f"the package index was too slow, and the corrected {name} was not judged"
     if new := new_problems(original.audit.findings, written.audit.findings):
         return f"in the corrected {name}, line {new[0].line}: {new[0].message}"
-    return "" if written.problems < original.problems else "other versions alone do not solve its problems"
+    return "" if is_better(original.audit, written.audit) else "other versions alone do not solve its problems"
 
 
 def _error_left(findings: Sequence[Finding], usable: Sequence[SolvedSet], name: str) -> str:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import date
 
-from envdoctor.commands.audit_set_index import judge_by_index
+from packaging.requirements import Requirement
+
+from envdoctor.commands.audit_set_index import judge_by_index, open_packages
 from envdoctor.core.records import Finding, Machine
 from envdoctor.core.remedies import Install
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.locking.solve_set import SetProblems, SolvedSet, requirement_lines
 from envdoctor.manifests import audit_paths
+from envdoctor.manifests.actions import Run
 from envdoctor.manifests.added_packages import missing_packages
+from envdoctor.manifests.checks import evaluate_guide
+from envdoctor.manifests.context import build_context
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 
+_OF_CODE = frozenset({"RUN078", "RUN221"})  # names that the programs of a checkout use
+_OF_CALLS = "RUN017"  # names that releases use in functions
+_MAX_NOTES = 3
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")
 
 
@@ -37,9 +47,9 @@ class SolvedCommand:
 
 
 def check_sets(
-    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine
+    machine: Machine | None, solver: StepSolver | None, stated: StatedMachine, guide: Guide | None = None
 ) -> Callable[[SolvedSet], SetProblems]:
-    """A check of solved sets with the facts of the audit that they come from."""
+    """A check of solved sets with the facts of the audit that they come from, and with the programs of its guide."""
 
     def check(solved: SolvedSet) -> SetProblems:
         corrected = solved.corrected
@@ -56,14 +66,34 @@ def check_sets(
         ]  # fmt: skip
         # The driver and the build of torch are those of the guide: only another release is a matter of the set.
         warnings = [finding for finding in audit.findings if finding.status == "warning" and _limits([finding])]
+        of_code = _names_of_code(guide, paths[0], machine, known) if guide and known else []
+        is_open = set(open_packages(solved)).__contains__
+        cured = [each for each in of_code if any(is_open(Requirement(pin).name) for pin in _limits([each]))]
+        calls = [each for each in audit.findings if each.id == _OF_CALLS and each.line and each.status == "info"]
         of_index = judge_by_index(solved, known.index) if known and known.index else SetProblems()
         return SetProblems(
             tuple(each.message for each in errors),
-            (*_limits([*errors, *warnings]), *of_index.pins),
-            (*(each.message for each in warnings), *of_index.warnings),
+            (*_limits([*errors, *warnings, *cured]), *of_index.pins),
+            (*(each.message for each in (*warnings, *cured)), *of_index.warnings),
+            _shortened([each.message for each in (*of_code, *calls) if each not in cured]),
         )
 
     return check
+
+
+def _names_of_code(guide: Guide, path: Guide, machine: Machine | None, solver: StepSolver) -> list[Finding]:
+    """The names that the programs of a guide use, and that the packages of a set do not have."""
+    if guide.checkout is None and not guide.python_blocks:
+        return []
+    runs = tuple(action for action in guide.actions if isinstance(action, Run))
+    own = guide._replace(actions=(*path.actions, *runs), stated_machine=path.stated_machine)
+    found = evaluate_guide(build_context(own, machine, date.today().isoformat(), solver), _OF_CODE)
+    return [each for each in found if each.status in ("error", "warning")]
+
+
+def _shortened(messages: list[str]) -> tuple[str, ...]:
+    more = len(messages) - _MAX_NOTES
+    return (*messages[:_MAX_NOTES], *([f"{more} more such names"] if more > 0 else []))
 
 
 def set_commands(solved: SolvedSet) -> tuple[str, str]:

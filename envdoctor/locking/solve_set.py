@@ -14,12 +14,10 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from envdoctor.core.record import Record
-from envdoctor.core.shell_commands import shell_command
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.guides import cuda_on_pypi
 from envdoctor.knowledge.releases import normalize_name
-from envdoctor.knowledge.source_needs import needs_of_build
-from envdoctor.knowledge.versions import satisfies
+from envdoctor.locking.set_pins import backend_of, limit_of_pin, pinned, way_to_build
 from envdoctor.locking.set_priorities import CORE, least_important
 from envdoctor.locking.set_solver import (
     TOTAL_SECONDS,
@@ -62,11 +60,15 @@ class SolvedSet(Record, frozen=True, kw_only=True):
 
 
 class SetProblems(NamedTuple):
-    """What an audit of a set reports: its errors, warnings that other releases cure, and the pins of the remedies."""
+    """What an audit of a set reports: its errors, warnings that other releases cure, and the pins of the remedies.
+
+    `notes` are what no other release is known to cure, and what does not matter for each program.
+    """
 
     errors: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()  # or ranges
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def requirement_lines(solved: SolvedSet) -> list[str]:
@@ -136,7 +138,7 @@ class SetSearch:
     def __init__(self, corrected: CorrectedSet, solver: SetSolver, check: Check) -> None:
         self.corrected = corrected
         self.solver = solver
-        self.backend = _backend(corrected)
+        self.backend = backend_of(corrected)
         self.check = check
         self.output = ""  # uv's reason for which the guide's own requirements have no solution
 
@@ -213,14 +215,15 @@ class SetSearch:
                     started = time.monotonic()
                     problems = self.check(solved)
                     solver.end += time.monotonic() - started  # the limit is that of the search
+                    remaining = "; ".join((*problems.warnings, *problems.notes))
+                    noted = "; ".join(filter(None, (solved.note, remaining and f"remaining: {remaining}")))
                     if not problems.errors and not problems.warnings:
-                        return self._with_dependencies(solved, attempt)
+                        return self._with_dependencies(replace(solved, note=noted), attempt)
                     if not problems.errors:
-                        remaining = f"remaining: {'; '.join(problems.warnings)}"
-                        with_warning = replace(solved, note="; ".join(filter(None, (solved.note, remaining))))
+                        with_warning = replace(solved, note=noted)
                     more = [
                         limit for pin in problems.pins
-                        if Requirement(pin).name not in fixed and (limit := _limit(pin, solved.versions))
+                        if Requirement(pin).name not in fixed and (limit := limit_of_pin(pin, solved.versions))
                     ]  # fmt: skip
                     solver.broken = "; ".join(problems.errors) or solver.broken
             if violations:
@@ -287,7 +290,8 @@ class SetSearch:
             f"{name}=={version}" for name, version in attempt.versions.items()
             if name not in named and not name.startswith(_OF_TORCH)
         )  # fmt: skip
-        if not self.solver.day or self.check(replace(solved, versions=attempt.versions)) != SetProblems():
+        problems = self.check(replace(solved, versions=attempt.versions)) if self.solver.day else SetProblems()
+        if not self.solver.day or problems.errors or problems.pins or problems.warnings:
             return solved
         return replace(solved, day=self.solver.day, dependencies=dependencies)
 
@@ -297,7 +301,7 @@ class SetSearch:
         """The set of a solution: wheels, and source archives that its wheels require. Others are built afterwards."""
         corrected, versions = self.corrected, attempt.versions
         built = self.solver.built(versions)
-        pins = _pinned(requirements, versions)
+        pins = pinned(requirements, versions)
         torch = versions.get("torch", "").partition("+")[0] if "torch" not in corrected.contained else ""
         implied = (f"torch=={torch}",) if torch and f"torch=={torch}" not in pins else ()
         if self.solver.day:  # today the same requirements bring another torch
@@ -305,7 +309,7 @@ class SetSearch:
         if torch and corrected.cuda and not self.backend:
             corrected = replace(corrected, cuda=cuda_on_pypi(torch, corrected.architecture))
         own = [pin for pin in built if pin in pins and not attempt.required_by.get(pin.partition("==")[0])]
-        sources = [DroppedPackage(pin.partition("==")[0], _way_to_build(pin, corrected)) for pin in own]
+        sources = [DroppedPackage(pin.partition("==")[0], way_to_build(pin, corrected)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}
         corrected = with_requirements(corrected, tuple(pin for pin in pins if pin.partition("==")[0] not in names))
         corrected = with_solved_target(corrected, self.solver.day)
@@ -313,36 +317,6 @@ class SetSearch:
         dependencies = tuple(pin for pin in built if pin not in own)
         result = _result(solved, "solved", self.backend, note, len(versions) - len(sources))
         return replace(result, implied=implied, built=dependencies)
-
-
-def _limit(pin: str, versions: Mapping[str, str]) -> str:
-    """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved.
-
-    The range of a remedy is a bound itself, of a package that the set has. A name alone is that of a missing package.
-    """
-    name, _, version = pin.partition("==")
-    if not version:
-        wanted = Requirement(pin)
-        solved = versions.get(normalize_name(wanted.name), "").partition("+")[0]
-        if not solved:
-            return "" if wanted.specifier else wanted.name
-        return f"{wanted.name}{wanted.specifier}" if solved not in wanted.specifier else ""
-    solved = versions.get(name, "").partition("+")[0]
-    if not solved:
-        return pin
-    is_lower = satisfies(version, f"<{solved}")
-    return "" if version == solved else f"{name}{'<=' if is_lower else '>='}{version}"
-
-
-def _way_to_build(pin: str, corrected: CorrectedSet) -> str:
-    """What installs a package that has only a source archive on the index."""
-    name = pin.partition("==")[0]
-    if command := corrected.from_pages.get(name, ""):
-        return f"the index has no wheel: keep `{command}` after these requirements"
-    command = shell_command("uv pip install --no-build-isolation {}", pin)
-    commands = f"`uv pip install pip setuptools wheel` and `{command}`"
-    needs = f"; {needs}" if (needs := needs_of_build(name)) else ""
-    return f"the index has only a source archive: build it after these requirements with {commands}{needs}"
 
 
 def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedSet | None:
@@ -361,25 +335,6 @@ def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedS
 
 def _is_named(text: str, conflict: str) -> bool:
     return re.search(rf"\b{re.escape(Requirement(text).name)}\b", conflict) is not None
-
-
-def _backend(corrected: CorrectedSet) -> str:
-    """The backend of the PyTorch index that has torch's build; empty if PyPI has it, or an image contains torch."""
-    pins = {Requirement(text).name: text.partition("==")[2] for text in corrected.requirements}
-    if not corrected.cuda or not pins.get("torch"):
-        return ""
-    on_pypi = cuda_on_pypi(pins["torch"], corrected.architecture)
-    return "" if on_pypi == corrected.cuda else f"cu{corrected.cuda.replace('.', '')}"
-
-
-def _pinned(requirements: Sequence[str], versions: Mapping[str, str]) -> tuple[str, ...]:
-    """The requirements with the solved versions; local versions of a build are left to the backend."""
-    names = dict.fromkeys(Requirement(text).name for text in requirements)
-    return tuple(
-        f"{name}=={versions[normalize_name(name)].partition('+')[0]}"
-        for name in names
-        if normalize_name(name) in versions
-    )
 
 
 def _result(

@@ -87,6 +87,12 @@ def test_a_warning_that_a_limit_cures_does_not_stay_in_a_set(sources: Sources) -
     assert (pinned.state, pinned.note, pinned.corrected.dropped) == ("solved", "remaining: numpy is too new", ())
 
 
+def test_what_no_release_cures_is_noted_and_does_not_prevent_a_set(sources: Sources) -> None:
+    own = replace(corrected("transformers==4.57.6", "numpy"), exclude_newer="2026-03-31")
+    solved = solve_set(own, sources, lambda _: SetProblems(notes=("x uses numpy.old",)))
+    assert (solved.state, solved.note, solved.day) == ("solved", "remaining: x uses numpy.old", "2026-03-31")
+
+
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
     write_wheel(tmp_path, "compiled", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
     with_wheel = replace(sources, find_links=(str(tmp_path),))

@@ -393,3 +393,16 @@ def test_the_versions_of_an_included_file_are_corrected_in_that_file(tmp_path: P
     assert not (tmp_path / "out" / "setup.sh").exists()
     run(index, tmp_path, data["commands"][-1])
     assert problems(audit(index, tmp_path, "setup.sh")) == []
+
+
+def test_what_no_version_cures_does_not_prevent_the_correction_of_versions(
+    tmp_path: Path, index: ReleaseIndex
+) -> None:
+    text = "pip install vllm==0.10.2 transformers==5.1.0 rotary_embedding_torch==rotary-embedding-torch\n"
+    write(tmp_path, out__x="", main__py="")
+    (tmp_path / "setup.sh").write_text(f"{text}bash absent.sh\n")
+    (tmp_path / ".git").mkdir()
+    data = audit(index, tmp_path, "setup.sh", "--fix", "out")
+    corrected = (tmp_path / "out" / "setup.sh").read_text()
+    assert "vllm==0.10.2 transformers==4.57.6 rotary-embedding-torch" in corrected
+    assert any("absent.sh is not in the checkout" in note for note in data["notes"])

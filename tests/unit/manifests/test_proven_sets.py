@@ -16,6 +16,7 @@ from envdoctor.locking.solved_profile import with_requirements
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages, with_releases
 from envdoctor.manifests.files import Files
+from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.inputs.recognition import read_input
 from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexedRelease, UndeclaredImport
@@ -93,6 +94,23 @@ def test_a_package_that_is_built_after_a_set_is_not_missing(name: str) -> None:
     )
     found = check_sets(None, Solver(index), StatedMachine("x86_64", "", 0))(solved)
     assert (found.pins, len(found.errors)) == (((), 0) if name == "rich" else (("rich",), 1))
+
+
+@each_case("name", ["old_server", "server"])
+def test_names_that_programs_use_and_a_set_lacks_are_noted(name: str) -> None:
+    guide = parse_guide(f"```python\nfrom xserver import {name}\n```\n", "README.md")
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", python="3.12", requirements=("torch==2.8.0", "xserver==2.5.0"),
+    )  # fmt: skip
+    solved = SolvedSet(
+        corrected=corrected, state="solved", target="x86_64-manylinux_2_35, Python 3.12",
+        versions={"torch": "2.8.0", "xserver": "2.5.0"},
+    )  # fmt: skip
+    check = check_sets(None, Solver(FixedIndex(FIRST)), StatedMachine("x86_64", "", 0), guide)
+    found = check(solved)
+    assert (found.errors, found.pins, found.warnings) == ((), (), ())
+    assert len(found.notes) == (name == "old_server")
+    assert all("does not have xserver.old_server" in each for each in found.notes)
 
 
 def test_what_only_conda_installs_is_named() -> None:

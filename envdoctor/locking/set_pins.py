@@ -1,0 +1,63 @@
+"""The texts of a solved set: its pins, limits for another solution, and what installs the rest of its packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from packaging.requirements import Requirement
+
+from envdoctor.core.shell_commands import shell_command
+from envdoctor.knowledge.guides import cuda_on_pypi
+from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.source_needs import needs_of_build
+from envdoctor.knowledge.versions import satisfies
+from envdoctor.manifests import CorrectedSet
+
+
+def limit_of_pin(pin: str, versions: Mapping[str, str]) -> str:
+    """A bound in the direction of a pin, which other requirements may not permit exactly; empty if it is solved.
+
+    The range of a remedy is a bound itself, of a package that the set has. A name alone is that of a missing package.
+    """
+    name, _, version = pin.partition("==")
+    if not version:
+        wanted = Requirement(pin)
+        solved = versions.get(normalize_name(wanted.name), "").partition("+")[0]
+        if not solved:
+            return "" if wanted.specifier else wanted.name
+        return f"{wanted.name}{wanted.specifier}" if solved not in wanted.specifier else ""
+    solved = versions.get(name, "").partition("+")[0]
+    if not solved:
+        return pin
+    is_lower = satisfies(version, f"<{solved}")
+    return "" if version == solved else f"{name}{'<=' if is_lower else '>='}{version}"
+
+
+def way_to_build(pin: str, corrected: CorrectedSet) -> str:
+    """What installs a package that has only a source archive on the index."""
+    name = pin.partition("==")[0]
+    if command := corrected.from_pages.get(name, ""):
+        return f"the index has no wheel: keep `{command}` after these requirements"
+    command = shell_command("uv pip install --no-build-isolation {}", pin)
+    commands = f"`uv pip install pip setuptools wheel` and `{command}`"
+    needs = f"; {needs}" if (needs := needs_of_build(name)) else ""
+    return f"the index has only a source archive: build it after these requirements with {commands}{needs}"
+
+
+def backend_of(corrected: CorrectedSet) -> str:
+    """The backend of the PyTorch index that has torch's build; empty if PyPI has it, or an image contains torch."""
+    pins = {Requirement(text).name: text.partition("==")[2] for text in corrected.requirements}
+    if not corrected.cuda or not pins.get("torch"):
+        return ""
+    on_pypi = cuda_on_pypi(pins["torch"], corrected.architecture)
+    return "" if on_pypi == corrected.cuda else f"cu{corrected.cuda.replace('.', '')}"
+
+
+def pinned(requirements: Sequence[str], versions: Mapping[str, str]) -> tuple[str, ...]:
+    """The requirements with the solved versions; local versions of a build are left to the backend."""
+    names = dict.fromkeys(Requirement(text).name for text in requirements)
+    return tuple(
+        f"{name}=={versions[normalize_name(name)].partition('+')[0]}"
+        for name in names
+        if normalize_name(name) in versions
+    )
