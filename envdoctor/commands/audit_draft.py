@@ -72,17 +72,23 @@ def new_problems(before: Sequence[Finding], after: Sequence[Finding]) -> list[Fi
 
 
 def is_incomplete(before: GuideAudit, after: GuideAudit) -> bool:
-    """Whether the audit of a corrected text lacks what that of the original has: an index can be too slow."""
-    skipped = [
-        [each for each in audit.findings if each.message.startswith("not compared")] for audit in (before, after)
-    ]
-    return len(after.unresolved) > len(before.unresolved) or len(skipped[1]) > len(skipped[0])
+    """Whether steps of a corrected text could not be resolved: an index can be too slow."""
+    return len(after.unresolved) > len(before.unresolved)
 
 
 def is_better(before: GuideAudit, after: GuideAudit) -> bool:
-    """Whether errors or warnings of a text are gone from the corrected one; others can have become certain."""
-    remaining = _counts(after.findings)
-    return any(remaining[each] < count for each, count in _counts(before.findings).items())
+    """Whether errors or warnings of a text are gone from the corrected one; others can have become certain.
+
+    What is not compared any more is not gone: of old releases, a limited number is read.
+    """
+    old, remaining = _counts(before.findings), _counts(after.findings)
+    skipped = [[each for each in audit.findings if _is_skipped(each)] for audit in (before, after)]
+    ignored = {each.id for each in skipped[1]} if len(skipped[1]) > len(skipped[0]) else set()
+    return any(remaining[each] < count for each, count in old.items() if each not in ignored)
+
+
+def _is_skipped(finding: Finding) -> bool:
+    return finding.message.startswith("not compared")
 
 
 def _counts(findings: Sequence[Finding]) -> Counter[str]:

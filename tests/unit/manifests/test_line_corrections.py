@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 from support.cases import each_case
 from support.guide_cases import sh
 
-from envdoctor.commands.audit_draft import Draft, new_problems, with_corrected_lines
+from envdoctor.commands.audit_draft import Draft, is_better, new_problems, with_corrected_lines
 from envdoctor.commands.audit_file import audit_text
-from envdoctor.core.records import Evidence, Finding
+from envdoctor.core.records import Evidence, Finding, Status
 from envdoctor.core.remedies import steps
-from envdoctor.manifests import GuideAudit
+from envdoctor.manifests import GuideAudit, audit_guide
 from envdoctor.manifests.files import TextsOfFiles
 from envdoctor.manifests.line_corrections import correct_lines
 from envdoctor.resolution.step import NoSolver
@@ -247,3 +248,26 @@ def test_an_install_without_packages_is_removed() -> None:
     assert [each.id for each in before.audit.findings if each.status == "error"] == ["RUN156"]
     assert after.text == "pip install torch==2.6.0\n"
     assert before.audit.requirements == ("torch==2.6.0",)
+
+
+def findings_of(*ids: str, message: str = "m", status: Status = "error") -> list[Finding]:
+    return [Finding(each, "a", status, message) for each in ids]
+
+
+SKIPPED = findings_of("RUN017", message="not compared with newer dependencies: 2", status="info")
+# What a text reports before and after its correction, and whether that is better.
+BETTER: dict[str, tuple[list[Finding], list[Finding], bool]] = {
+    "an error is gone": (findings_of("RUN001", "RUN003"), findings_of("RUN001"), True),
+    "another became certain": (findings_of("RUN166"), findings_of("RUN181"), True),
+    "nothing changed": (findings_of("RUN001"), findings_of("RUN001"), False),
+    "what is not compared any more": (findings_of("RUN017"), SKIPPED, False),
+    "an error is gone, and others are not compared": (findings_of("RUN003", "RUN017"), SKIPPED, True),
+}
+
+
+@each_case("name", [*BETTER])
+def test_a_corrected_text_is_better_without_an_error_that_it_had(name: str) -> None:
+    before, after, expected = BETTER[name]
+    text = audit_guide("", name="a.md")
+    audits = [replace(text, findings=tuple(found)) for found in (before, after)]
+    assert is_better(*audits) == expected
