@@ -398,11 +398,10 @@ def test_the_versions_of_an_included_file_are_corrected_in_that_file(tmp_path: P
 def test_what_no_version_cures_does_not_prevent_the_correction_of_versions(
     tmp_path: Path, index: ReleaseIndex
 ) -> None:
-    text = "pip install vllm==0.10.2 transformers==5.1.0 rotary_embedding_torch==rotary-embedding-torch\n"
-    write(tmp_path, out__x="", main__py="")
-    (tmp_path / "setup.sh").write_text(f"{text}bash absent.sh\n")
     (tmp_path / ".git").mkdir()
-    data = audit(index, tmp_path, "setup.sh", "--fix", "out")
-    corrected = (tmp_path / "out" / "setup.sh").read_text()
-    assert "vllm==0.10.2 transformers==4.57.6 rotary-embedding-torch" in corrected
-    assert any("absent.sh is not in the checkout" in note for note in data["notes"])
+    write(tmp_path, out__x="", **{"tools__other.py": "import torch\n", "train.py": "import torch\n"})
+    programs = "python train.py\npython tools/other.py\npython tools/others.py"
+    write(tmp_path, **{"README.md": f"```sh\npip install vllm==0.10.2 transformers==5.1.0\n{programs}\n```\n"})
+    data = audit(index, tmp_path, "README.md", "--fix", "out")
+    assert "+pip install vllm==0.10.2 transformers==4.57.6" in (tmp_path / "out" / "README.md.patch").read_text()
+    assert [each for each in data["notes"] if "tools/others.py is not in the checkout" in each]
