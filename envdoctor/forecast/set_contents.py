@@ -25,6 +25,7 @@ _VARIANT = re.compile(
     r"^(?:python|py)-?|-?(?:python|py|binary|headless|contrib|simd|gpu|cpu|full|lite|slim|nightly|cu\d+|rocm|ng|next)(?=-|$)"
 )
 _SAME_MODULE = ({"fitz", "pymupdf"}, {"crypto", "pycrypto", "pycryptodome"}, {"pil", "pillow", "pillow-simd"})
+_MAX_NAMED = 4  # pairs of named packages whose files are compared
 _NOT_IMPORTED = re.compile(
     r"(?:^|/)(?:tests?|docs?|examples?|benchmarks?|scripts?)(?:/|\.py$)|^setup\.py$|^conftest\.py$"
 )
@@ -112,7 +113,10 @@ def _is_valid(text: str) -> bool:
 
 
 def shared_files(names: SetNames, installed: InstalledSet) -> Iterator[SharedFile]:
-    """The pairs of packages that install the same module, of those with names of one project."""
+    """The pairs of packages that install the same module, of those with names of one project.
+
+    Of the packages that steps name, `esm` and `fair-esm` have such names as well.
+    """
     packages = sorted(installed.versions)
     groups: dict[str, list[str]] = {}
     for name in packages:
@@ -120,6 +124,7 @@ def shared_files(names: SetNames, installed: InstalledSet) -> Iterator[SharedFil
     pairs = [(one, other) for group in groups.values() for one in group for other in group if one < other]
     pairs += [(one, other) for group in _SAME_MODULE for one in packages for other in packages
               if one < other and {one, other} <= group and _stem(one) != _stem(other)]  # fmt: skip
+    pairs += [pair for pair in _named_alike(installed) if pair not in pairs][:_MAX_NAMED]
     for one, other in pairs:
         first, second = Pin(one, installed.versions[one]), Pin(other, installed.versions[other])
         imports = names.module_imports(first), names.module_imports(second)
@@ -128,6 +133,13 @@ def shared_files(names: SetNames, installed: InstalledSet) -> Iterator[SharedFil
         if common:
             module = min(common, key=lambda path: (path.count("/"), not path.endswith("/__init__.py"), path))
             yield SharedFile(names.indexed(first), names.indexed(second), module)
+
+
+def _named_alike(installed: InstalledSet) -> Iterator[tuple[str, str]]:
+    """The named packages of which one has the name of the other as its last part, such as esm and fair-esm."""
+    names = sorted(installed.named & installed.versions.keys())
+    for one in names:
+        yield from ((min(one, other), max(one, other)) for other in names if other.endswith(f"-{one}"))
 
 
 def _stem(name: str) -> str:

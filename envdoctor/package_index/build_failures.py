@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from envdoctor.knowledge.releases import normalize_name, parse_requirement
 from envdoctor.knowledge.versions import satisfies
 from envdoctor.package_index.build_needs import build_system
 from envdoctor.package_index.python_modules import parse_source
-from envdoctor.package_index.source_archive import SourceArchive
+from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
 
 # setuptools 58.0.0 removed use_2to3; CHANGES of setuptools, 2026-11-27. Python 3.12 and newer need a later one.
 _WITHOUT_2TO3 = "58.0.0"
+# setuptools 67.0.0 parses requirements by PEP 440 only; CHANGES of setuptools. Measured on 2026-11-27: gym 0.21.0.
+_REFUSING = "67.0.0"
 # `setuptools.build_meta` executes setup.py with exec(), where __builtins__ is a dict. Measured on 2026-11-27: pyworld
 # 0.2.10 with pip 26.3, with and without isolation.
 _MODULE_ATTRIBUTE = re.compile(r"__builtins__\.(\w+)\s*=(?!=)")
@@ -40,7 +44,8 @@ def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
     if tree is None or not backend.startswith("setuptools."):
         return ()
     named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
-    return (*_dict_attributes(text), *_removed_options(tree, named.get("setuptools", "")),
+    setuptools = named.get("setuptools", "")
+    return (*_dict_attributes(text), *_removed_options(tree, setuptools), *_refused_requirements(archive, setuptools),
             *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
 
 
@@ -52,12 +57,38 @@ def _dict_attributes(text: str) -> Iterator[FailureOfBuild]:
 
 
 def _removed_options(tree: ast.Module, setuptools: str) -> Iterator[FailureOfBuild]:
-    if setuptools and satisfies(_WITHOUT_2TO3, setuptools) is False and satisfies("9999", setuptools) is False:
+    if _excludes(setuptools, _WITHOUT_2TO3):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "use_2to3" and _constant(node.value) is True:
             yield FailureOfBuild("has use_2to3, which setuptools 58 removed", node.value.lineno, ("setuptools<58",))
             return
+
+
+def _refused_requirements(archive: SourceArchive, setuptools: str) -> Iterator[FailureOfBuild]:
+    """A requirement outside of PEP 440, which setup.py states: gym 0.21.0 has `opencv-python>=3.`."""
+    if _excludes(setuptools, _REFUSING):
+        return
+    script = archive.texts.get("setup.py", "")
+    listed = (text for path, text in archive.texts.items() if path.endswith(REQUIRES))
+    for text in (line.strip() for each in listed for line in each.splitlines()):
+        if text and not text.startswith("[") and text in script and _is_refused(text):
+            line = script.count("\n", 0, script.index(text)) + 1
+            yield FailureOfBuild(f"requires `{text}`, which setuptools {_REFUSING} and newer reject", line)
+            return
+
+
+def _is_refused(text: str) -> bool:
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        return True
+    return False
+
+
+def _excludes(setuptools: str, version: str) -> bool:
+    """Whether the range of the build's setuptools has neither a version nor later ones."""
+    return bool(setuptools) and satisfies(version, setuptools) is False and satisfies("9999", setuptools) is False
 
 
 def _untranslated(archive: SourceArchive, tree: ast.Module, required: set[str]) -> Iterator[FailureOfBuild]:

@@ -83,6 +83,20 @@ def test_files_that_two_packages_install() -> None:
     ]
 
 
+@each_case(
+    "module, named, is_found",
+    [
+        ("fold/__init__.py", ("fold", "fair-fold"), True),
+        ("fold/__init__.py", ("fold",), False),  # of packages that others require, not all are read
+        ("fair_fold/__init__.py", ("fold", "fair-fold"), False),
+    ],
+)
+def test_a_module_of_two_packages_that_steps_name(module: str, named: tuple[str, ...], is_found: bool) -> None:
+    with serve(package("fold", ("fold/__init__.py", "")), package("fair-fold", (module, ""))) as index:
+        both = installed("fold", "fair-fold")._replace(named=frozenset(named))
+        assert bool(reader(index).shared_files(both)) == is_found
+
+
 LOADS = ("old/__init__.py", "from . import mapping")
 REMOVED = {
     "at its import": (LOADS, "from collections import (\n    Mapping,\n)", True),

@@ -14,6 +14,7 @@ SETUP = "from setuptools import Extension, setup\n{}\nsetup(name='sample'{})\n"
 MODULE = "ext = [Extension('sample.core', [join('sample', 'core.pyx')])]"
 CYTHON = '[build-system]\nrequires = ["setuptools", "cython"]\nbuild-backend = "setuptools.build_meta"\n'
 OLD_TOOLS = '[build-system]\nrequires = ["setuptools<58", "wheel"]\n'
+LISTED = "sample.egg-info/requires.txt"
 PYX = {"sample/core.pyx": ""}
 
 # The body of setup.py, its further arguments, other files, and the part of a reason; empty if the build succeeds.
@@ -35,6 +36,11 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
     "a guarded one": (
         "if isinstance(__builtins__, dict):\n    __builtins__['A'] = 0\nelse:\n    __builtins__.A = 0", "", {}, "",
     ),
+    "an invalid requirement": (
+        "", ", extras_require={'a': ['vision>=3.']}", {LISTED: "[a]\nvision>=3.\n"}, "requires `vision>=3.`",
+    ),
+    "a valid requirement": ("", ", extras_require={'a': ['numpy>=1.18']}", {LISTED: "[a]\nnumpy>=1.18\n"}, ""),
+    "an invalid requirement that setup.py does not state": ("", "", {LISTED: "opencv-python>=3.\n"}, ""),
     "a comparison": ("x = __builtins__.name == 'a'", "", {}, ""),
 }  # fmt: skip
 
