@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from envdoctor.core.records import Machine, absent
-from envdoctor.manifests.actions import UseRunner
+from envdoctor.core.records import OF_A_GUIDE, Machine, absent, known
+from envdoctor.manifests.actions import SetVariables, UseRunner
 from envdoctor.manifests.corrections import CorrectedEnvironment, correct_environment
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.interpreter import GuideTrace, interpret_guide
@@ -16,6 +16,7 @@ from envdoctor.manifests.target_build import BuildTarget, target_of
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.resolver import ResolverTarget
 from envdoctor.resolution.step import StepSolver
+from envdoctor.rules.known_breaks import known_breaks
 
 A = TypeVar("A")
 _RUNNER = "a standard runner of GitHub"
@@ -57,6 +58,8 @@ def build_context(
         machine = replace(machine, gpus=absent(_RUNNER), driver=replace(machine.driver, version=absent(_RUNNER)))
     trace = interpret_guide(guide, machine, today, solver)
     target_machine = machine or build_machine(trace)
+    if not machine and (variables := _variables(guide)):
+        target_machine = replace(target_machine, environment=known(variables, OF_A_GUIDE))
     build = target_of(guide, machine, trace.platform, trace.driver)
     environments = [
         correct_environment(
@@ -66,3 +69,10 @@ def build_context(
     ]
     index = solver.index if solver and not solver.reason else None
     return GuideContext(guide, trace, environments, build, machine, index)
+
+
+def _variables(guide: Guide) -> dict[str, str]:
+    """The variables of the guide that prevent a known break."""
+    names = {row.unless_variable.partition("=")[0] for row in known_breaks()}
+    actions = (action for action in guide.actions if isinstance(action, SetVariables))
+    return {name: value for action in actions for name, value in action.values if name in names}

@@ -35,6 +35,7 @@ class KnownBreak(TableRow, frozen=True, kw_only=True, omit_defaults=True):
     unless: tuple[str, ...] = ()  # one of them prevents the problem
     only_with: tuple[str, ...] = ()  # one of these affected packages must be installed or in use
     python: str = ""  # "<3.11": only on these versions
+    unless_variable: str = ""  # "NAME=value" of an environment variable that prevents the problem
     problem: str
     why: str
     fix: str
@@ -64,8 +65,11 @@ def make_check(row: KnownBreak) -> Check:
     """The function of a row's rule."""
     names = [condition.partition(" ")[0] for condition in row.when]
 
-    def check(machine: Machine, stack: Stack) -> Iterator[Problem]:  # noqa: ARG001
+    def check(machine: Machine, stack: Stack) -> Iterator[Problem]:
         versions = versions_of(stack)
+        variable, _, value = row.unless_variable.partition("=")
+        if variable and (machine.environment.value or {}).get(variable) == value:
+            return
         if row.only_with and not first_in_use(stack, *row.only_with):
             return
         if row.python and satisfies(stack.python_version.value or "", row.python) is False:
@@ -109,6 +113,7 @@ def _documentation(row: KnownBreak) -> str:
     )
     condition += f", with {', '.join(row.only_with[:-1])} or {row.only_with[-1]}" if row.only_with else ""
     condition += f", on Python {row.python}" if row.python else ""
+    condition += f", unless `{row.unless_variable}` is set" if row.unless_variable else ""
     commands = " or ".join(" && ".join(each.commands) for each in either(*row.remedies))
     fix = f"Fix: {commands if '{' in row.fix else row.fix}"
     references = "\n".join(

@@ -270,6 +270,15 @@ def test_a_build_fails_with_the_tools_of_today(name: str) -> None:
     assert findings(sh(*steps), FixedSolver(index, {"vocoder": version}), "RUN223") == []  # it has a wheel
 
 
+def test_a_variable_prevents_a_known_break() -> None:
+    steps = "pip install tensorboard==2.8.0 protobuf==4.25.3"
+    solver = FixedSolver(FixedIndex(), {"tensorboard": "2.8.0", "protobuf": "4.25.3"})
+    assert [each.status for each in findings(sh(steps), solver, "RUN004")] == ["error"]
+    for value, count in (("python", 0), ("cpp", 1)):
+        text = sh(steps, f"export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION={value}", "python train.py")
+        assert len(findings(text, solver, "RUN004")) == count
+
+
 OLD_PINS = sh("pip install numba==0.48.0 numpy==1.19.0 tqdm==4.46.1")
 
 
