@@ -21,7 +21,9 @@ from envdoctor.package_index.python_modules import Function, parse_source
 
 # An import, or a call that returns a module if it is installed: np = get_module("numpy").
 _LAZY_CALLS = "get_module|import_module|importorskip|lazy_import"
-_IMPORT = re.compile(rf"""^[ \t]*(?:from|import)[ \t]+(\w+)|\b(?:{_LAZY_CALLS})\(\s*['"](\w+)['"]""", re.MULTILINE)
+_LAZY_NAMES = tuple(_LAZY_CALLS.split("|"))
+_LAZY = re.compile(rf"""\b(?:{_LAZY_CALLS})\(\s*['"](\w+)['"]""")
+_IMPORT = re.compile(r"\n[ \t]*(?:from|import)[ \t]+(\w+)")  # `^` would be tried at each character
 # Directories whose files a user of a package does not import.
 _OTHER = re.compile(
     r"(?:^|/)(?:tests?|testing|test_utils|benchmarks?|examples?|_?vendor(?:ed)?|third_party|scripts?)/"
@@ -132,7 +134,8 @@ def read_uses(
 
 def imported_tops(text: str) -> frozenset[str]:
     """The top-level modules that a file imports, also in functions."""
-    return frozenset(one or other for one, other in _IMPORT.findall(text))
+    found = _IMPORT.findall(f"\n{text}")
+    return frozenset(found + _LAZY.findall(text) if any(map(text.__contains__, _LAZY_NAMES)) else found)
 
 
 def uses_of_module(tree: ast.Module, path: str, tops: frozenset[str]) -> FileUses:
