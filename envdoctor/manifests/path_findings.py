@@ -26,13 +26,11 @@ def join_findings(audited: Sequence[tuple[Guide, Sequence[Finding]]]) -> list[Fi
 
 
 def _name_branch(finding: Finding, having: list[Guide], paths: list[Guide]) -> Finding:
-    if len(paths) < 2:
+    if len(paths) < 2 or len(having) == len(paths):
         return finding
     around = [b for guide in having for b in guide.branches if b.first <= finding.line <= b.last]
     if around:
         name = max(around, key=lambda branch: branch.first).name
-    elif len(having) == len(paths):
-        return finding
     else:
         name = " or ".join(_distinguishing_names(having, paths)[:3])
     return replace(finding, message=f"{name}: {finding.message}") if name else finding

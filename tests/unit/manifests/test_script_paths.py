@@ -85,3 +85,8 @@ def test_an_archive_of_the_guide_or_the_checkout(clone: Path) -> None:
     assert not _found(clone, "RUN232", ARCHIVE, "\nDownload a.tar.gz from our site.\n")
     (clone / "a.tar.gz").write_text("")
     assert not _found(clone, "RUN232", ARCHIVE)
+
+
+def test_a_finding_on_all_paths_through_a_script_names_none_of_them(clone: Path) -> None:
+    found = _found(clone, "RUN232", f"if [ -z $1 ]; then\necho stop\nelse\n{ARCHIVE}fi\n")
+    assert found[0].message.startswith("run.sh extracts")
