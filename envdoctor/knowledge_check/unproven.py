@@ -26,6 +26,13 @@ UNPROVEN = {
         "failures that the metadata permits",
         "The versions of `when`, installed together without those of `unless`, import and run without the problem.",
     ),
+    "call_needs call": Unproven(
+        _PROJECTS, "The call succeeds with a release of the row in an environment without the packages of `needs`."
+    ),
+    "call_needs data": Unproven(
+        _PROJECTS, "The call succeeds with a release of the row before the data is downloaded."
+    ),
+    "call_needs launcher": Unproven(_PROJECTS, "Another package installs the program."),
     "cloud_instances provider": Unproven(
         _SERVICES, "The provider's list of instance types gives another GPU or another number of GPUs."
     ),

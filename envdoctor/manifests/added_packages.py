@@ -13,7 +13,8 @@ from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
 ABSENT_NAMES = "RUN078"
-MISSING = frozenset({"RUN181", "RUN220"})  # modules that programs or releases import
+MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
+_BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
 
 def missing_packages(findings: Sequence[Finding]) -> list[str]:
@@ -21,7 +22,8 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
     certain = (each for each in findings if each.id in MISSING and each.status in ("error", "warning"))
     steps = (step for each in certain for remedy in each.remedies[:1] for step in remedy.steps)
     # The first one is the missing package, and the further ones are limits for its dependencies.
-    return list(dict.fromkeys(step.packages[0] for step in steps if isinstance(step, Install) and step.packages))
+    names = (step.packages[0] for step in steps if isinstance(step, Install) and step.packages)
+    return [each for each in dict.fromkeys(names) if each not in _BUILT]
 
 
 def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:

@@ -134,7 +134,7 @@ class Checkout:
     def reached(self, launches: Sequence[Launch]) -> tuple[ReachedImport, ...]:
         """The imports of other projects' modules that programs reach, each once."""
         found: dict[tuple[str, str], ReachedImport] = {}
-        seen: set[str] = set()
+        seen: dict[str, None] = {}
         for launch in launches if launches and self.paths else ():
             for each in self._reached_by(launch, seen) if launch.program.is_python else ():
                 found.setdefault((each.statement.module, each.statement.name), each)
@@ -143,11 +143,19 @@ class Checkout:
     def files(self, launches: Sequence[Launch]) -> dict[str, Launch]:
         """The files with imports of other projects' modules that programs load, each with its first launch."""
         found: dict[str, Launch] = {}
-        seen: set[str] = set()
+        seen: dict[str, None] = {}
         for launch in launches if launches and self.paths else ():
             for each in self._reached_by(launch, seen) if launch.program.is_python else ():
                 found.setdefault(each.chain[-1], launch)
         return found
+
+    def program_files(self, launch: Launch) -> tuple[str, ...]:
+        """The files of the checkout that a program loads, its own first; none without it."""
+        start = self.script(launch) if self.paths and launch.program.is_python else ""
+        seen: dict[str, None] = {}
+        for _ in self._reached_by(launch, seen) if start else ():
+            pass
+        return tuple(seen)
 
     def script(self, launch: Launch) -> str:
         """The file that a launch starts; empty if the checkout does not have it, and for tests."""
@@ -174,7 +182,7 @@ class Checkout:
     def _own_names(self) -> frozenset[str]:
         return own_names(self.root)
 
-    def _reached_by(self, launch: Launch, seen: set[str]) -> Iterator[ReachedImport]:
+    def _reached_by(self, launch: Launch, seen: dict[str, None]) -> Iterator[ReachedImport]:
         """The imports of a program, without those of files that an earlier program loads."""
         start = self.script(launch)
         if not start or start in seen:
@@ -182,7 +190,7 @@ class Checkout:
         first = [] if launch.program.module else [posixpath.dirname(start)]
         folders = tuple(dict.fromkeys((*first, *map(self.relative, launch.folders), *_INSTALLED_FROM)))
         waiting: list[tuple[str, tuple[str, ...], bool]] = [(start, (start,), False)]
-        seen.add(start)
+        seen[start] = None
         while waiting and len(seen) < MAX_MODULES:
             path, chain, has_changed = waiting.pop(0)
             source = self.source(path)
@@ -198,7 +206,7 @@ class Checkout:
                     yield ReachedImport(each, chain, launch, has_changed)
                 for file in own or ():
                     if file not in seen:
-                        seen.add(file)
+                        seen[file] = None
                         waiting.append((file, (*chain, file), has_changed))
 
     def _own_files(self, path: str, each: ImportStatement, folders: Sequence[str]) -> list[str] | None:

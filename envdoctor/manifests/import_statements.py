@@ -9,10 +9,10 @@ from typing import NamedTuple
 # What a handler catches that makes the import in its `try` optional.
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 # Functions that call the function which is their argument.
-_CALLING = frozenset({
+CALLING = frozenset({
     "fire.Fire", "Fire", "tyro.cli", "typer.run", "app.run", "absl.app.run", "asyncio.run",
 })  # fmt: skip
-_EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
+EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -48,11 +48,11 @@ def _statements(body: Iterable[ast.stmt], functions: Mapping[str, _Function]) ->
         elif isinstance(node, ast.ImportFrom):
             names = ("" if alias.name == "*" else alias.name for alias in node.names)
             yield from (ImportStatement(node.lineno, node.module or "", name, node.level) for name in names)
-        elif isinstance(node, ast.Try) and not any(map(_is_guard, node.handlers)):
+        elif isinstance(node, ast.Try) and not any(map(is_guard, node.handlers)):
             yield from _statements((*node.body, *node.orelse, *node.finalbody), functions)
         elif isinstance(node, ast.With) and "suppress" not in ast.unparse(node.items[0]):
             yield from _statements(node.body, functions)
-        elif isinstance(node, ast.If) and _is_main(node.test):
+        elif isinstance(node, ast.If) and is_main(node.test):
             yield from (each._replace(is_of_script=True) for each in _statements(node.body, functions))
         elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and (called := _called(node.value, functions)):
             others = {name: each for name, each in functions.items() if each is not called}
@@ -69,7 +69,7 @@ def _called(value: ast.expr | None, functions: Mapping[str, _Function]) -> _Func
     if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
         return functions.get(inner.func.id)
     if isinstance(inner, ast.Name) and isinstance(value.func, ast.Name | ast.Attribute):
-        return functions.get(inner.id) if ast.unparse(value.func) in _CALLING else None
+        return functions.get(inner.id) if ast.unparse(value.func) in CALLING else None
     return None
 
 
@@ -86,15 +86,16 @@ def _certain_start(function: _Function) -> Iterator[ast.stmt]:
 
 def _can_end(node: ast.AST) -> bool:
     is_exit = isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
-    return isinstance(node, ast.Return | ast.Raise) or (is_exit and ast.unparse(node.func) in _EXITS)  # type: ignore[attr-defined]
+    return isinstance(node, ast.Return | ast.Raise) or (is_exit and ast.unparse(node.func) in EXITS)  # type: ignore[attr-defined]
 
 
-def _is_guard(handler: ast.ExceptHandler) -> bool:
+def is_guard(handler: ast.ExceptHandler) -> bool:
     """Whether a handler replaces what cannot be imported."""
     if handler.type is None:
         return True
     return any(isinstance(each, ast.Name) and each.id in _GUARDING for each in ast.walk(handler.type))
 
 
-def _is_main(test: ast.expr) -> bool:
+def is_main(test: ast.expr) -> bool:
+    """Whether a condition holds for the program alone."""
     return ast.unparse(test) == "__name__ == '__main__'"

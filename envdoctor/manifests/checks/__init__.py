@@ -13,6 +13,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     absent_scripts,
     batch_jobs,
     builds,
+    called_needs,
     code_imports,
     companion_builds,
     compiled_releases,

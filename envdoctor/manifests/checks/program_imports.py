@@ -160,12 +160,12 @@ def _missing(context: GuideContext, top: str, each: ReachedImport, package: str)
         f"Install {package}; old code can need an old release of it."
         if package
         else f"Find out which project has the module {top}, and install it.",
-        install_step(package, *_limits(context)) if package and "://" not in package else (),
-        line=launch.line or _last_step(context),
+        install_step(package, *limits_of_added(context)) if package and "://" not in package else (),
+        line=launch.line or last_step(context),
     )
 
 
-def _last_step(context: GuideContext) -> int:
+def last_step(context: GuideContext) -> int:
     """The line of the last installation, after which a program of another file runs."""
     return max((each.action.line for each in context.trace.installs), default=1)
 
@@ -205,7 +205,7 @@ def _question(
         ),
         f"Run this in the finished environment. If it fails, install {_and(packages)}.",
         guide_command(shell_command("python -c {}", f"import {', '.join(found)}")),
-        line=first.launch.line or sources[0].line or _last_step(context),
+        line=first.launch.line or sources[0].line or last_step(context),
     )
 
 
@@ -213,7 +213,7 @@ def _and(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
-def _limits(context: GuideContext) -> tuple[str, ...]:
+def limits_of_added(context: GuideContext) -> tuple[str, ...]:
     """What a further package must not change: the newest releases of many require NumPy 2."""
     torch = context.environments[-1].state.packages.get("torch")
     first = next((each.first for each in numpy2_releases() if each.package == "torch"), "")
