@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -19,6 +19,8 @@ from envdoctor.package_index.source_archive import REQUIRES, SourceArchive
 _WITHOUT_2TO3 = "58.0.0"
 # setuptools 67.0.0 parses requirements by PEP 440 only; CHANGES of setuptools. Measured on 2026-11-27: gym 0.21.0.
 _REFUSING = "67.0.0"
+# Measured on 2026-11-27: PyYAML 5.4.1 with Cython 3.3.1 and with 0.29.
+_WITHOUT_CYTHON_SOURCES = "3.0.0"
 # `setuptools.build_meta` executes setup.py with exec(), where __builtins__ is a dict. Measured on 2026-11-27: pyworld
 # 0.2.10 with pip 26.3, with and without isolation.
 _MODULE_ATTRIBUTE = re.compile(r"__builtins__\.(\w+)\s*=(?!=)")
@@ -46,7 +48,7 @@ def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
     named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
     setuptools = named.get("setuptools", "")
     return (*_dict_attributes(text), *_removed_options(tree, setuptools), *_refused_requirements(archive, setuptools),
-            *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
+            *_removed_method(text, named), *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
 
 
 def _dict_attributes(text: str) -> Iterator[FailureOfBuild]:
@@ -63,6 +65,15 @@ def _removed_options(tree: ast.Module, setuptools: str) -> Iterator[FailureOfBui
         if isinstance(node, ast.keyword) and node.arg == "use_2to3" and _constant(node.value) is True:
             yield FailureOfBuild("has use_2to3, which setuptools 58 removed", node.value.lineno, ("setuptools<58",))
             return
+
+
+def _removed_method(script: str, named: Mapping[str, str]) -> Iterator[FailureOfBuild]:
+    """A method of build_ext that Cython 3 no longer has, where the build takes the newest Cython."""
+    found = re.search(r"self\.cython_sources\(", script)
+    cython = next((specifier for name, specifier in named.items() if normalize_name(name) == "cython"), None)
+    if found and cython is not None and not _excludes(cython, _WITHOUT_CYTHON_SOURCES):
+        line = script.count("\n", 0, found.start()) + 1
+        yield FailureOfBuild("calls cython_sources, which Cython 3 removed", line, ("cython<3",))
 
 
 def _refused_requirements(archive: SourceArchive, setuptools: str) -> Iterator[FailureOfBuild]:
@@ -86,9 +97,9 @@ def _is_refused(text: str) -> bool:
     return False
 
 
-def _excludes(setuptools: str, version: str) -> bool:
-    """Whether the range of the build's setuptools has neither a version nor later ones."""
-    return bool(setuptools) and satisfies(version, setuptools) is False and satisfies("9999", setuptools) is False
+def _excludes(specifier: str, version: str) -> bool:
+    """Whether the range of a build requirement has neither a version nor later ones."""
+    return bool(specifier) and satisfies(version, specifier) is False and satisfies("9999", specifier) is False
 
 
 def _untranslated(archive: SourceArchive, tree: ast.Module, required: set[str]) -> Iterator[FailureOfBuild]:

@@ -26,7 +26,8 @@ _WITHOUT_DISTUTILS = "3.12"  # which setuptools 57 imports
 def build_fails_with_the_tools_of_today(context: GuideContext) -> Iterator[Problem]:
     """A release has no wheel for the Python, and its setup.py fails with the setuptools or the pip of today.
 
-    setuptools 58 removed use_2to3. A script that sets an attribute of __builtins__ stops in every build by PEP 517.
+    setuptools 58 removed use_2to3, 67 rejects requirements outside of PEP 440, and Cython 3 has no cython_sources. A
+    script that sets an attribute of __builtins__ stops in every build by PEP 517.
     A Cython module without its C file needs Cython, which some releases do not require for their build. A warning if
     the guide names no Python.
 

@@ -197,6 +197,9 @@ BUILDS = [
     ("try:\n    import torch\nexcept ImportError:\n    torch = None\n" + SETUP, "", "pip install .", False),
     ("import torch\n" + SETUP, "", "python setup.py develop", False),
     (SETUP, "", "pip install .", False),
+    ("import subprocess\nimport torch\nsubprocess.check_output(['nvcc', '-V'])\n" + SETUP, "", "pip install .", True),
+    ("import subprocess\nsubprocess.run(['pip', 'install', 'torch'])\nimport torch\n" + SETUP, "", "pip install .",
+     False),
 ]  # fmt: skip
 
 

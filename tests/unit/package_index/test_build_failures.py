@@ -12,6 +12,7 @@ from envdoctor.package_index.source_archive import _parse
 
 SETUP = "from setuptools import Extension, setup\n{}\nsetup(name='sample'{})\n"
 MODULE = "ext = [Extension('sample.core', [join('sample', 'core.pyx')])]"
+SOURCES = "self.cython_sources(ext.sources, ext)"
 CYTHON = '[build-system]\nrequires = ["setuptools", "cython"]\nbuild-backend = "setuptools.build_meta"\n'
 OLD_TOOLS = '[build-system]\nrequires = ["setuptools<58", "wheel"]\n'
 LISTED = "sample.egg-info/requires.txt"
@@ -29,6 +30,9 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
     "arguments of a variable": (MODULE, ", **arguments", PYX, ""),
     "only where Cython is installed": (f"if has_cython:\n    {MODULE}", "", PYX, ""),
     "Cython imported": (f"from Cython.Build import cythonize\n{MODULE}", "", PYX, ""),  # missing_build_modules
+    "a method of an older Cython": (SOURCES, "", {"pyproject.toml": CYTHON}, "Cython 3"),
+    "with that Cython": (SOURCES, "", {"pyproject.toml": CYTHON.replace('"cython"', '"cython<3"')}, ""),
+    "without Cython": (SOURCES, "", {}, ""),
     "use_2to3": ("", ", use_2to3=True", {}, "use_2to3"),
     "use_2to3 is off": ("", ", use_2to3=False", {}, ""),
     "use_2to3 with its setuptools": ("", ", use_2to3=True", {"pyproject.toml": OLD_TOOLS}, ""),
