@@ -11,6 +11,7 @@ from envdoctor.manifests.corrected_pins import CorrectedSet
 from envdoctor.manifests.install_corrections import RENAMED
 from envdoctor.manifests.places import Place
 from envdoctor.manifests.torch_index_text import INDEX, INDEX_URL, with_torch_index
+from envdoctor.resolution.torch_sources import TORCH_FAMILY
 
 # Names on PyPI that no environment should have; their requirements are removed.
 MANIFESTS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
@@ -91,7 +92,13 @@ class _Writer:
         # What the steps install today as dependencies needs a place only next to another one, which can change it.
         unplaced = [pin for name, pin in pins.items() if name not in placed and name not in elsewhere]
         added = unplaced if not set(unplaced) <= set(corrected.installed) else []
-        places = {pin: self._place_for(pin.partition("==")[0], corrected, placed) for pin in added}
+        kept = self._torch_of_conda(corrected)  # pip would replace it with the build of PyPI
+        added = [pin for pin in added if pin not in kept.values() or pin not in corrected.installed]
+        places = {
+            pin: None if name in kept else self._place_for(name, corrected, placed)
+            for pin in added
+            for name in [pin.partition("==")[0]]
+        }
         missing = [pin for pin, place in places.items() if not self._insert(place, pin)]
         first = corrected.torch_place if self.has_commands and "torch" in pins else None
         if first and first.name != "torch" and (backend or "torch" in missing):
@@ -100,6 +107,12 @@ class _Writer:
         if backend and self.has_commands:
             self._set_backend(first or placed.get("torch"), backend)
         return missing
+
+    def _torch_of_conda(self, corrected: CorrectedSet) -> dict[str, str]:
+        """The pins of the packages of torch that a command of conda installs."""
+        of_conda = {RENAMED.get(place.name, place.name) for place in corrected.places if place.tool == "conda"}
+        names = of_conda & TORCH_FAMILY if self.has_commands else frozenset()
+        return {name: text for text in corrected.requirements if (name := text.partition("==")[0]) in names}
 
     def _replace(self, place: Place, pin: str) -> bool:
         """Replace a requirement by a pin, with its extras and marker."""

@@ -298,3 +298,14 @@ def test_tested_versions_of_the_text_are_those_of_open_packages() -> None:
 def test_what_the_text_does_not_state_exactly_stays_open(text: str) -> None:
     (found,) = sets_of(TESTED.replace("| PyTorch | 1.12.1 |", text))
     assert "torch" in found.own
+
+
+def test_the_torch_of_conda_is_not_added_to_a_command_of_pip() -> None:
+    text = sh("conda install pytorch cudatoolkit=11.1 -c pytorch", "pip install numpy")
+    places = (Place(3, "pytorch", "pytorch", "conda"), Place(4, "numpy", "numpy", "pip"))
+    both = corrected("torch==1.8.1", "numpy==1.19.2", "tqdm==4.60.0", places=places)
+    written = write_back(text, [(both, "cu111")])
+    assert written.text == text.replace("pip install numpy", "pip install numpy==1.19.2 tqdm==4.60.0")
+    assert written.missing == ("torch==1.8.1",)
+    same = replace(both, installed=("torch==1.8.1",))
+    assert write_back(text, [(same, "")]).missing == ()
