@@ -18,14 +18,14 @@ _RARE_PYTHONS = ("3.13", "3.14", *_ENDED_PYTHONS)  # of guides that permit none 
 _MAX_PYTHONS = 3
 
 
-def other_python(guide: Guide, assumed: str) -> str:
+def other_python(guide: Guide, assumed: str, index: IndexFacts | None = None) -> str:
     """Another Python that a guide can be for as well as for the assumed one; empty if the guide names its Python.
 
     An older one than guides of today name is none, unless the pins of the guide are for it.
     """
     if guide.python or guide.stated_machine.python:
         return ""
-    missing = _missing_wheels(guide)
+    missing = _missing_wheels(guide, index)
     likely = [
         python
         for python in _USUAL_PYTHONS

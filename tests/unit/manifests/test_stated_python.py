@@ -13,7 +13,7 @@ from support.guide_cases import sh
 from envdoctor.commands.audit_file import audit_text
 from envdoctor.knowledge.published import PublishedRelease
 from envdoctor.manifests import CorrectedSet
-from envdoctor.manifests.assumed_python import usual_pythons
+from envdoctor.manifests.assumed_python import other_python, usual_pythons
 from envdoctor.manifests.guide import parse_guide
 from envdoctor.manifests.stated_machine import parse_machine
 
@@ -180,16 +180,16 @@ def test_the_pythons_that_a_guide_can_be_for(text: str, permitted: str, pythons:
 
 
 @each_case(
-    "steps, pythons",
+    "steps, pythons, other",
     [
-        ("pip install torch==1.7.0 numpy==1.19.0", ["3.8", "3.7", "3.6"]),
-        ("pip install numpy==1.19.0 torch==2.1.0", ["3.8", "3.11", "3.10"]),  # most of the wheels, then the newest
-        ("pip install tqdm==4.46.1", ["3.12", "3.11", "3.10"]),  # one wheel for all
-        ("pip install torch==1.6.0", ["3.12", "3.11", "3.10"]),  # which the index does not list
+        ("pip install torch==1.7.0 numpy==1.19.0", ["3.8", "3.7", "3.6"], ""),
+        ("pip install numpy==1.19.0 torch==2.1.0", ["3.8", "3.11", "3.10"], ""),  # most wheels, then the newest
+        ("pip install tqdm==4.46.1", ["3.12", "3.11", "3.10"], "3.10"),  # one wheel for all
+        ("pip install torch==1.6.0", ["3.12", "3.11", "3.10"], "3.10"),  # which the index does not list
     ],
 )
 def test_pins_that_are_older_than_the_tables_are_for_the_pythons_of_their_wheels(
-    steps: str, pythons: list[str]
+    steps: str, pythons: list[str], other: str
 ) -> None:
     index = FixedIndex()
     old = (("torch", "1.7.0", "wheels"), ("numpy", "1.19.0", "wheels"), ("tqdm", "4.46.1", "any"))
@@ -197,7 +197,9 @@ def test_pins_that_are_older_than_the_tables_are_for_the_pythons_of_their_wheels
         (name, version): PublishedRelease(version, "2020-10-27", kind, ("3.6", "3.7", "3.8"))
         for name, version, kind in old
     }
-    assert usual_pythons(parse_guide(sh(steps), "README.md"), index) == pythons
+    guide = parse_guide(sh(steps), "README.md")
+    assert usual_pythons(guide, index) == pythons
+    assert other_python(guide, pythons[0], index) == other
 
 
 def test_a_notebook_reads_the_files_of_the_repository_that_it_clones(tmp_path: Path) -> None:
