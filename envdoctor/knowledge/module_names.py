@@ -13,6 +13,13 @@ DISTRIBUTIONS = {
     "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb", "git": "gitpython",
 }  # fmt: skip
 
+# Modules of the package with the same name, and of no other one. Read in the wheels on PyPI on 2026-11-27.
+OF_ONE_PACKAGE = frozenset({
+    "accelerate", "albumentations", "anthropic", "backoff", "datasets", "diffusers", "einops", "evaluate", "fire",
+    "imageio", "jsonlines", "langdetect", "loralib", "lpips", "natsort", "nltk", "omegaconf", "openai", "pandas",
+    "peft", "sacrebleu", "seaborn", "tiktoken", "timm", "torchmetrics", "transformers", "trl", "tyro",
+})  # fmt: skip
+
 # Modules with several packages, or with a package of another name: what installs the module, and all packages that
 # have it. `-` is for modules that no package on PyPI installs for each machine. Read in the wheels on PyPI and in the
 # repositories on 2026-11-27.

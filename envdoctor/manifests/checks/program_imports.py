@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from envdoctor.core.records import Evidence
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.module_names import packages_of_module, shared_part
+from envdoctor.knowledge.module_names import OF_ONE_PACKAGE, packages_of_module, shared_part
 from envdoctor.knowledge.releases import normalize_name, numpy2_releases
 from envdoctor.knowledge.versions import public_part, satisfies
 from envdoctor.manifests.actions import STATED_IN_TEXT, Clone
@@ -142,7 +142,11 @@ def _package(
     known = packages_of_module(top)
     if known:
         return known.install
-    if each.changes_path or _GENERIC.fullmatch(top):
+    if each.changes_path:
+        return None
+    if top in OF_ONE_PACKAGE:
+        return top
+    if _GENERIC.fullmatch(top):
         return None
     package = index.module_package(top)
     is_absent = bool(package) and top in index.absent_modules(installed_set(context, state, ()), [top])

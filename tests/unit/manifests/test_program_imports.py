@@ -136,6 +136,15 @@ def test_programs_that_are_started_in_other_ways(name: str, checkout: Path) -> N
     assert "imports google.genai" in found.message if "share" in name else "imports plots" in found.message
 
 
+def test_a_module_with_a_usual_name_that_one_package_has(checkout: Path) -> None:
+    (checkout / "project/figures.py").write_text("import evaluate\n")
+    text = sh("pip install torch==2.8.0", "python train.py")
+    (found,) = _audit(checkout / "README.md", text)
+    assert found.remedies[0].commands[0].endswith("evaluate")
+    (checkout / "project/evaluate.py").touch()
+    assert not _audit(checkout / "README.md", text)
+
+
 SEARCH_PATHS = {  # what a file adds to sys.path, and whether its modules are all known
     "os.path.dirname(os.path.dirname(os.path.abspath(__file__)))": True,
     "str(Path(__file__).resolve().parents[1] / 'project')": True,
