@@ -62,6 +62,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     started_scripts,
     stated_machine,
     stated_options,
+    stated_variables,
     stated_versions,
     system_pythons,
     table_age,
