@@ -94,6 +94,7 @@ class CorrectedSet(Record, frozen=True, kw_only=True):
 def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]:
     """The corrected set of each path through a guide. Equal sets are joined."""
     sets: dict[tuple[object, ...], CorrectedSet] = {}
+    found: set[tuple[object, ...]] = set()  # also those without requirements
     for context in contexts:
         main = main_environment(context)
         branches = [branch.name for branch in context.guide.branches] if len(contexts) > 1 else []
@@ -101,10 +102,11 @@ def corrected_sets(contexts: Sequence[GuideContext]) -> tuple[CorrectedSet, ...]
             corrected = _corrected_set(context, environment)
             named = [] if environment is main or not environment else [f"environment {environment.state.name}"]
             key = (corrected.architecture, corrected.cuda, corrected.image, corrected.requirements)
+            found.add(key)
             if corrected.requirements or not sets:
                 sets.setdefault(key, replace(corrected, branch=" + ".join([*branches, *named])))
     filled = [corrected for corrected in sets.values() if corrected.requirements]
-    if len(filled) == 1:  # all paths lead to it
+    if len(found) == 1 and filled:  # all paths lead to it
         filled = [replace(filled[0], branch="")]
     return tuple(filled) or tuple(sets.values())
 

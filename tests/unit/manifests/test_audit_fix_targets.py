@@ -309,3 +309,10 @@ def test_the_torch_of_conda_is_not_added_to_a_command_of_pip() -> None:
     assert written.missing == ("torch==1.8.1",)
     same = replace(both, installed=("torch==1.8.1",))
     assert write_back(text, [(same, "")]).missing == ()
+
+
+@each_case("other", ["pip install trl==0.23.1", "ls"])
+def test_a_set_names_the_alternative_unless_all_lead_to_it(other: str) -> None:
+    (found,) = sets_of(sh("if [ $A = 1 ]; then", "  pip install trl==0.23.1", "else", f"  {other}", "fi"))
+    assert "trl==0.23.1" in found.own
+    assert bool(found.branch) == (other == "ls")
