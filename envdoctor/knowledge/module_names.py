@@ -10,7 +10,8 @@ DISTRIBUTIONS = {
     "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
     "google": "protobuf", "attr": "attrs", "dateutil": "python-dateutil", "jwt": "pyjwt", "bs4": "beautifulsoup4",
     "pl_bolts": "lightning-bolts", "OpenSSL": "pyopenssl", "fitz": "pymupdf", "docx": "python-docx",
-    "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb", "git": "gitpython",
+    "Bio": "biopython", "pkg_resources": "setuptools", "mpl_toolkits": "matplotlib", "zmq": "pyzmq", "usb": "pyusb",
+    "git": "gitpython",
 }  # fmt: skip
 
 # Modules of the package with the same name, and of no other one. Read in the wheels on PyPI on 2026-11-27.
@@ -25,7 +26,6 @@ OF_ONE_PACKAGE = frozenset({
 # repositories on 2026-11-27.
 _INSTALLED_BY = """
 apex git+https://github.com/NVIDIA/apex.git apex
-Bio biopython
 clip git+https://github.com/openai/CLIP.git clip openai-clip clip-anytorch
 Crypto pycryptodome pycrypto
 cupy - cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x

@@ -42,6 +42,18 @@ UNPROVEN = {
     "image_programs program": Unproven(
         _IMAGES, "An image of a kind of the row contains the program, before any step installs a package."
     ),
+    "call_changes positional": Unproven(
+        _PROJECTS, "The function in the wheel of `first` accepts more arguments by position, or of `last` does not."
+    ),
+    "call_changes refused_method": Unproven(
+        _PROJECTS, "A class with the method trains with the release `first`, or does not with `last`."
+    ),
+    "call_changes removed_argument": Unproven(
+        _PROJECTS, "The signature in the wheel of `first` has one of the arguments, or that of `last` lacks one."
+    ),
+    "call_changes returned": Unproven(
+        _PROJECTS, "The function in the sources of `first` returns `before` values, or that of `last` `after`."
+    ),
     "dataclass_fields compared": Unproven(
         "a campaign of the tests reads it from the wheels",
         "The index has a later release of one of the minor series.",

@@ -10,9 +10,10 @@ from packaging.requirements import Requirement
 from envdoctor.core.records import Finding
 from envdoctor.core.remedies import Install
 from envdoctor.knowledge.releases import normalize_name
+from envdoctor.knowledge.versions import dotted_numbers
 from envdoctor.manifests.corrected_pins import CorrectedSet
 
-ABSENT_NAMES = "RUN078"
+ABSENT_NAMES = frozenset({"RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
@@ -28,10 +29,12 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
 
 def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
     """The set with the releases that have the names which programs import, where the file permits them."""
-    absent = [each for each in findings if each.id == ABSENT_NAMES and each.status in ("error", "warning")]
+    absent = [each for each in findings if each.id in ABSENT_NAMES and each.status in ("error", "warning")]
     steps = (step for each in absent for remedy in each.remedies[:1] for step in remedy.steps)
     pins = [Requirement(step.packages[0]) for step in steps if isinstance(step, Install) and len(step.packages) == 1]
-    chosen = {normalize_name(pin.name): str(pin) for pin in pins if str(pin.specifier).startswith("==")}
+    exact = [pin for pin in pins if str(pin.specifier).startswith("==")]
+    newest_first = sorted(exact, key=lambda pin: dotted_numbers(str(pin.specifier)[2:]), reverse=True)
+    chosen = {normalize_name(pin.name): str(pin) for pin in newest_first}  # the oldest of several
     ranges = {normalize_name(each.name): each.specifier for each in map(Requirement, corrected.wanted)}
     for name, text in chosen.items():
         version = text.partition("==")[2]

@@ -113,6 +113,11 @@ def find_member(kind: Kind, owner: str, member: str) -> tuple[Span, ...]:
     return ()
 
 
+def find_argument(package: str, owner: str, argument: str) -> tuple[Span, ...]:
+    """The releases in which a class or function of a package, or a base of it, has an argument."""
+    return _find_in(package, "arguments", owner, argument, ()) if package in packages() else ()
+
+
 def _find_in(package: str, kind: Kind, owner: str, member: str, seen: tuple[str, ...]) -> tuple[Span, ...]:
     if owner in seen:
         return ()

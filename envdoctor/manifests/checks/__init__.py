@@ -42,6 +42,7 @@ from envdoctor.manifests.checks import (  # noqa: F401  importing them registers
     platform_wheels,
     prerequisites,
     program_arguments,
+    program_calls,
     program_imports,
     python_code,
     python_ranges,

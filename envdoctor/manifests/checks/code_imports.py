@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from envdoctor.knowledge.images import is_bare_image
 from envdoctor.knowledge.imports import spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span
@@ -12,6 +13,7 @@ from envdoctor.knowledge.versions import dotted_numbers, satisfies
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.checks.index_facts import installed_set
+from envdoctor.manifests.compared_packages import conda_packages
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.environment_state import EnvironmentState
 from envdoctor.manifests.imports_of_guide import (
@@ -33,7 +35,8 @@ IMPORTS = "https://docs.python.org/3/reference/simple_stmts.html#the-import-stat
 def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterator[Problem]:
     """Code imports a name, or a command runs a module, that the wheel of the installed release does not have.
 
-    Packages with a table of names have rules of their own: RUN064 and RUN077.
+    Packages with a table of names have rules of their own: RUN064 and RUN077. A package that conda takes from a
+    channel without a version is compared with its newest release on PyPI: a warning.
     """
     imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
     nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
@@ -44,7 +47,10 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
         return
     for environment in context.environments[-1:]:
         state = environment.state
-        if state.resolution not in _KNOWN or state.image or not state.packages:
+        if state.resolution not in _KNOWN or (state.image and not is_bare_image(state.image)):
+            continue
+        yield from _of_conda(context, state, used)
+        if not state.packages:
             continue
         absent = context.index_facts.absent_imports(installed_set(context, state, ()), used[:MAX_OF_PROGRAMS])
         for each, others in _by_release((*absent, *_absent_by_tables(state, used))):
@@ -53,6 +59,31 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
             if state.resolution == "solved" or is_named:
                 is_of_program = bool(each.used.file)
                 yield _of_program(context, state, each, others) if is_of_program else _absent(context, each, package)
+
+
+def _of_conda(context: GuideContext, state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[Problem]:
+    """What programs import, and the newest releases of packages lack that conda selects without a version."""
+    of_programs = [each for each in used if each.file]
+    packages = conda_packages(context, state) if context.index_facts and of_programs else {}
+    if not packages or context.index_facts is None:
+        return
+    installed = installed_set(context, state, ())
+    installed = installed._replace(versions={name: each.version for name, each in packages.items()})
+    for absent, others in _by_release(context.index_facts.absent_imports(installed, of_programs[:MAX_OF_PROGRAMS])):
+        package = packages[absent.release.name]
+        further = f" (nor {len(others)} more of its names that the programs import)" if others else ""
+        yield Problem(
+            "warning",
+            f"{absent.used.file} imports {absent.name}, which {absent.release} does not have{further}: it fails if "
+            "conda selects this newest release, or one that is about as new",
+            (
+                table_evidence("import", absent.name, absent.used.file),
+                guide_evidence(context, package.name, package.reason, package.line),
+                table_evidence(str(absent.release), f"no {absent.name}", "the wheel on the package index"),
+            ),
+            f"Name in this step the release of {package.name} that the code was written for.",
+            line=package.line,
+        )
 
 
 def _absent_by_tables(state: EnvironmentState, used: Sequence[CodeImport]) -> Iterator[AbsentImport]:

@@ -1,0 +1,143 @@
+"""Checks on how the programs of a checkout call other packages: their arguments, and what they return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from envdoctor.knowledge.call_changes import (
+    CallChange,
+    positional_arguments,
+    refused_methods,
+    removed_arguments,
+    returned_values,
+)
+from envdoctor.knowledge.names import compared_wheels, find_argument, project_of
+from envdoctor.knowledge.versions import dotted_numbers, satisfies
+from envdoctor.manifests.checks.evidence import guide_evidence, install_step, table_evidence
+from envdoctor.manifests.checks.fitting_releases import excluding_package
+from envdoctor.manifests.compared_packages import ComparedPackage, compared_packages
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.program_uses import ProgramUse, program_uses
+from envdoctor.rules.registry import Problem, rule
+from envdoctor.rules.requirements import COMPILED
+
+CALLS = "https://docs.python.org/3/reference/expressions.html#calls"
+# Classes and functions without `**kwargs`, which refuse an argument that they do not have.
+_STRICT = {
+    "transformers": re.compile(r"(?:Seq2Seq)?(?:TrainingArguments|Trainer)"),
+    "trl": re.compile(r"[A-Z]\w*(?:Config|Trainer)"),
+    "peft": re.compile(r"(?:Lora|AdaLora|IA3|LoHa|LoKr|PrefixTuning|PromptTuning|PromptEncoder)Config"),
+    "accelerate": re.compile(r"Accelerator"),
+    "huggingface_hub": re.compile(r"hf_hub_download|snapshot_download"),
+}
+_NOT_ACCEPTED = "does not accept it"
+_MAX_SHOWN = 4  # places of a finding
+R = TypeVar("R", bound=CallChange)
+
+
+class _Fault(NamedTuple):
+    """A use that the installed release refuses."""
+
+    use: ProgramUse
+    place: str
+    fact: str  # "evaluation_strategy"
+    what: str  # the use in words
+    reaction: str  # of the release: "does not accept it"
+    last: str  # the last release that permits it
+    source: str
+    date: str
+
+
+@rule("RUN222", kind="guide", severity=("error", "warning"), cause="dependency-pin-violated", url=CALLS)
+def program_calls_what_the_installed_release_refuses(context: GuideContext) -> Iterator[Problem]:
+    """A program of the checkout passes arguments, or expects values, that the installed release no longer has.
+
+    The arguments of a call, also those of a dictionary in the code, and of a JSON, YAML or TOML file of the checkout
+    that the program reads: `TrainingArguments(evaluation_strategy=...)` with transformers 4.51 or newer. A changed
+    number of returned values, as of `flash_attn.bert_padding.unpad_input` with flash-attn 2.7. Methods that a base
+    class refuses, as `validation_epoch_end` with Lightning 2.
+
+    A warning where the call is in another file than the program, or after a condition.
+    """
+    uses = program_uses(context)
+    for package in compared_packages(context) if uses else ():
+        faults = {(each.place, each.fact): each for use in uses for each in _faults(use, package)}
+        if faults:
+            yield _problem(context, package, sorted(faults.values(), key=lambda each: not each.use.is_direct))
+
+
+def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
+    yield from _removed(use, package)
+    name, version = use.name, package.version
+
+    def changed(row: R | None) -> R | None:
+        return row if row and row.package == package.name and row.is_in(version) else None
+
+    if removed := changed(removed_arguments(name)):
+        for argument in sorted(use.arguments.keys() & set(removed.arguments.split())):
+            what = f"passes {argument} to {name}"
+            yield _of_row(use, removed, (f"{argument}=", what, _NOT_ACCEPTED), use.arguments[argument])
+    positional = changed(positional_arguments(name))
+    if positional and use.positional > positional.accepted:
+        what = f"passes {use.positional} arguments to {name} by position"
+        yield _of_row(use, positional, (name, what, f"accepts {positional.accepted} by position"))
+    returned = changed(returned_values(name))
+    if returned and use.values == returned.before:
+        what = f"expects {returned.before} values of {name}"
+        yield _of_row(use, returned, (name, what, f"returns {returned.after}"))
+    if refused := changed(refused_methods(name)):
+        for method in sorted(set(use.methods) & set(refused.methods.split())):
+            what = f"defines {method} in a class that derives from {name.rpartition('.')[2]}"
+            yield _of_row(use, refused, (method, what, "stops with NotImplementedError"))
+
+
+def _of_row(use: ProgramUse, row: CallChange, texts: tuple[str, str, str], place: str = "") -> _Fault:
+    return _Fault(use, place or use.place, *texts, row.last, row.source, row.date)
+
+
+def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
+    """The arguments that the tables of names show to be gone."""
+    top, owner = use.name.partition(".")[0], use.name.rpartition(".")[2]
+    strict = _STRICT.get(top)
+    if strict is None or project_of(top).replace("_", "-") != package.name or not strict.fullmatch(owner):
+        return
+    source, date = compared_wheels(top)
+    for name, place in use.arguments.items():
+        spans = [each for each in find_argument(top, owner, name) if each.package == top]
+        newer = satisfies(package.version, f">{spans[-1].last}") if spans and spans[-1].last else False
+        if newer and not any(span.can_be_in(package.version) for span in spans):
+            what = f"passes {name} to {owner}"
+            yield _Fault(use, place, f"{name}=", what, _NOT_ACCEPTED, spans[-1].last, source, date)
+
+
+def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault]) -> Problem:
+    first, others = faults[0], faults[1:]
+    is_direct = first.use.is_direct and bool(first.use.line) and not package.is_dependency
+    last = min((each.last for each in faults), key=dotted_numbers)
+    state = package.state
+    python = state.python or context.trace.python
+    index = context.index_facts
+    excluding = excluding_package(index, state.packages, package.name, last, python=python) if index else ""
+    is_built = package.name in COMPILED  # an older release can lack a wheel for this torch
+    pin = "" if excluding or package.is_conda or is_built else f"{package.name}=={last}"
+    further = list(dict.fromkeys(each.fact.rstrip("=") for each in others if each.fact != first.fact))
+    listed = ", ".join(further[:_MAX_SHOWN]) + (" and more" if len(further) > _MAX_SHOWN else "")
+    return Problem(
+        "error" if is_direct and not package.is_conda else "warning",
+        f"{first.place} {first.what}, and {package.in_words} {first.reaction}"
+        + (f" (also {listed})" if listed else ""),
+        (
+            guide_evidence(context, package.name, package.reason, package.line),
+            *(table_evidence(each.fact, each.what, each.place) for each in faults[:_MAX_SHOWN]),
+            table_evidence(
+                f"{package.name} {package.version}", f"changed after {first.last}", first.source, first.date
+            ),
+        ),
+        f"{excluding} excludes {package.name} {last}, for which the code is written: change the code."
+        if excluding
+        else f"Use {package.name} {last}, for which the code is written, or change the code.",
+        install_step(pin) if pin else (),
+        line=first.use.line or package.line,
+    )

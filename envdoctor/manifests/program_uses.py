@@ -1,0 +1,215 @@
+"""The calls and derived classes of other packages that programs of a checkout can reach; parsed, not run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from envdoctor.manifests.checkout_code import Checkout
+from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.imports_of_guide import launches_of
+from envdoctor.manifests.program_launches import Launch
+from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
+
+_MAX_FILES = 200
+_DOTTED = re.compile(r"\w+(?:\.\w+)*")
+_CATCHING = frozenset({
+    "TypeError", "ValueError", "AttributeError", "NotImplementedError", "Exception", "BaseException",
+})  # fmt: skip
+# A condition that can select the call by the release.
+_BY_RELEASE = re.compile(r"version|signature|hasattr|getattr|_available|fields\(|__fields|_GE_|_LT_", re.IGNORECASE)
+
+
+class ProgramUse(NamedTuple):
+    """A call of another package, or a class that derives from one of its classes."""
+
+    line: int  # of the command that starts the program
+    name: str  # dotted: "transformers.TrainingArguments"
+    place: str  # "train.py:188"
+    is_direct: bool  # in the file of the program, and in no condition
+    arguments: Keys = {}  # by name, with their places
+    positional: int = 0  # -1: not known
+    values: int = 0  # names to which the returned values are assigned
+    methods: tuple[str, ...] = ()  # of a derived class
+
+
+class _File:
+    """A parsed file: what its names refer to, and which nodes do not count."""
+
+    def __init__(self, path: str, module: ast.Module, launch: Launch, *, is_program: bool) -> None:
+        self.path, self.module, self.launch, self.is_program = path, module, launch, is_program
+        nodes = list(ast.walk(module))
+        stored = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        stored |= {each.name for each in nodes if isinstance(each, ast.ClassDef | Function)}
+        names: dict[str, set[str]] = {}
+        self.own: dict[str, tuple[str, str]] = {}  # local name -> module of the checkout and its name there
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.partition(".")[0]
+                    names.setdefault(alias.asname or first, set()).add(alias.name if alias.asname else first)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    local = alias.asname or alias.name
+                    self.own[local] = (node.module or "", alias.name)
+                    names.setdefault(local, set()).add("." * node.level + f"{node.module or ''}.{alias.name}")
+        self.names = {
+            local: next(iter(found)) for local, found in names.items() if len(found) == 1 and local not in stored
+        }
+        self.definitions = {each.name: each for each in module.body if isinstance(each, ast.ClassDef | Function)}
+
+    def resolve(self, node: ast.expr) -> str:
+        """The dotted name of an attribute or a name of an import; empty for others."""
+        text = ast.unparse(node)
+        first, _, rest = text.partition(".") if _DOTTED.fullmatch(text) else ("", "", "")
+        found = self.names.get(first, "")
+        return f"{found}.{rest}" if found and rest else found
+
+    def top_level(self) -> Iterator[ast.stmt]:
+        """The statements that loading the file runs, without definitions."""
+        for node in self.module.body:
+            is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+            if not isinstance(node, ast.ClassDef | Function) and (self.is_program or not is_main):
+                yield node
+
+
+def program_uses(context: GuideContext) -> list[ProgramUse]:
+    """The uses in the files that programs load, as far as a name that the programs mention leads to them."""
+    checkout = context.guide.checkout
+    files = _files(context, checkout) if checkout else []
+    if not checkout or not files:
+        return []
+    reached = _reached(files)
+    functions: dict[str, list[tuple[_File, Function]]] = {}
+    for file in files:
+        for name, node in file.definitions.items():
+            if isinstance(node, Function):
+                functions.setdefault(name, []).append((file, node))
+    return [use for file in files for use in _of_file(checkout, file, reached, functions)]
+
+
+def _files(context: GuideContext, checkout: Checkout) -> list[_File]:
+    launches = launches_of(context)
+    programs = {checkout.script(each) for each in launches if each.program.is_python}
+    found = []
+    for path, launch in list(checkout.files(launches).items())[:_MAX_FILES]:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of invalid escape sequences
+                module = ast.parse(checkout.text(path))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        found.append(_File(path, module, launch, is_program=path in programs))
+    return found
+
+
+def _reached(files: Iterable[_File]) -> frozenset[str]:
+    """The names of functions and classes that the files mention, from what runs when they are loaded on."""
+    definitions: dict[str, list[ast.ClassDef | Function]] = {}
+    waiting: set[str] = set()
+    for file in files:
+        for name, node in file.definitions.items():
+            definitions.setdefault(name, []).append(node)
+            if node.decorator_list:  # it can be registered
+                waiting.add(name)
+        for statement in file.top_level():
+            waiting |= _mentions(statement)
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            for node in definitions.get(name, ()):
+                waiting |= _mentions(node) - reached
+    return frozenset(reached)
+
+
+def _mentions(node: ast.AST) -> set[str]:
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return found | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+
+
+def _of_file(
+    checkout: Checkout, file: _File, reached: frozenset[str],
+    functions: Mapping[str, list[tuple[_File, Function]]],
+) -> Iterator[ProgramUse]:  # fmt: skip
+    folders = tuple(dict.fromkeys((*map(checkout.relative, file.launch.folders), file.path.rpartition("/")[0])))
+    known = {
+        name: (each[0][0].path, each[0][0].module, each[0][1])
+        for name, each in functions.items()
+        if len(each) == 1 and (each[0][0] is file or name in file.own)
+    }
+    top = list(file.top_level())
+    yield from _of_body(checkout, file, top, Place(file.path, top, file.module, folders, {}, known))
+    for name, node in file.definitions.items():
+        if name not in reached:
+            continue
+        if isinstance(node, ast.ClassDef):
+            yield from _derived(file, node)
+        methods = [each for each in node.body if isinstance(each, Function)] if isinstance(node, ast.ClassDef) else []
+        for each in (node,) if isinstance(node, Function) else methods:
+            place = Place(file.path, each.body, file.module, folders, {}, known)
+            yield from _of_body(checkout, file, each.body, place)
+
+
+def _derived(file: _File, node: ast.ClassDef) -> Iterator[ProgramUse]:
+    methods = tuple(each.name for each in node.body if isinstance(each, Function))
+    for base in map(file.resolve, node.bases):
+        if base and methods:
+            yield ProgramUse(file.launch.line, base, f"{file.path}:{node.lineno}", file.is_program, methods=methods)
+
+
+def _of_body(checkout: Checkout, file: _File, body: Iterable[ast.stmt], place: Place) -> Iterator[ProgramUse]:
+    for node, is_certain in _calls(body):
+        call = node.value if isinstance(node, ast.Assign) else node
+        name = file.resolve(call.func) if isinstance(call, ast.Call) else ""
+        if not name or name.startswith(".") or not isinstance(call, ast.Call):
+            continue
+        arguments = {each.arg: f"{file.path}:{each.value.lineno}" for each in call.keywords if each.arg}
+        for each in call.keywords:
+            if each.arg is None:
+                arguments |= keys_of(checkout, each.value, place) or {}
+        is_open = any(isinstance(each, ast.Starred) for each in call.args)
+        yield ProgramUse(
+            file.launch.line, name, f"{file.path}:{call.lineno}", file.is_program and is_certain, arguments,
+            -1 if is_open else len(call.args), _targets(node),
+        )  # fmt: skip
+
+
+def _targets(node: ast.AST) -> int:
+    """The number of names to which an assignment gives the parts of its value; 0 for others."""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else ()
+    return 0 if any(isinstance(each, ast.Starred) for each in elements) else len(elements)
+
+
+def _calls(body: Iterable[ast.AST], *, is_certain: bool = True) -> Iterator[tuple[ast.Assign | ast.Call, bool]]:
+    """The calls, or the assignments of their values, and whether they run without a condition.
+
+    What a `try` guards, and what a condition on the release selects, is left out.
+    """
+    for node in body:
+        inner: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        certain = is_certain
+        if isinstance(node, ast.Try) and any(map(_catches, node.handlers)):
+            inner = (*node.orelse, *node.finalbody)
+        elif isinstance(node, ast.If | ast.IfExp):
+            if _BY_RELEASE.search(ast.unparse(node.test)):
+                continue
+            certain = certain and isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            yield node, certain
+            inner = ast.iter_child_nodes(node.value)
+        elif isinstance(node, ast.Call):
+            yield node, certain
+        elif isinstance(node, ast.Lambda | ast.ExceptHandler | ast.Match):
+            certain = False
+        yield from _calls(inner, is_certain=certain)
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    return any(isinstance(each, ast.Name) and each.id in _CATCHING for each in ast.walk(handler.type))

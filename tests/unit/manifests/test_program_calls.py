@@ -1,0 +1,157 @@
+"""Calls of programs of a checkout that the installed release of another package refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.cases import each_case
+from support.fixed_index import FixedIndex, FixedSolver
+from support.guide_cases import sh
+
+from envdoctor.commands.audit_file import audit_text
+from envdoctor.core.records import Finding
+from envdoctor.resolution.index_facts import IndexedRelease
+
+VERSIONS = {
+    "torch": "2.8.0", "transformers": "4.51.3", "trl": "0.16.0", "librosa": "0.10.0", "flash-attn": "2.8.3",
+    "pytorch-lightning": "2.0.0", "lightning": "2.5.0",
+}  # fmt: skip
+ARGUMENTS = "from transformers import TrainingArguments\n"
+READ = "import json, yaml\nimport transformers\n"
+MEL = "from librosa.filters import mel as mel_of\n"
+UNPAD = "from flash_attn.bert_padding import unpad_input\n"
+MODULE = "import pytorch_lightning as pl\n"
+# The code of a program, and a part of the message; empty: no finding.
+CASES = {
+    "an argument": (ARGUMENTS + "TrainingArguments('out', evaluation_strategy='no')", "passes evaluation_strategy"),
+    "its new name": (ARGUMENTS + "TrainingArguments('out', eval_strategy='no')", ""),
+    "another class": ("from own import TrainingArguments\nTrainingArguments(evaluation_strategy='no')", ""),
+    "a class of that name": (
+        "import transformers\nclass TrainingArguments: pass\nTrainingArguments(evaluation_strategy='no')", ""
+    ),
+    "guarded": (
+        ARGUMENTS + "try:\n    TrainingArguments(evaluation_strategy='no')\nexcept TypeError:\n    pass", ""
+    ),
+    "by the release": (
+        ARGUMENTS + "import transformers\nif transformers.__version__ < '4.46':\n"
+        "    TrainingArguments(evaluation_strategy='no')", ""
+    ),
+    "in a function that runs": (
+        ARGUMENTS + "def main():\n    TrainingArguments(evaluation_strategy='no')\nmain()", "train.py:3 passes"
+    ),
+    "in a function that nothing calls": (
+        ARGUMENTS + "def unused():\n    TrainingArguments(evaluation_strategy='no')", ""
+    ),
+    "a dictionary": (
+        ARGUMENTS + "options = dict(evaluation_strategy='no')\nTrainingArguments(**options)",
+        "passes evaluation_strategy",
+    ),
+    "a dictionary without the key": (
+        ARGUMENTS + "options = {'evaluation_strategy': 'no'}\noptions.pop('evaluation_strategy')\n"
+        "TrainingArguments(**options)", ""
+    ),
+    "a dictionary with another key removed": (
+        ARGUMENTS + "options = {'evaluation_strategy': 'no', 'lr': 1}\noptions.pop('lr')\n"
+        "TrainingArguments(**options)", "passes evaluation_strategy"
+    ),
+    "a filtered dictionary": (
+        ARGUMENTS + "options = {'evaluation_strategy': 'no'}\n"
+        "options = {key: value for key, value in options.items() if key in KNOWN}\nTrainingArguments(**options)", ""
+    ),
+    "a file": (
+        READ + "with open('config.json') as file:\n    config = json.load(file)\n"
+        "transformers.TrainingArguments(**config)", "config.json passes evaluation_strategy"
+    ),
+    "a part of a file": (
+        READ + "config = yaml.safe_load(open('config.yaml'))\ntransformers.TrainingArguments(**config['train'])",
+        "config.yaml passes evaluation_strategy",
+    ),
+    "another part of a file": (
+        READ + "config = yaml.safe_load(open('config.yaml'))\ntransformers.TrainingArguments(**config['data'])", ""
+    ),
+    "a file that a function reads": (
+        READ + "def load(path):\n    with open(path) as file:\n        return json.load(file)\n"
+        "transformers.TrainingArguments(**load('config.json'))", "config.json passes evaluation_strategy"
+    ),
+    "a file that is not there": (
+        READ + "transformers.TrainingArguments(**json.load(open('other.json')))", ""
+    ),
+    "by position": (MEL + "mel_of(22050, 1024)", "passes 2 arguments to librosa.filters.mel by position"),
+    "by name": (MEL + "mel_of(sr=22050, n_fft=1024)", ""),
+    "of an unknown number": (MEL + "mel_of(*options)", ""),
+    "one by position": ("import librosa\nlibrosa.load('a.wav', sr=None)", ""),
+    "two by position": ("import librosa\nlibrosa.load('a.wav', 22050)", "passes 2 arguments to librosa.load"),
+    "the values of before": (UNPAD + "a, b, c, d = unpad_input(x, mask)", "expects 4 values"),
+    "the values of today": (UNPAD + "a, b, c, d, _ = unpad_input(x, mask)", ""),
+    "all further values": (UNPAD + "a, b, c, *d = unpad_input(x, mask)", ""),
+    "a part of the values": (UNPAD + "a, b, c, d = unpad_input(x, mask)[:4]", ""),
+    "a refused method": (
+        MODULE + "class A(pl.LightningModule):\n    def validation_epoch_end(self, outputs): pass\nA()",
+        "defines validation_epoch_end",
+    ),
+    "a method of today": (
+        MODULE + "class A(pl.LightningModule):\n    def on_validation_epoch_end(self): pass\nA()", ""
+    ),
+    "a method of another class": (MODULE + "class A:\n    def validation_epoch_end(self, outputs): pass\nA()", ""),
+    "an argument of Lightning": (MODULE + "pl.Trainer(gpus=1)", "passes gpus"),
+    "its replacement": (MODULE + "pl.Trainer(devices=1)", ""),
+    "a package that is not installed": ("import lightning as L\nL.Trainer(gpus=1)", ""),
+}  # fmt: skip
+INSTALL = "pip install torch==2.8.0 transformers librosa flash-attn pytorch-lightning"
+CONFIG = '{"evaluation_strategy": "no", "output_dir": "out"}'
+
+
+def audit(
+    folder: Path, code: str, install: str = INSTALL, *, releases: dict[str, str] | None = None
+) -> list[Finding]:  # fmt: skip
+    (folder / ".git").mkdir(exist_ok=True)
+    (folder / "train.py").write_text(f"{code}\n")
+    (folder / "config.json").write_text(CONFIG)
+    (folder / "config.yaml").write_text(f"train: {CONFIG}\ndata: {{path: a}}\n")
+    index = FixedIndex(IndexedRelease("pytorch-lightning", "2.6.6", "2026-10-01"))
+    solver = FixedSolver(index, VERSIONS | (releases or {}))
+    result = audit_text(sh(install, "python train.py"), str(folder / "README.md"), None, solver).result
+    return [each for each in result.findings if each.id == "RUN222"]
+
+
+@each_case("name", [*CASES])
+def test_a_call_that_the_installed_release_refuses(name: str, tmp_path: Path) -> None:
+    code, message = CASES[name]
+    found = audit(tmp_path, code)
+    assert [message in each.message for each in found] == ([True] if message else []), found
+
+
+OLD = {"transformers": "4.46.3", "librosa": "0.9.2", "flash-attn": "2.6.3", "pytorch-lightning": "1.9.5"}
+
+
+@each_case("name", [name for name, (_, message) in CASES.items() if message])
+def test_an_older_release_accepts_the_call(name: str, tmp_path: Path) -> None:
+    assert not audit(tmp_path, CASES[name][0], releases=OLD)
+
+
+def test_a_call_after_a_condition_is_a_warning_with_the_last_release_that_accepts_all(tmp_path: Path) -> None:
+    call = "TrainingArguments('out', evaluation_strategy='no', no_cuda=True)"
+    (error,) = audit(tmp_path, ARGUMENTS + call, releases={"transformers": "5.5.4"})
+    (warning,) = audit(tmp_path, f"{ARGUMENTS}if flag:\n    {call}", releases={"transformers": "5.5.4"})
+    assert (error.status, warning.status) == ("error", "warning")
+    assert "also no_cuda" in error.message
+    assert error.fix.startswith("Use transformers 4.50.3,")
+
+
+def test_conda_selects_about_the_newest_release_unless_a_step_names_one(tmp_path: Path) -> None:
+    code = CASES["a refused method"][0]
+    (found,) = audit(tmp_path, code, "conda install -c conda-forge wandb pytorch-lightning")
+    assert found.status == "warning"
+    assert "2.6.6 (if conda selects it)" in found.message
+    assert not audit(tmp_path, code, "conda install -c conda-forge wandb pytorch-lightning=1.7.4")
+
+
+def test_a_dockerfile_copies_the_files_of_a_folder_with_the_program(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text(CASES["an argument"][0])
+    (tmp_path / ".git").mkdir()
+    start = 'CMD ["python", "train.py"]'
+    lines = ("FROM nvidia/cuda:12.6.2-runtime-ubuntu22.04", f"RUN {INSTALL}", "COPY src/* .", start)
+    solver = FixedSolver(FixedIndex(), VERSIONS)
+    result = audit_text("\n".join(lines), str(tmp_path / "Dockerfile"), None, solver).result
+    assert [each.line for each in result.findings if each.id == "RUN222"] == [4]
