@@ -21,9 +21,6 @@ _WITHOUT_2TO3 = "58.0.0"
 _REFUSING = "67.0.0"
 # Measured on 2026-11-27: PyYAML 5.4.1 with Cython 3.3.1 and with 0.29.
 _WITHOUT_CYTHON_SOURCES = "3.0.0"
-# `setuptools.build_meta` executes setup.py with exec(), where __builtins__ is a dict. Measured on 2026-11-27: pyworld
-# 0.2.10 with pip 26.3, with and without isolation.
-_MODULE_ATTRIBUTE = re.compile(r"__builtins__\.(\w+)\s*=(?!=)")
 # The script installs or imports Cython itself, or builds without its extensions.
 _WITHOUT_CYTHON = re.compile(
     r"\boptional\b|BuildFailed|fetch_build_eggs|USE_CYTHON|(?:import|from) +Cython", re.IGNORECASE
@@ -47,15 +44,23 @@ def failures_of_build(archive: SourceArchive) -> tuple[FailureOfBuild, ...]:
         return ()
     named = {found.name: found.specifier for each in requires if (found := parse_requirement(each))}
     setuptools = named.get("setuptools", "")
-    return (*_dict_attributes(text), *_removed_options(tree, setuptools), *_refused_requirements(archive, setuptools),
+    return (*_dict_attributes(tree), *_removed_options(tree, setuptools), *_refused_requirements(archive, setuptools),
             *_removed_method(text, named), *_untranslated(archive, tree, {*map(normalize_name, named)}))  # fmt: skip
 
 
-def _dict_attributes(text: str) -> Iterator[FailureOfBuild]:
-    found = _MODULE_ATTRIBUTE.search(text)
-    if found and "isinstance(__builtins__" not in text and "hasattr(__builtins__" not in text:
-        line = text.count("\n", 0, found.start()) + 1
-        yield FailureOfBuild(f"sets __builtins__.{found[1]}, which fails in a build by PEP 517", line)
+def _dict_attributes(tree: ast.Module) -> Iterator[FailureOfBuild]:
+    """An attribute of __builtins__ that is set in any case: `setuptools.build_meta` executes setup.py with a dict.
+
+    Measured on 2026-11-27: pyworld 0.2.10 with pip 26.3, with and without isolation. pysptk 1.0.1 sets one only
+    without Cython, which its build requires.
+    """
+    for node in _outside_of_branches(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
+            continue
+        target = node.targets[0]
+        if isinstance(target.value, ast.Name) and target.value.id == "__builtins__":
+            yield FailureOfBuild(f"sets __builtins__.{target.attr}, which fails in a build by PEP 517", node.lineno)
+            return
 
 
 def _removed_options(tree: ast.Module, setuptools: str) -> Iterator[FailureOfBuild]:
@@ -109,7 +114,8 @@ def _untranslated(archive: SourceArchive, tree: ast.Module, required: set[str]) 
     if is_required or _WITHOUT_CYTHON.search(script):
         return
     names = {path.rpartition("/")[2] for path in archive.untranslated}
-    for node in _outside_of_conditions(tree):
+    statements = [each for each in tree.body if not isinstance(each, ast.FunctionDef | ast.ClassDef)]
+    for node in _outside_of_branches(ast.Module(statements, [])):
         value = _constant(node)
         if isinstance(value, str) and value.endswith(".pyx") and value.rpartition("/")[2] in names:
             reason = f"needs Cython for {value}, and does not require it for the build"
@@ -129,11 +135,11 @@ def _setup_requires(tree: ast.Module) -> set[str]:
     return found
 
 
-def _outside_of_conditions(tree: ast.AST) -> Iterator[ast.AST]:
+def _outside_of_branches(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
-        if not isinstance(node, ast.If | ast.IfExp | ast.Try | ast.FunctionDef | ast.ClassDef):
+        if not isinstance(node, ast.If | ast.IfExp | ast.Try):
             yield node
-            yield from _outside_of_conditions(node)
+            yield from _outside_of_branches(node)
 
 
 def _constant(node: ast.AST) -> object:

@@ -12,6 +12,7 @@ from envdoctor.package_index.source_archive import _parse
 
 SETUP = "from setuptools import Extension, setup\n{}\nsetup(name='sample'{})\n"
 MODULE = "ext = [Extension('sample.core', [join('sample', 'core.pyx')])]"
+BUILTINS = "__builtins__.__NUMPY_SETUP__ = False"
 SOURCES = "self.cython_sources(ext.sources, ext)"
 CYTHON = '[build-system]\nrequires = ["setuptools", "cython"]\nbuild-backend = "setuptools.build_meta"\n'
 OLD_TOOLS = '[build-system]\nrequires = ["setuptools<58", "wheel"]\n'
@@ -45,6 +46,8 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
     ),
     "a valid requirement": ("", ", extras_require={'a': ['numpy>=1.18']}", {LISTED: "[a]\nnumpy>=1.18\n"}, ""),
     "an invalid requirement that setup.py does not state": ("", "", {LISTED: "opencv-python>=3.\n"}, ""),
+    "only without Cython": (f"try:\n    import Cython\nexcept ImportError:\n    {BUILTINS}", "", {}, ""),
+    "in a class": ("class B:\n    def f(self):\n        __builtins__.A = False", "", {}, "__builtins__.A"),
     "a comparison": ("x = __builtins__.name == 'a'", "", {}, ""),
 }  # fmt: skip
 
