@@ -63,11 +63,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return min(len(os.sched_getaffinity(0)) + 2, MAX_WORKERS)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Let each worker import the test modules in another order.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Let each worker import the test modules in another order, and collect without the garbage collector.
 
     In a fresh clone, a module is then rewritten for its assertions by one worker, and the others read its bytecode.
+    The collector takes a sixth of the time and finds nothing: the modules and tests stay until the end.
     """
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     folders = [Path(argument) for argument in session.config.args]
@@ -75,6 +76,11 @@ def pytest_collection(session: pytest.Session) -> None:
         files = sorted(str(file) for folder in folders for file in folder.rglob("test_*.py"))
         first = len(files) * int(worker.removeprefix("gw")) // count
         session.config.args = [*files[first:], *files[:first]]
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

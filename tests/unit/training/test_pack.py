@@ -346,12 +346,12 @@ def test_other_files_are_bad_input(tmp_path: Path, content: bytes) -> None:
 
 
 def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
-    """160 MiB in an address space of 150 MiB, with the zip64 threshold lowered to 100 MiB."""
+    """80 MiB in an address space of 75 MiB, with the zip64 threshold lowered to 40 MiB."""
     with (run / "model" / "large.dat").open("wb") as file:
-        file.truncate(160 << 20)
+        file.truncate(80 << 20)
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (150 << 20, 150 << 20))\n"
-        "from envdoctor.commands import pack; pack.ZIP64_FROM = 100 << 20\n"
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (75 << 20, 75 << 20))\n"
+        "from envdoctor.commands import pack; pack.ZIP64_FROM = 40 << 20\n"
         "from envdoctor.cli.application import run; sys.exit(run(sys.argv[1:]))"
     )
     target = run.parent.parent / "large.zip"
@@ -367,7 +367,7 @@ def test_large_file_needs_little_memory_and_zip64(run: Path) -> None:
     ) as file:  # the local header: 30 bytes, the name, and the extra field of zip64 with the id 1
         file.seek(info.header_offset + 30 + len(info.filename))
         extra = int.from_bytes(file.read(2), "little")
-    assert info.file_size == 160 << 20
+    assert info.file_size == 80 << 20
     assert extra == 1, "zip64"
 
 
