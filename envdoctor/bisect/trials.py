@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ from typing import Literal
 from envdoctor.bisect.records import Outcome, PackageSet, Trial
 from envdoctor.bisect.solver import NETWORK_HINT, Solver, lines_of
 from envdoctor.bisect.store import Store
-from envdoctor.core.directories import cache_directory
+from envdoctor.core.directories import cache_directory, remove_abandoned
 from envdoctor.core.errors import EnvdoctorError
 from envdoctor.core.record import Record
 from envdoctor.core.records import ProbeResult
@@ -159,7 +158,7 @@ class Laboratory:
         """A temporary environment with these packages, and why they cannot be installed; empty if they are."""
         base = cache_directory() / "bisect"  # usually the file system of uv's cache, so that files are linked
         base.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(base)
+        remove_abandoned(base, PREFIX, ABANDONED_SECONDS)
         with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
             venv = Path(folder, "venv")
             requirements = self.solver.requirements
@@ -191,11 +190,3 @@ class Laboratory:
                 hint=NETWORK_HINT,
             )
         return "" if done.ok else f"cannot be installed: {summarize_error(done.output)}"[:MAX_FAILURE]
-
-
-def _remove_abandoned(base: Path) -> None:
-    """Remove the environments of bisections that were killed."""
-    for path in base.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)

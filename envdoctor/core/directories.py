@@ -6,7 +6,9 @@ Relative values of the XDG variables are ignored, as the specification requires.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,6 +50,16 @@ def log_file(command: str, name: str) -> Path:
     """The path of a new log file of a command."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return state_directory() / "logs" / f"{command}-{Path(name).stem}-{stamp}.log"
+
+
+def remove_abandoned(base: Path, prefix: str, seconds: float) -> None:
+    """Remove the directories in `base` that a killed command left, by their name and age."""
+    import shutil  # takes time to import, and only trials remove something
+
+    for path in base.glob(f"{prefix}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > seconds:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _directory(variable: str, default: str, environ: Mapping[str, str]) -> Path:

@@ -98,13 +98,6 @@ class EditedLines:
         added = self._written(first, command)
         return bool(added) and self._insert(self._above, first, added)
 
-    def insert_below(self, number: int, command: str) -> bool:
-        """Add a command below that of a line."""
-        lines = self.statement(number)
-        added = self._written(lines[0], command)
-        is_last = self._kind == "notebook" and not self.original(lines[-1]).rstrip().endswith(",")
-        return bool(added) and not is_last and self._insert(self._below, lines[-1], added)
-
     def insert_instruction(self, number: int, instruction: str, *, below: bool = False) -> bool:
         """Add an instruction above, or below, that of a line of a Dockerfile."""
         lines = self.statement(number)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from envdoctor.core.directories import cache_directory
+from envdoctor.core.directories import cache_directory, remove_abandoned
 from envdoctor.download.sources import Sources
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.machine.interpreters import read_interpreters
@@ -61,7 +58,7 @@ def run_trials(
             continue
         assert interpreter
         base.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(base)
+        remove_abandoned(base, PREFIX, ABANDONED_SECONDS)
         size = require_space(plan, sources, base)
         report_phase(f"Trial {number} of {len(plans)} ({plan.target}): {size}")
         with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
@@ -243,11 +240,3 @@ def _exceptions(result: ImportResult) -> str:
         return ""
     exceptions = [line for line in result.output.splitlines() if _EXCEPTION.match(line)]
     return "\n".join([result.reason, *exceptions[-10:]])
-
-
-def _remove_abandoned(base: Path) -> None:
-    """Remove the environments of trials that were killed."""
-    for path in base.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
