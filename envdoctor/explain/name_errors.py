@@ -16,7 +16,9 @@ from envdoctor.knowledge.causes import Question
 from envdoctor.knowledge.imports import cause_of, spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
-from envdoctor.knowledge.releases import required_specifier
+from envdoctor.knowledge.published import find_release
+from envdoctor.knowledge.releases import numpy2_releases, required_specifier
+from envdoctor.knowledge.removed_names import Removal, removal_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
@@ -78,13 +80,14 @@ class Verdict(Record, frozen=True):
     is_required: bool = False  # the caller does not pass an argument that older releases lack
     returned: str = ""  # the release that has the member again, if the installed one is unknown
     requirer: str = ""  # an installed package that excludes the last release with the member: "trl 0.23.1"
+    removal: Removal | None = None  # of the table of removals: no other release lacks the name
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
     """A symptom for each error whose direction the tables of releases show."""
     found: dict[Symptom, Hit] = {}
     for hit in hits:
-        verdict = _verdict(hit, versions)
+        verdict = _removal(hit.text, versions) or _verdict(hit, versions)
         if verdict:
             found[_symptom(verdict)] = hit
     return found
@@ -111,6 +114,32 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
             requirer=_requirer(package, span.last, versions) if ended else "",
         )
     return next(_required_arguments(hit.text), None)
+
+
+def _removal(text: str, versions: Mapping[str, str]) -> Verdict | None:
+    """The first name of an error line that the table of removals has, unless the installed release has it."""
+    for name in _names_of_line(text):
+        row = removal_of(name)
+        installed = versions.get(row.package.replace("-", "_"), "") if row else ""
+        if row and not (installed and satisfies(installed, f"<{row.next}")):
+            span = Span(row.package, "", "", row.last, row.next)
+            requirer = _requirer(row.package, row.last, versions)
+            return Verdict(
+                name.replace(")", "=...)"), span, is_newer=True, installed=installed, requirer=requirer, removal=row
+            )
+    return None
+
+
+def _names_of_line(text: str) -> Iterator[str]:
+    """What an error line does not find, in the notation of the table of removals."""
+    for match in ARGUMENT.finditer(text):
+        if match["method"] in (None, "__init__"):
+            yield f"{match['owner']}({match['member']})"
+    for match in ATTRIBUTE.finditer(text):
+        yield f"{match['owner']}.{match['member']}"
+    for pattern in (NAME, MODULE, NO_MODULE):
+        for match in pattern.finditer(text):
+            yield f"{match['package']}{match['module']}.{match.groupdict().get('member', '')}".removesuffix(".")
 
 
 def _requirer(package: str, version: str, versions: Mapping[str, str]) -> str:
@@ -204,7 +233,8 @@ def _options(text: str) -> Iterator[tuple[str, tuple[Span, ...]]]:
 
 def _less_exact(is_newer: bool, cause: str) -> tuple[str, ...]:
     """The causes that an error without a table can have: a range is not the newest release that is needed."""
-    return () if is_newer else tuple({"dependency-pin-violated", "library-too-new"} - {cause})
+    others = {"dependency-pin-violated", "library-too-new", "library-too-old"}
+    return () if is_newer else tuple(sorted(others - {cause}))
 
 
 def _requirement(verdict: Verdict) -> str:
@@ -230,10 +260,25 @@ def _cause_of(span: Span, *, is_newer: bool) -> str:
     return cause_of(package, is_newer=is_newer)
 
 
+def _is_built_for_numpy_1(span: Span) -> bool:
+    """Whether the compiled modules of the last release that has a name do not work with NumPy 2."""
+    first = next((row.first for row in numpy2_releases() if row.package == project_of(span.package)), "")
+    return bool(first) and satisfies(span.last, f"<{first}") is True
+
+
+def _newest_python(span: Span) -> str:
+    """The newest Python with a wheel of the last release that has a name, in words; empty if unknown or any."""
+    release = find_release(project_of(span.package), span.last)
+    newest = release.pythons[-1] if release and release.pythons else "+"
+    return "" if newest.endswith("+") or newest == "3" else f", in an environment with Python {newest} or older"
+
+
 def _symptom(verdict: Verdict) -> Symptom:
     span = verdict.span
     package = span.package
     newer, older = (_cause_of(span, is_newer=is_newer) for is_newer in (True, False))
+    if verdict.removal and verdict.removal.cause:
+        newer = verdict.removal.cause
     if verdict.is_required:
         cause = newer
         fix = (
@@ -257,7 +302,7 @@ def _symptom(verdict: Verdict) -> Symptom:
             + (
                 f": {verdict.requirer} excludes {package} {span.last}."
                 if verdict.requirer
-                else f", or install {package} {span.last} with the other packages of that time."
+                else f", or install {package} {span.last} with the other packages of that time{_newest_python(span)}."
             )
         )
     else:
@@ -268,9 +313,10 @@ def _symptom(verdict: Verdict) -> Symptom:
         )
     shown = list(dict.fromkeys((project_of(package), *(["transformers"] if package in packages() else []))))
     requirement = _requirement(verdict)
-    install = [shell_command("uv pip install {}", requirement)] if requirement else []
+    numpy = ["numpy<2"] if verdict.is_newer and _is_built_for_numpy_1(span) else []
+    install = [shell_command("uv pip install {}", [requirement, *numpy])] if requirement else []
     page = RELEASE_PAGES.get(package, f"huggingface/{package}" if package in packages() else "")
-    undecided = verdict.is_newer and not verdict.installed and not verdict.is_required
+    undecided = verdict.is_newer and not (verdict.installed or verdict.is_required or verdict.removal)
     question = Question(
         shell_command("uv pip show {}", shown),
         f"{package} {span.next} or newer: it no longer has the name"
@@ -286,7 +332,7 @@ def _symptom(verdict: Verdict) -> Symptom:
         fix=fix,
         remedies=((shell_command("uv pip show {}", shown), *install, "uv pip check"),),
         check=shell_command("uv pip show {}", project_of(package)),
-        outranks=_less_exact(verdict.is_newer, cause),
+        outranks=_less_exact(verdict.is_newer and not verdict.removal, cause),
         url=f"https://github.com/{page}/releases" if page else SPECIFIERS,
         undecided=undecided,
         never_decided=undecided and bool(verdict.returned),

@@ -15,6 +15,7 @@ from envdoctor.explain.calibration import UNDECIDED, Rank, confidence_of
 from envdoctor.explain.collectives import collective_summary
 from envdoctor.explain.described import described_symptom
 from envdoctor.explain.import_failures import import_failure
+from envdoctor.explain.missing_modules import missing_module, requested_packages
 from envdoctor.explain.outcome import FALLBACK_LINE, WARNING_LINE, fails_elsewhere, works_at_end
 from envdoctor.explain.placeholders import (
     bounded_requirements,
@@ -108,6 +109,8 @@ def explain(
     symptoms = matching_symptoms(scanned, table.symptoms)
     if not derived and not findings and all(symptom.undecided for symptom in symptoms):
         derived = import_failure(scanned.excerpt)
+    if not derived and not symptoms:
+        derived = missing_module(scanned.excerpt)
     is_unknown = not (symptoms or derived or findings)
     if is_unknown and not pasted.kinds and scanned.size <= LONGEST_TEXT:
         derived = similar_symptoms(scanned.excerpt)
@@ -217,6 +220,7 @@ def _cause(
     text = causes()[slug]
     known = values | text_values(_groups(hits), values)
     known["bounded_requirements"] = bounded_requirements(_requirements(matching, scanned))
+    known["requested"] = requested_packages(hit.text for hit in hits)
     best = next((symptom for symptom in matching if symptom.fix), None)
     notation = best.remedies if best and best.remedies is not None else text.remedies
     remedies = fill_remedies(notation, known, slug)

@@ -21,10 +21,24 @@ OF_ONE_PACKAGE = frozenset({
     "peft", "sacrebleu", "seaborn", "tiktoken", "timm", "torchmetrics", "transformers", "trl", "tyro",
 })  # fmt: skip
 
+# Further packages whose module has their name, read in their wheels on 2026-11-27.
+_SAME_NAME = """
+addict aiohttp ase av boto3 catboost cftime chromadb cityscapesscripts cloudpickle colorama colorlog cython
+decord deepchem deepdiff dgl easydict editdistance einops-exts fastparquet flask ftfy g2p-en gdown gensim httpx
+inflect iopath ipdb joblib lmdb loguru lvis lz4 mir-eval monai msgpack mujoco munch music21 netcdf4 networkx
+nibabel num2words nvitop ogb openpyxl orjson pettingzoo phonemizer plotly plyfile pretty-midi prettytable
+ptflops py3dmol pybullet pydicom pydub pymongo pyperclip pypinyin pystoi pytorch-msssim rapidfuzz rasterio redis
+retrying rouge-score sacremoses simpleitk smart-open soundfile sqlalchemy supervision sympy tables tabulate
+tenacity termcolor textstat thop toml tomli torch-geometric torchinfo torchio trimesh typer ujson unidecode
+urllib3 webdataset wordcloud xgboost xlsxwriter xmltodict yacs zstandard
+"""
+SAME_NAME = OF_ONE_PACKAGE | frozenset(_SAME_NAME.split())
+
 # Modules with several packages, or with a package of another name: what installs the module, and all packages that
 # have it. `-` is for modules that no package on PyPI installs for each machine. Read in the wheels on PyPI and in the
 # repositories on 2026-11-27.
 _INSTALLED_BY = """
+absl absl-py
 apex git+https://github.com/NVIDIA/apex.git apex
 clip git+https://github.com/openai/CLIP.git clip openai-clip clip-anytorch
 Crypto pycryptodome pycrypto

@@ -184,6 +184,10 @@ UNPROVEN = {
         "resolutions of an index by uv: no single wheel shows them",
         "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",
     ),
+    "removed_names removal": Unproven(
+        "names that exist only when the module is loaded: not in METADATA",
+        "`last` lacks a name of the row, or `next` has it.",
+    ),
     "runtime_needs module": Unproven(
         _PROJECTS, "A release from `first` on can be imported without one of the modules, or requires one."
     ),

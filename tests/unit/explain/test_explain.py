@@ -215,10 +215,13 @@ def test_variables_with_an_error_are_no_report(tmp_path: Path) -> None:
         assert envdoctor("explain", "log.txt", home=tmp_path).returncode == 1
 
 
-@each_case(("place", "cause"), [("in windows server", "platform-no-wheel"), ("in windows of 200 tokens", "")])
+@each_case(
+    ("place", "cause"),
+    [("in windows server", "platform-no-wheel"), ("in windows of 200 tokens", "wrong-python-env")],
+)
 def test_a_text_names_windows(place: str, cause: str) -> None:
     found = explain(io.BytesIO(f"It fails {place}\nModuleNotFoundError: No module named 'triton'\n".encode())).causes
-    assert [each.cause for each in found[:1]] == ([cause] if cause else [])
+    assert [each.cause for each in found[:1]] == [cause]
 
 
 def test_report_with_an_unknown_error_has_no_known_cause(tmp_path: Path) -> None:

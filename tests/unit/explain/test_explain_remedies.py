@@ -58,7 +58,7 @@ def test_every_notation_is_bounded_and_has_no_default() -> None:
     for name, line in NOTATIONS:
         assert "{" not in PLACEHOLDER.sub(lambda match: "" if match[2] is None else "{", line), (name, line)
         step = parse_step(PLACEHOLDER.sub(sample_value, line))
-        if isinstance(step, Install):
+        if isinstance(step, Install) and "{requested}" not in line:  # the release is that of the message
             assert all(re.search("==|<|~=", package) for package in step.packages), (name, line)
         elif isinstance(step, UserCommand) and not line.startswith(HARMLESS_INSTALLERS):
             assert not re.search(r"\binstall\b|--upgrade|^export ", line), (name, line)
