@@ -255,7 +255,7 @@ class SetSearch:
                 found = self.within_rules(requirements, preferences, dropped)
                 if isinstance(found, SolvedSet):
                     return found
-            output = found
+                output = found
         return None
 
     def as_proposed(self) -> SolvedSet | None:
