@@ -1,4 +1,4 @@
-"""Checks on the variables of files of the checkout that a guide tells a reader to set."""
+"""Checks on the variables of files of the checkout that a guide asks the reader to set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIKENESS = 0.5
 
 @rule("RUN234", kind="guide", severity="warning", cause="dependency-pin-violated", url=ASSIGNMENT)
 def file_does_not_have_the_variable(context: GuideContext) -> Iterator[Problem]:
-    """A sentence of a guide tells to set a variable in a file of the checkout that does not have it.
+    """A guide asks the reader to set a variable in a file of the checkout that does not have it.
 
     Only where the sentence, or the line before it, names one file, and this has a variable of a name that is alike.
     No file of the checkout has the variable, and it is none of a tool.
@@ -51,7 +51,7 @@ def file_does_not_have_the_variable(context: GuideContext) -> Iterator[Problem]:
             if alike:
                 yield Problem(
                     "warning",
-                    f"{path} has no variable {variable}, which the text tells to set: setting it has no effect",
+                    f"{path} has no variable {variable}, which the text asks to set: it has no effect",
                     (
                         guide_evidence(context, "variable", variable, number),
                         table_evidence("file", f"no {variable}", path),
