@@ -25,7 +25,7 @@ from envdoctor.manifests.stated_machine import StatedMachine
 from envdoctor.resolution.index_facts import IndexFacts
 from envdoctor.resolution.step import StepProblem, StepSolution, StepSolver
 
-_OF_CODE = frozenset({"RUN078", "RUN221"})  # names that the programs of a checkout use
+_OF_CODE = frozenset({"RUN078", "RUN221", "RUN222"})  # names and calls of the programs of a checkout
 _OF_CALLS = "RUN017"  # names that releases use in functions
 _MAX_NOTES = 3
 _BELOW = re.compile(r"\b([A-Za-z][\w.-]*) below (\d[\w.]*\w|\d)")

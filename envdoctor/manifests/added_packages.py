@@ -29,17 +29,16 @@ def missing_packages(findings: Sequence[Finding]) -> list[str]:
 
 def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> CorrectedSet:
     """The set with the releases that have the names which programs import, where the file permits them."""
-    absent = [each for each in findings if each.id in ABSENT_NAMES and each.status in ("error", "warning")]
-    steps = (step for each in absent for remedy in each.remedies[:1] for step in remedy.steps)
-    pins = [Requirement(step.packages[0]) for step in steps if isinstance(step, Install) and len(step.packages) == 1]
-    exact = [pin for pin in pins if str(pin.specifier).startswith("==")]
-    newest_first = sorted(exact, key=lambda pin: dotted_numbers(str(pin.specifier)[2:]), reverse=True)
-    chosen = {normalize_name(pin.name): str(pin) for pin in newest_first}  # the oldest of several
+    chosen = _oldest_pins([each for each in findings if each.id in ABSENT_NAMES])
+    others = _oldest_pins([each for each in findings if each.id not in ABSENT_NAMES])
     ranges = {normalize_name(each.name): each.specifier for each in map(Requirement, corrected.wanted)}
     for name, text in chosen.items():
         version = text.partition("==")[2]
         permitted = ranges.get(name)
-        if permitted is None or "==" in str(permitted) or not permitted.contains(version, prereleases=True):
+        # Another finding replaced an open requirement: it needs an older release, and the names an even older one.
+        is_proposed = others.get(name) == f"{name}{permitted}" and _is_older(text, others[name])
+        is_permitted = permitted is not None and "==" not in str(permitted) and permitted.contains(version, True)
+        if not is_proposed and not is_permitted:
             continue
         corrected = replace(
             corrected,
@@ -49,6 +48,21 @@ def with_releases(corrected: CorrectedSet, findings: Sequence[Finding]) -> Corre
             installed=_replaced(corrected.installed, name, text),
         )
     return corrected
+
+
+def _oldest_pins(findings: Sequence[Finding]) -> dict[str, str]:
+    """The oldest exact version of each package that errors and warnings install by their first remedy."""
+    found = [each for each in findings if each.status in ("error", "warning")]
+    steps = (step for each in found for remedy in each.remedies[:1] for step in remedy.steps)
+    pins = [Requirement(step.packages[0]) for step in steps if isinstance(step, Install) and len(step.packages) == 1]
+    exact = [pin for pin in pins if str(pin.specifier).startswith("==")]
+    newest_first = sorted(exact, key=lambda pin: dotted_numbers(str(pin.specifier)[2:]), reverse=True)
+    return {normalize_name(pin.name): str(pin) for pin in newest_first}
+
+
+def _is_older(pin: str, other: str) -> bool:
+    """Whether an exact pin has an older version than another one."""
+    return dotted_numbers(pin.partition("==")[2]) < dotted_numbers(other.partition("==")[2])
 
 
 def _replaced(requirements: Sequence[str], name: str, text: str) -> tuple[str, ...]:

@@ -67,15 +67,18 @@ def call_needs_a_package_that_no_step_installs(context: GuideContext) -> Iterato
     given = set(named_packages(context, state))
     sources = unread_sources(context, state)
     given |= frozenset[str]().union(*(each.packages for each in sources))
-    if _is_of_another_environment(context, given):
+    tops = _imported_modules(context)
+    if _is_of_another_environment(tops, given):
         return
+    imported = frozenset[str]().union(*map(names_of_module, tops))  # RUN181 reports the missing ones
     opened = [each for each in sources if each.is_open]
     text = _texts(context, is_partly_read=bool(opened))
     reported = " ".join(each.message for each in package_is_used_but_not_installed(context))
     seen: set[str] = set()
     for need, row in _needs(context, state):
         package = row.needs[0]
-        is_known = package in seen or re.search(rf" needs {re.escape(package)}\b", reported)
+        is_known = package in seen or not imported.isdisjoint(row.needs)
+        is_known = is_known or re.search(rf" needs {re.escape(package)}\b", reported) is not None
         if not is_known and given.isdisjoint(row.needs) and not names_in_text(row.needs, text):
             seen.add(package)
             yield _of_call(context, need, row, opened)
@@ -96,10 +99,14 @@ def _known_state(context: GuideContext) -> EnvironmentState | None:
     return state if is_known and state is not None and state.packages else None
 
 
-def _is_of_another_environment(context: GuideContext, given: set[str]) -> bool:
-    """Whether no step brings most of the modules that the programs import."""
+def _imported_modules(context: GuideContext) -> set[str]:
+    """The top-level modules that the programs import."""
     reached = context.guide.checkout.reached(context.guide.launches) if context.guide.checkout else ()
-    tops = {each.statement.top for each in reached}
+    return {each.statement.top for each in reached}
+
+
+def _is_of_another_environment(tops: set[str], given: set[str]) -> bool:
+    """Whether no step brings most of the modules that the programs import."""
     missing = [top for top in tops if names_of_module(top).isdisjoint(given)]
     return len(missing) * _MAX_PART > len(tops)
 

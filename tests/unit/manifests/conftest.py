@@ -1,4 +1,4 @@
-"""Audits of these tests query no package index, and read no file of this repository: half of their time."""
+"""Audits of these tests query no package index, and read no file of this repository."""
 
 from __future__ import annotations
 

@@ -159,6 +159,14 @@ def test_a_set_has_the_release_with_the_names_that_programs_import(line: str) ->
     assert is_permitted or found == main
 
 
+def test_the_names_of_programs_can_need_an_older_release_than_another_finding() -> None:
+    main = audit_guide(sh("pip install torch==2.8.0 transformers==5.0.0"), name="guide.md").main
+    names = replace(absent("warning", "transformers==4.50.3"), id="RUN222")
+    for release, chosen in (("5.0.0", "4.50.3"), ("4.40.0", "5.0.0")):
+        today = replace(absent("error", f"transformers=={release}"), id="RUN003")
+        assert f"transformers=={chosen}" in with_releases(main, [names, today]).requirements
+
+
 def test_a_package_of_a_further_index_keeps_that_index() -> None:
     text = "torch==2.5.0\n--extra-index-url https://pypi.nvidia.com\ncudf-cu12==24.6.*\n"
     paths = read_input(text, "requirements.txt", Files(None)).paths
