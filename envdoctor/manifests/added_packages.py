@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from envdoctor.manifests.corrected_pins import CorrectedSet
 
 ABSENT_NAMES = frozenset({"RUN078", "RUN222"})  # with the last release that has what programs use
 MISSING = frozenset({"RUN181", "RUN220", "RUN224"})  # what programs or releases import, and what their calls need
+_EXACT = re.compile(r"[\w.-]+(?:\[[\w,.-]*\])?==[\w.+!]+")
 _BUILT = frozenset({"flash-attn", "deepspeed", "xformers"})  # for the torch of the set, which a solver does not know
 
 
@@ -54,8 +56,8 @@ def _oldest_pins(findings: Sequence[Finding]) -> dict[str, str]:
     """The oldest exact version of each package that errors and warnings install by their first remedy."""
     found = [each for each in findings if each.status in ("error", "warning")]
     steps = (step for each in found for remedy in each.remedies[:1] for step in remedy.steps)
-    pins = [Requirement(step.packages[0]) for step in steps if isinstance(step, Install) and len(step.packages) == 1]
-    exact = [pin for pin in pins if str(pin.specifier).startswith("==")]
+    single = [step.packages[0] for step in steps if isinstance(step, Install) and len(step.packages) == 1]
+    exact = [Requirement(text) for text in single if _EXACT.fullmatch(text)]  # no folder, URL or range
     newest_first = sorted(exact, key=lambda pin: dotted_numbers(str(pin.specifier)[2:]), reverse=True)
     return {normalize_name(pin.name): str(pin) for pin in newest_first}
 

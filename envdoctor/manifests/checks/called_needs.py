@@ -85,7 +85,7 @@ def call_needs_a_package_that_no_step_installs(context: GuideContext) -> Iterato
     for program in call_needs().launcher:
         package = program.package
         launch = next((each for each in context.guide.launches if each.program.launcher == program.program), None)
-        is_known = package in seen or re.search(rf" needs {re.escape(package)}\b", reported)
+        is_known = package in seen or re.search(rf" needs {re.escape(package)}\b", reported) is not None
         if launch and not is_known and package not in given and not names_in_text([package], text):
             evidence = table_evidence(program.program, f"is a program of {package}", program.source, program.date)
             message = f"`{launch.command[:80]}` needs {package}"
