@@ -18,6 +18,7 @@ from envdoctor.redact.variables import redact_variable
 
 _INDEX = "the index "
 _OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
+_NO_PACKAGES = "the packages of its programs: no step installs them"
 _WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 
 
@@ -25,7 +26,7 @@ class Coverage(Record, frozen=True, kw_only=True):
     """What was read of an input."""
 
     packages: int  # different packages that it names
-    judged: int  # those of them, and images, that the built-in tables contain; launches of a script without packages
+    judged: int  # those of them, and images, that the built-in tables contain; launches without packages
     steps: int  # commands and instructions
     unread: tuple[str, ...] = ()  # what could not be read, with the reason
     origin: str = ""  # of the packages of a guide without install commands
@@ -48,11 +49,12 @@ def coverage_of(document: Document) -> Coverage:
     has_steps = document.kind not in _WITHOUT_STEPS
     code = bool(names) and any(guide.python_blocks for guide in guides)  # decides with the releases of packages
     launches = max(map(checked_parts, guides), default=0) if document.kind == "script" else 0
+    programs = max(map(_started_files, guides), default=0) if document.kind == "guide" and not names else 0
     return Coverage(
         packages=len(names),
-        judged=sum(1 for name in names if published_releases(name)) + len(images) + code + launches,
+        judged=sum(1 for name in names if published_releases(name)) + len(images) + code + launches + programs,
         steps=len({(action.line, action.command) for action in actions if action.command} if has_steps else ()),
-        unread=document.unread,
+        unread=(*document.unread, *((_NO_PACKAGES,) if programs else ())),
         origin=document.origin,
     )
 
@@ -73,6 +75,14 @@ def _installed_names(guide: Guide) -> Iterator[str]:
     for action in guide.actions:
         if isinstance(action, Install):
             yield from (each.name for each in (*action.requirements, *action.unknown) if each.name)
+
+
+def _started_files(guide: Guide) -> int:
+    """The number of files of the checkout that commands start: their options and paths can be compared."""
+    checkout = guide.checkout
+    if checkout is None or not checkout.is_clone or any(isinstance(each, UseImage) for each in guide.actions):
+        return 0
+    return len({path for each in guide.launches if each.line and (path := checkout.script(each))})
 
 
 def _is_known(image: UseImage) -> bool:

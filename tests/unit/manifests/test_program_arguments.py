@@ -9,8 +9,9 @@ from support.cases import each_case
 from support.fixed_index import FixedIndex, FixedSolver
 from support.guide_cases import sh
 
-from envdoctor.commands.audit_file import audit_text
+from envdoctor.commands.audit_file import AuditResult, audit_text
 from envdoctor.core.records import Finding
+from envdoctor.manifests.inputs.records import NothingToAudit
 
 PARSER = """
 import argparse
@@ -273,3 +274,20 @@ def _of_text(checkout: Path, text: str) -> list[Finding]:
     text += sh("pip install torch==2.8.0")
     found = audit_text(text, str(checkout / "README.md"), None, solver, python="3.12").result.findings
     return [each for each in found if each.id == "RUN201"]
+
+
+def test_a_guide_without_packages_that_starts_programs_of_its_checkout(checkout: Path) -> None:
+    (checkout / "train.py").write_text(PARSER + PARSES)
+
+    def audit(*commands: str) -> AuditResult:
+        return audit_text(sh(*commands), str(checkout / "README.md"), None, None).result
+
+    result = audit("python train.py --epochs 3")
+    assert not result.findings
+    assert result.coverage.unread == ("the packages of its programs: no step installs them",)
+    assert not audit("pip install torch==2.8.0", "python train.py --epochs 3").coverage.unread
+    with pytest.raises(NothingToAudit):
+        audit("python other.py --epochs 3")
+    (checkout / ".git").rmdir()  # other files of the project can be absent
+    with pytest.raises(NothingToAudit):
+        audit("python train.py --epochs 3")
