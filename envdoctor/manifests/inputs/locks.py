@@ -14,6 +14,7 @@ from envdoctor.manifests.pyproject import items, rows, table
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
 _MAX_SETS = 6
+_PATCHES = 30  # no Python 3 minor has more patch releases
 _EXTRA = re.compile(r"extra\s*(==|!=)\s*['\"]([\w.-]+)['\"]")
 
 
@@ -44,8 +45,15 @@ def distinct_sets(sets: Iterator[PackageSet]) -> tuple[PackageSet, ...]:
 
 def _pythons(specifier: str) -> list[str]:
     """The Python versions that a lock is for; the usual one if it names none."""
-    versions = [python for python in PYTHONS if not specifier or satisfies(f"{python}.99", specifier) is not False]
-    return versions if specifier else ["3.12"]
+    if not specifier:
+        return ["3.12"]
+    versions = [python for python in PYTHONS if satisfies(f"{python}.99", specifier) is not False]
+    return versions or [python for python in PYTHONS if _permits_patch(specifier, python)]
+
+
+def _permits_patch(specifier: str, python: str) -> bool:
+    """Whether a specifier permits a patch release of a Python: `==3.10.6`."""
+    return any(satisfies(f"{python}.{patch}", specifier) is not False for patch in range(_PATCHES))
 
 
 class UvLock:

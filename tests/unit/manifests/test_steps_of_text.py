@@ -205,6 +205,15 @@ def test_the_lock_next_to_a_guide_is_its_step(name: str, tmp_path: Path) -> None
     assert not _audit(folder, f"# Project\n{text}").findings
 
 
+@each_case("specifier", ["==3.11.6", "<3.11.9,>=3.11", ">=3.12"])
+def test_a_lock_for_one_patch_release_of_python(specifier: str, checkout: Path) -> None:
+    (checkout / "train.py").write_text("import torch\n")
+    (checkout / "uv.lock").write_text(UV_LOCK.replace(">=3.11", specifier))
+    (checkout / "pyproject.toml").write_text(PROJECT.replace("==2.8.0", ""))
+    result = _audit(checkout, "# Project\n```\nuv sync\npython train.py\n```\n")
+    assert "those of uv.lock" in coverage_text(result)
+
+
 def test_a_repository_of_a_lock_is_not_read(checkout: Path) -> None:
     lock = UV_LOCK.replace("[{", '[{ name = "other" }, {')
     lock += '[[package]]\nname = "other"\nversion = "0.1"\nsource = { git = "https://a.b/c" }\n'
