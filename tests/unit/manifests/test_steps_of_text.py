@@ -151,7 +151,7 @@ def test_an_environment_file_that_the_text_leaves_open(checkout: Path) -> None:
 
 
 @each_case("text", [
-    "# Project\nIt trains models.\n```\npython train.py\n```\n",
+    "# Project\nIt trains models.\n",
     "# Project\nNot all files of requirements.txt are needed.\n",
     "# Project\nSee [INSTALL.md](INSTALL.md) for the installation of dependencies.\n",
     "# Project\nInstall the dependencies with `make install`.\n```\nmake install\n```\n",
