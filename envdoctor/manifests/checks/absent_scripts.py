@@ -6,6 +6,7 @@ import difflib
 import posixpath
 import re
 from collections.abc import Container, Iterator, Sequence
+from itertools import permutations
 
 from envdoctor.core.paths import exists
 from envdoctor.manifests.actions import Clone
@@ -173,9 +174,17 @@ def _other_name(context: GuideContext, checkout: Checkout, launch: Launch, code:
 
 def _alike(name: str, names: Sequence[str], likeness: float) -> str:
     """The only name with the same words and others, or without some; otherwise the one with a likeness."""
-    words = [each for each in names if _words(name) <= _words(each) or _words(each) <= _words(name)]
+    words = [each for each in names if _has_words_of(name, each)]
     alike = difflib.get_close_matches(name, names, n=1, cutoff=likeness)
     return words[0] if len(words) == 1 else next(iter(alike), "")
+
+
+def _has_words_of(name: str, other: str) -> bool:
+    """Whether one has all words of the other, or the same words joined in another order: `beireval`, `eval_beir`."""
+    words, others = _words(name), _words(other)
+    joined, parts = min((words, others), key=len), max((words, others), key=len)
+    is_joined = len(joined) == 1 and len(parts) in (2, 3) and {*map("".join, permutations(parts))} & joined
+    return words <= others or others <= words or bool(is_joined)
 
 
 def _words(name: str) -> set[str]:

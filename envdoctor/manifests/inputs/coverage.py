@@ -18,7 +18,7 @@ from envdoctor.redact.variables import redact_variable
 
 _INDEX = "the index "
 _OF_CONDA = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch"}
-_NO_PACKAGES = "the packages of its programs: no step installs them"
+_NO_PACKAGES = "the packages of its programs: no step that was read names them"
 _WITHOUT_STEPS = frozenset({"requirements", "conda", "pyproject", "setup.cfg", "setup.py", "pixi", "Pipfile"})
 
 

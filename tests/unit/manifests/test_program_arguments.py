@@ -284,7 +284,7 @@ def test_a_guide_without_packages_that_starts_programs_of_its_checkout(checkout:
 
     result = audit("python train.py --epochs 3")
     assert not result.findings
-    assert result.coverage.unread == ("the packages of its programs: no step installs them",)
+    assert result.coverage.unread == ("the packages of its programs: no step that was read names them",)
     assert not audit("pip install torch==2.8.0", "python train.py --epochs 3").coverage.unread
     with pytest.raises(NothingToAudit):
         audit("python other.py --epochs 3")

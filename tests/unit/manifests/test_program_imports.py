@@ -496,6 +496,15 @@ def test_a_script_in_a_folder_that_only_commands_name(checkout: Path) -> None:
     assert not _scripts(checkout, "git clone https://github.com/a/other", *commands)
 
 
+def test_the_words_of_a_name_are_joined_in_another_order(checkout: Path) -> None:
+    for name in ("fit_tables.py", "fit_all_tables.py"):
+        (checkout / name).write_text("\n")
+    starts = {"tablesfit": "fit_tables.py", "tablesallfit": "fit_all_tables.py", "tablesall": ""}
+    for name, fix in starts.items():
+        found = _scripts(checkout, "pip install torch==2.8.0", f"python {name}.py", f"# {name}.py")
+        assert [each.fix for each in found] == ([f"Start {fix}, if it is the script that is meant."] if fix else [])
+
+
 def test_a_directory_is_named_below_an_unknown_one(checkout: Path) -> None:
     install, start = "pip install torch==2.8.0", "bash ./run_zeros.sh"
     for folder, lines in ((f"{checkout.name}/scripts", [5]), (f"{checkout.name}/absent", []), ("scripts", [])):
