@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envdoctor.core.files import decode_text, read_file
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.import_statements import ImportStatement, import_statements
 from envdoctor.manifests.install_texts import install_lines, is_guide, is_manifest
-from envdoctor.manifests.own_names import own_names
+from envdoctor.manifests.own_names import name_key, own_names
 from envdoctor.manifests.program_launches import Launch, Program
 from envdoctor.manifests.search_paths import added_directories
 from envdoctor.manifests.working_directory import repository_of
@@ -175,7 +174,7 @@ class Checkout:
         """The parts of a path of the target machine below a folder with the name of the project."""
         parts = path.split("/")
         for index, part in enumerate(parts[:-1], 1):
-            if part and normalize_name(part) in self._own_names:
+            if part and name_key(part) in self._own_names:
                 yield "/".join(parts[index:])
 
     @cached_property

@@ -35,10 +35,15 @@ _MENTIONS_OF_CLONE = 2  # `git clone URL` and `cd NAME`
 
 
 def own_names(root: Path, text: str = "") -> frozenset[str]:
-    """The normalized names of the project in a directory; `text` is the guide in it, which can name it as well."""
-    stated = frozenset(normalize_name(each) for each in (*_names_of_files(root), *_names_in(text)) if each)
+    """The keys of the names of the project in a directory; `text` is the guide in it, which can name it as well."""
+    stated = frozenset(name_key(each) for each in (*_names_of_files(root), *_names_in(text)) if each)
     first = _first_clone(root, text, stated)
-    return stated | {normalize_name(first)} if first else stated
+    return stated | {name_key(first)} if first else stated
+
+
+def name_key(name: str) -> str:
+    """A name without case and separators: a repository `video-model` is cloned as VideoModel as well."""
+    return re.sub(r"[-_.]", "", name).lower()
 
 
 def repository_name(url: str) -> str:
@@ -78,7 +83,7 @@ def _first_clone(root: Path, text: str, stated: frozenset[str]) -> str:
     guide installs next. A package of the built-in tables is another project.
     """
     clones = list(_CLONE.finditer(text))
-    if not clones or any(normalize_name(repository_name(each[1]) or "x") in stated for each in clones):
+    if not clones or any(name_key(repository_name(each[1])) in stated for each in clones):
         return ""
     name = repository_name(clones[0][1])
     if not name or published_releases(normalize_name(name)) or build_of_folder(name):

@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 from envdoctor.core.paths import is_file
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.markdown import Line
-from envdoctor.manifests.own_names import own_names, repository_name
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.shell_records import Command, is_known
 
 _SCRIPT = re.compile(r"[\w./-]+\.sh")
@@ -103,7 +102,7 @@ class WorkingDirectory:
     def place_of(self, url: str) -> str | None:
         """The directory of the own project that a requirement names: a folder, or the address of the repository."""
         if address := _ADDRESS.fullmatch(url):
-            is_own = normalize_name(address[1].rpartition("/")[2]) in self.own_names
+            is_own = name_key(address[1].rpartition("/")[2]) in self.own_names
             return self.own_files.root_place if is_own and self.own_files.folder else None
         return self._place(self._joined(url))
 
@@ -140,7 +139,7 @@ class WorkingDirectory:
     def _own_tail(self, path: str) -> str:
         """The part of a path that begins with the name of the own project: `$HOME/project/data`."""
         parts = path.rstrip("/").split("/")
-        named = [index for index, part in enumerate(parts) if part and normalize_name(part) in self.own_names]
+        named = [index for index, part in enumerate(parts) if part and name_key(part) in self.own_names]
         return "/".join(parts[named[-1] :]) if named else ""
 
     def _clone(self, path: str) -> str:
@@ -149,7 +148,7 @@ class WorkingDirectory:
 
     def _place(self, path: str) -> str | None:
         if clone := self._clone(path):
-            if normalize_name(self.clones[clone]) not in self.own_names:
+            if name_key(self.clones[clone]) not in self.own_names:
                 return None
             return _below(self.own_files.root_place, path[len(clone) :].strip("/"))
         if path == self.start:
@@ -158,7 +157,7 @@ class WorkingDirectory:
         if not relative.startswith("/") and self.own_files.has_folder(relative):
             return relative
         parts = path.split("/")
-        named = [index for index, part in enumerate(parts) if part and normalize_name(part) in self.own_names]
+        named = [index for index, part in enumerate(parts) if part and name_key(part) in self.own_names]
         inner = "/".join(parts[named[-1] + 1 :]) if named else ""
         if named and (not inner or self.own_files.has_folder(_below(self.own_files.root_place, inner))):
             return _below(self.own_files.root_place, inner)

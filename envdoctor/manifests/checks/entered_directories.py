@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from envdoctor.core.paths import is_folder
 from envdoctor.core.shell_commands import shell_command
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.checks.evidence import guide_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.guide import Guide
-from envdoctor.manifests.own_names import own_names, repository_name
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.program_launches import started_program
 from envdoctor.manifests.shell_records import Command, is_known
 from envdoctor.rules.registry import Problem, rule
@@ -151,12 +150,12 @@ def _entries(guide: Guide, checkout: Checkout) -> Iterator[Entry]:
                 current, led_by = _UNKNOWN, command.line
                 continue
             first, _, rest = path.strip("/").removeprefix("./").partition("/")
-            is_root = normalize_name(first) in names and not is_folder(checkout.root / _joined(current, first))
+            is_root = name_key(first) in names and not is_folder(checkout.root / _joined(current, first))
             if is_root or (current == _UNKNOWN and is_folder(checkout.root / path) and not path.startswith(".")):
                 current, path = "", (rest if is_root else path)
             last = posixpath.basename(posixpath.normpath(path))
             is_made = any(first in each or last in each for each in named)
-            is_of_clone = bool(difflib.get_close_matches(normalize_name(first), names, n=1, cutoff=_LIKENESS))
+            is_of_clone = bool(difflib.get_close_matches(name_key(first), names, n=1, cutoff=_LIKENESS))
             yield Entry(command, path, current, led_by, is_made, is_of_clone)
             there = _joined(current, path)
             is_of_root = is_folder(checkout.root / path) and not is_folder(checkout.root / there)

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.files import Files
 from envdoctor.manifests.guide import parse_guide, parse_paths
 from envdoctor.manifests.inputs.batch_jobs import NO_PACKAGES, checked_parts
 from envdoctor.manifests.inputs.pieces import guides_of_code, numbered, unread_parts
 from envdoctor.manifests.inputs.records import STANDARD_INPUT, Document
 from envdoctor.manifests.markdown import SHELL_COMMANDS, Block, Line
-from envdoctor.manifests.own_names import own_names, repository_name
+from envdoctor.manifests.own_names import name_key, own_names, repository_name
 from envdoctor.manifests.restructured_text import is_restructured_text, to_markdown
 from envdoctor.manifests.shell import without_prompt
 from envdoctor.manifests.working_directory import repository_of
@@ -86,9 +85,9 @@ def _files_of_notebook(text: str, name: str, files: Files) -> Files:
     if files.folder is None or name == STANDARD_INPUT:
         return files
     folder = files.folder.absolute()
-    cloned = {normalize_name(repository_name(url)) for url in _CLONE.findall(text)}
+    cloned = {name_key(repository_name(url)) for url in _CLONE.findall(text)}
     root = repository_of(folder)
-    if root == folder and normalize_name(folder.parent.name) in cloned:  # an archive without .git
+    if root == folder and name_key(folder.parent.name) in cloned:  # an archive without .git
         root = folder.parent
     names = own_names(root)
     return files.of_repository(root, names, is_readme=True) if cloned & names else files
