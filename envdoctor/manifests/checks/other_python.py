@@ -13,13 +13,14 @@ from envdoctor.manifests.checks.conflicting_bounds import SPECIFIERS
 from envdoctor.manifests.checks.evidence import guide_command, guide_evidence, install_step, line_of, table_evidence
 from envdoctor.manifests.checks.pins import iter_requirements
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.torch_index_text import INDEX_URL
 from envdoctor.rules.registry import Problem, rule
 
 PIP_SCRIPT = "https://pip.pypa.io/en/stable/installation/#get-pip-py"
 _LIBRARY_PATH = re.compile(r"/lib/python(3\.\d{1,2})/(?:site|dist)-packages\b")
 _GET_PIP = re.compile(r"bootstrap\.pypa\.io/get-pip\.py")
 _LOCAL_BUILD = re.compile(r"\+(cu\d{3}|cpu|rocm[\d.]+)$")
-_INSTALLED_FROM = re.compile(r"requirements[^/]*\.txt$")
+_INSTALLED_FROM = re.compile(r"requirements[^/]*\.txt$|\.ya?ml$")  # `conda env create` stops as well
 _MAX_LISTED = 20  # a longer list of pins describes an installed environment
 _OLDEST_PYTHON_OF_PIP = "3.10"
 
@@ -90,12 +91,16 @@ def local_version_is_not_on_pypi(context: GuideContext) -> Iterator[Problem]:
         if not local or _has_other_source(context, install.action, install.variables):
             continue
         pin = f"{requirement.name}=={public_part(requirement.pin)}"
+        item = context.guide.lines[line - 1].strip()  # below `pip:` of an environment.yml
+        is_listed = item.startswith("- ") and item[2:].lstrip(" '\"").startswith(requirement.text)
         yield Problem(
             "error",
             f"{requirement.text} is not on PyPI, and the step names no index that has it",
             (guide_evidence(context, requirement.name, requirement.text, line),),
-            f"Use the PyTorch index: --torch-backend={local[1]}.",
-            install_step(pin, backend=local[1]),
+            f"Add `- --extra-index-url {INDEX_URL}{local[1]}` below `pip:`."
+            if is_listed
+            else f"Use the PyTorch index: --torch-backend={local[1]}.",
+            () if is_listed else install_step(pin, backend=local[1]),
             line=line,
         )
 

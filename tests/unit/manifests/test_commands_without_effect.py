@@ -12,6 +12,9 @@ from envdoctor.resolution.step import NoSolver
 
 SLIM, CUDA = "FROM python:3.11-slim\n", "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\n"
 TORCH = "RUN pip install torch==2.6.0\n"
+CONDA_LIST = "dependencies:\n- python=3.10\n- pip:\n{}    - torch==2.5.1+cu121\n" + "".join(
+    f"    - x{number}==1.0\n" for number in range(25)
+)
 JOB = "#!/bin/bash\n#SBATCH -N 1\n"
 
 
@@ -227,6 +230,13 @@ CASES: dict[str, tuple[str, str, str, list[int]]] = {
         "RUN014",
         [],
     ),
+    "a build of an environment.yml": ("environment.yml", CONDA_LIST.format(""), "RUN014", [4]),
+    "a build of an environment.yml with its index": (
+        "environment.yml",
+        CONDA_LIST.format("    - --extra-index-url https://download.pytorch.org/whl/cu121\n"),
+        "RUN014",
+        [],
+    ),
     # pins without an index: RUN174
     "a pin that another one excludes": (
         "requirements.txt",
@@ -278,6 +288,17 @@ def test_a_command_without_effect(name: str) -> None:
     file, text, rule, lines = CASES[name]
     found = [each for each in audit_text(text, file, None, NoSolver()).result.findings if each.id == rule]
     assert [each.line for each in found] == lines
+
+
+def test_a_build_of_a_list_gets_its_index_there_and_that_of_a_command_in_it() -> None:
+    workflow = "jobs:\n  a:\n    steps:\n    - run: pip install torch==2.5.1+cu121\n"
+    fixes = {
+        "environment.yml": "Add `- --extra-index-url ",
+        "ci.yml": "Use the PyTorch index: --torch-backend=cu121.",
+    }
+    for name, text in (("environment.yml", CONDA_LIST.format("")), ("ci.yml", workflow)):
+        (found,) = [each for each in audit_text(text, name, None, NoSolver()).result.findings if each.id == "RUN014"]
+        assert found.fix.startswith(fixes[name])
 
 
 def test_packages_of_pip_in_a_list_for_conda(tmp_path: Path) -> None:
