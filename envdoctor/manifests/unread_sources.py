@@ -92,6 +92,12 @@ def unread_steps(context: GuideContext, state: EnvironmentState) -> tuple[Unread
     return tuple(dict.fromkeys(found))
 
 
+def unread_repositories(context: GuideContext, state: EnvironmentState) -> tuple[UnreadSource, ...]:
+    """The repositories, URLs and folders that the steps install, and whose requirements are not read."""
+    actions = (each.action for each in context.trace.installs if each.action.tool != "conda")
+    return tuple(dict.fromkeys(each for action in actions for each in _repositories(action, state)))
+
+
 def list_sources(sources: Sequence[UnreadSource]) -> str:
     """The first sources with their lines, and the number of the others."""
     return _listed([str(each) for each in sources])
@@ -104,17 +110,21 @@ def _of_step(context: GuideContext, install: InstallStep, state: EnvironmentStat
         return
     for each in action.unknown:
         yield UnreadSource(each.line or action.line, f"`{each.text or action.command}`"[:100])
+    yield from _repositories(action, state)
+    if not action.requirements and re.search(r" -r\b| --requirement", action.command):
+        yield UnreadSource(action.line, f"`{action.command[:100]}`")
+    elif install.resolution.state not in ("solved", "partial"):
+        named = {each.name: each.pin for each in action.requirements if each.name and not each.url}
+        yield _with_required(context, named, UnreadSource(action.line, f"what `{action.command[:80]}` requires"))
+
+
+def _repositories(action: Install, state: EnvironmentState) -> Iterator[UnreadSource]:
     for each in () if action.no_deps else action.requirements:
         package = state.packages.get(each.name)
         is_released = package is not None and package.origin == CLONE_ORIGIN
         if each.url and not each.wheel and each.url not in action.read and not is_released:
             own = frozenset({each.name} if each.name else ())
             yield UnreadSource(each.line or action.line, each.url[:100], own)
-    if not action.requirements and re.search(r" -r\b| --requirement", action.command):
-        yield UnreadSource(action.line, f"`{action.command[:100]}`")
-    elif install.resolution.state not in ("solved", "partial"):
-        named = {each.name: each.pin for each in action.requirements if each.name and not each.url}
-        yield _with_required(context, named, UnreadSource(action.line, f"what `{action.command[:80]}` requires"))
 
 
 def _of_conda(context: GuideContext, action: Install) -> Iterator[UnreadSource]:

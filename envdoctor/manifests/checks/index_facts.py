@@ -16,7 +16,7 @@ from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.certainty import builds_in_isolation
 from envdoctor.manifests.checks.evidence import guide_evidence, install_step, line_of, python_evidence, table_evidence
 from envdoctor.manifests.checks.fitting_releases import excluding_package
-from envdoctor.manifests.checks.used_dependencies import of_used_dependency
+from envdoctor.manifests.checks.used_dependencies import can_be_newer, of_used_dependency
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.corrections import CorrectedEnvironment
@@ -214,7 +214,8 @@ def release_uses_what_a_newer_dependency_lacks(context: GuideContext) -> Iterato
         compared = context.index_facts.missing_names(installed)
         for missing in compared.missing:
             user, dependency = packages[missing.user.name], packages[missing.dependency.name]
-            if dependency.name in certain and not _is_reported(environment, user.name, dependency.name):
+            is_new = dependency.name in certain and not can_be_newer(context, state, user)
+            if is_new and not _is_reported(environment, user.name, dependency.name):
                 excluding = excluding_package(
                     context.index_facts, packages, dependency.name, missing.last, python=installed.python
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from envdoctor.manifests.environment_state import IMAGE_ORIGIN
 from envdoctor.manifests.interpreter import InstallStep
 from envdoctor.manifests.seeded_packages import if_not_seeded
 from envdoctor.manifests.step_resolution import has_other_index
+from envdoctor.manifests.unread_sources import list_sources, unread_repositories
 from envdoctor.resolution.requirement import InstallRequirement
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.resolution.torch_sources import TORCH_FAMILY
@@ -171,15 +172,27 @@ def open_range_resolves_to_an_incompatible_release(context: GuideContext) -> Ite
         for (_, is_known), substitutions in by_package.items():
             problem = incompatible_release(context, environment, substitutions)
             problem = if_not_seeded(context, substitutions[0].package, problem)
+            sources = unread_repositories(context, environment.state) if _is_too_old(substitutions) else ()
+            if sources:
+                problem = _not_certain(problem, f"{list_sources(sources)} was not read and can require a newer one")
             yield problem if is_known else _not_certain(problem)
 
 
-def _not_certain(problem: Problem) -> Problem:
+def _not_certain(problem: Problem, reason: str = "what is not read can limit it") -> Problem:
     """A problem with a dependency that a part of the environment can limit, which is not read."""
     if problem.status not in ("error", "warning"):
         return problem
-    reason = "" if ", unless `" in problem.message else " (not certain: what is not read can limit it)"
-    return replace(problem, status="unknown", message=f"{problem.message}{reason}")
+    doubt = "" if ", unless `" in problem.message else f" (not certain: {reason})"
+    return replace(problem, status="unknown", message=f"{problem.message}{doubt}")
+
+
+def _is_too_old(substitutions: Sequence[Substitution]) -> bool:
+    """Whether a dependency is in a release that a newer one replaces: any requirement can select the newer one."""
+    pairs = [(each.package, each.version) for each in substitutions]
+    return all(
+        each.is_dependency and version and satisfies(version, f">{public_part(each.version)}")
+        for each, version in pairs
+    )
 
 
 def _depends_on_unread(environment: CorrectedEnvironment, substitution: Substitution) -> bool:

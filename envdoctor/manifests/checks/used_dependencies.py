@@ -1,10 +1,15 @@
-"""Lowers problems of dependencies that the package which requires them never imports."""
+"""Problems of dependencies: unused ones, and those of which a repository can require another release."""
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
+from envdoctor.knowledge.releases import required_specifier
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.environment_state import EnvironmentState
+from envdoctor.manifests.unread_sources import unread_repositories
 from envdoctor.resolution.index_facts import InstalledSet
 from envdoctor.resolution.resolver import ResolvedPackage
 from envdoctor.rules.registry import Problem
@@ -23,3 +28,11 @@ def of_used_dependency(
     if context.index_facts.imports_package(installed, requiring, package.name) is not False:
         return problem
     return replace(problem, status="info", message=f"{problem.message} ({requiring} does not import {package.name})")
+
+
+def can_be_newer(context: GuideContext, state: EnvironmentState, package: ResolvedPackage) -> bool:
+    """Whether a repository that is not read can require a newer release of a dependency than the solver selects."""
+    if not package.is_dependency or not unread_repositories(context, state):
+        return False
+    name, _, version = package.reason.removeprefix("required by ").partition(" ")
+    return not re.search(r"<|==|~=", required_specifier(name, version, package.name))

@@ -134,12 +134,12 @@ BUILDS: dict[str, tuple[str, bool, list[str]]] = {
     ),
     "pip of an image": (IMAGE.format("").replace("pytorch/pytorch:1.9.0", "example/image:1"), True, ["unknown"]),
     "pip of an old image": (IMAGE.format(""), True, []),
-    "an upgraded pip in an old image": (IMAGE.format("pip install -U pip && "), True, ["warning"]),
+    "an upgraded pip in an old image": (IMAGE.format("pip install -U pip && "), True, ["error"]),
     "an image whose constraints limit setuptools": (
         IMAGE.format("").replace("pytorch/pytorch:1.9.0", "nvcr.io/nvidia/pytorch:25.04-py3"), False, [],
     ),
-    "uv in an image": (IMAGE.format("uv "), True, ["warning"]),
-    "pip of an image, a project with pyproject.toml": (IMAGE.format(""), False, ["warning"]),
+    "uv in an image": (IMAGE.format("uv "), True, ["error"]),
+    "pip of an image, a project with pyproject.toml": (IMAGE.format(""), False, ["error"]),
     "an old Python": (sh("conda create -n x python=3.8", "conda activate x", "pip install mmcv==1.7.0"), True, []),
     "an old Python, a project with pyproject.toml": (
         sh("conda create -n x python=3.8", "conda activate x", "pip install mmcv==1.7.0"), False, ["error"],

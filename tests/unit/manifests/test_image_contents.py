@@ -135,6 +135,8 @@ def test_a_program_of_a_package_that_nothing_installs() -> None:
         ("cnstark/pytorch:2.0.1-py3.9.17-cuda11.8.0-ubuntu20.04", "2.0.1", "3.9", "11.8"),
         ("anibali/pytorch:1.11.0-cuda11.3-ubuntu20.04", "1.11.0", "", "11.3"),
         ("vastai/pytorch:2.5.1-cuda-12.1.1", "2.5.1", "", "12.1"),
+        ("pytorch/pytorch:1.10.0-cuda11.3-cudnn8-devel", "1.10.0", "3.7", "11.3"),
+        ("pytorch/pytorch:1.11.0-cuda11.3-cudnn8-devel", "1.11.0", "3.8", "11.3"),
         ("runpod/pytorch:1.0.3-cu1290-torch260-ubuntu2204", "", "", ""),  # a torch whose build the tag does not name
         ("someone/pytorch:2.1.0-py3.10-cuda11.8.0", None, "", "11.8"),
     ],

@@ -149,6 +149,27 @@ def test_a_project_that_is_not_shown_can_limit_a_dependency() -> None:
     assert [each.line for each in findings(named, solver, "RUN017")] == [3]
 
 
+@each_case(
+    ("other", "is_reported"),
+    [("git+https://a.b/c", False), ("--no-deps git+https://a.b/c", True), ("plugin==1.0", True)],
+)
+def test_a_repository_can_require_a_newer_dependency(other: str, is_reported: bool) -> None:
+    old = _missing()._replace(user=STARLETTE, dependency=IndexedRelease("anyio", "4.12.0", "2026-10-24"))
+    versions = {"webui": "3.48.0", "starlette": "1.10.0", "anyio": "4.12.0", "plugin": "1.0"}
+    text = sh("pip install webui==3.48.0 anyio", f"pip install {other}")
+    assert bool(findings(text, FixedSolver(FixedIndex(missing=[old]), versions), "RUN017")) == is_reported
+
+
+@each_case(("other", "status"), [("git+https://a.b/c", "unknown"), ("--no-deps git+https://a.b/c", "error")])
+def test_a_repository_can_require_a_newer_release_than_the_old_one(other: str, status: str) -> None:
+    solver = FixedSolver(FixedIndex(), {"webui": "3.48.0", "datasets": "2.14.4", "fsspec": "2026.9.0"})
+    solver.required = ["datasets", "fsspec"]
+    python = ("conda create -n x python=3.11", "conda activate x")
+    text = sh(*python, "pip install webui==3.48.0", f"pip install {other}")
+    found = [each for each in findings(text, solver, "RUN003") if "loads no dataset" in each.message]
+    assert [each.status for each in found] == [status]
+
+
 MMCV = IndexedRelease("mmcv", "1.7.0", "2022-11-03", has_wheel=False)
 BUILDS = {
     "pip": ("pip install mmcv==1.7.0", True),
