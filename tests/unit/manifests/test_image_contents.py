@@ -138,6 +138,8 @@ def test_a_program_of_a_package_that_nothing_installs() -> None:
         ("pytorch/pytorch:1.10.0-cuda11.3-cudnn8-devel", "1.10.0", "3.7", "11.3"),
         ("pytorch/pytorch:1.11.0-cuda11.3-cudnn8-devel", "1.11.0", "3.8", "11.3"),
         ("runpod/pytorch:1.0.3-cu1290-torch260-ubuntu2204", "", "", ""),  # a torch whose build the tag does not name
+        ("pytorch/pytorch:1.10.0-cuda11.3-cudnn8-devel", "1.10.0", "3.7", "11.3"),
+        ("pytorch/pytorch:1.11.0-cuda11.3-cudnn8-runtime", "1.11.0", "3.8", "11.3"),
         ("someone/pytorch:2.1.0-py3.10-cuda11.8.0", None, "", "11.8"),
     ],
 )
