@@ -13,12 +13,12 @@ from envdoctor.core.record import Record
 from envdoctor.core.shell_commands import shell_command
 from envdoctor.explain.scan import Hit
 from envdoctor.knowledge.causes import Question
+from envdoctor.knowledge.changed_names import Removal, change_of, removal_of
 from envdoctor.knowledge.imports import cause_of, spans_of_name
 from envdoctor.knowledge.modules import spans_of_module, spans_of_module_name
 from envdoctor.knowledge.names import Span, find_member, find_name, packages, project_of
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import numpy2_releases, required_specifier
-from envdoctor.knowledge.removed_names import Removal, removal_of
 from envdoctor.knowledge.symptoms import Symptom
 from envdoctor.knowledge.versions import satisfies
 
@@ -80,14 +80,14 @@ class Verdict(Record, frozen=True):
     is_required: bool = False  # the caller does not pass an argument that older releases lack
     returned: str = ""  # the release that has the member again, if the installed one is unknown
     requirer: str = ""  # an installed package that excludes the last release with the member: "trl 0.23.1"
-    removal: Removal | None = None  # of the table of removals: no other release lacks the name
+    removal: Removal | None = None  # of the table of changed names: no other release lacks the name
 
 
 def name_error_symptoms(hits: Iterable[Hit], versions: Mapping[str, str]) -> dict[Symptom, Hit]:
     """A symptom for each error whose direction the tables of releases show."""
     found: dict[Symptom, Hit] = {}
     for hit in hits:
-        verdict = _removal(hit.text, versions) or _verdict(hit, versions)
+        verdict = _change(hit.text, versions) or _verdict(hit, versions)
         if verdict:
             found[_symptom(verdict)] = hit
     return found
@@ -116,22 +116,26 @@ def _verdict(hit: Hit, versions: Mapping[str, str]) -> Verdict | None:
     return next(_required_arguments(hit.text), None)
 
 
-def _removal(text: str, versions: Mapping[str, str]) -> Verdict | None:
-    """The first name of an error line that the table of removals has, unless the installed release has it."""
+def _change(text: str, versions: Mapping[str, str]) -> Verdict | None:
+    """The first name of an error line that the table of changed names has, unless the installed release has it."""
     for name in _names_of_line(text):
-        row = removal_of(name)
-        installed = versions.get(row.package.replace("-", "_"), "") if row else ""
-        if row and not (installed and satisfies(installed, f"<{row.next}")):
-            span = Span(row.package, "", "", row.last, row.next)
-            requirer = _requirer(row.package, row.last, versions)
-            return Verdict(
-                name.replace(")", "=...)"), span, is_newer=True, installed=installed, requirer=requirer, removal=row
-            )
+        span = change_of(name)
+        installed = versions.get(span.package.replace("-", "_"), "") if span else ""
+        if span is None or (installed and span.can_be_in(installed)):
+            continue
+        return Verdict(
+            name.replace(")", "=...)"),
+            span,
+            is_newer=bool(span.last),
+            installed=installed,
+            requirer=_requirer(span.package, span.last, versions) if span.last else "",
+            removal=removal_of(name),
+        )
     return None
 
 
 def _names_of_line(text: str) -> Iterator[str]:
-    """What an error line does not find, in the notation of the table of removals."""
+    """What an error line does not find, in the notation of the table of changed names."""
     for match in ARGUMENT.finditer(text):
         if match["method"] in (None, "__init__"):
             yield f"{match['owner']}({match['member']})"

@@ -184,7 +184,11 @@ UNPROVEN = {
         "resolutions of an index by uv: no single wheel shows them",
         "`uv pip compile` for that Python, with a package of the row, gives a newer release than the row.",
     ),
-    "removed_names removal": Unproven(
+    "changed_names addition": Unproven(
+        "names in files of the wheels: not in METADATA",
+        "`before` has a name of the row, or `first` lacks it.",
+    ),
+    "changed_names removal": Unproven(
         "names that exist only when the module is loaded: not in METADATA",
         "`last` lacks a name of the row, or `next` has it.",
     ),

@@ -313,3 +313,32 @@ VALUE_HEAD = missing("AutoModelForCausalLMWithValueHead", "trl")
 def test_first_cause_of_recorded_runs(lines: list[str], causes: list[str]) -> None:
     text = "\n".join(lines)
     assert [cause.cause for cause in explain(io.BytesIO(text.encode())).causes][:1] == causes
+
+
+@each_case(
+    ("text", "versions", "words"),
+    [
+        ("AttributeError: module 'PIL.Image' has no attribute 'ANTIALIAS'", {}, "no longer in 10.0.0"),
+        ("AttributeError: module 'PIL.Image' has no attribute 'ANTIALIAS'", {"pillow": "9.4.0"}, ""),
+        ("AttributeError: 'DataFrame' object has no attribute 'append'", {"pandas": "2.2.3"}, "no longer in 2.0.0"),
+        (keyword("OneHotEncoder.__init__", "sparse"), {}, "no longer in 1.4.0"),
+        (keyword("OneHotEncoder.fit", "sparse"), {}, ""),
+        ("ModuleNotFoundError: No module named 'moviepy.editor'", {}, "no longer in 2.0.0"),
+        ("AttributeError: module 'torch.library' has no attribute 'custom_op'", {}, "not in 2.3.1"),
+        ("AttributeError: module 'torch.library' has no attribute 'custom_op'", {"torch": "2.5.1"}, ""),
+        (
+            "ModuleNotFoundError: No module named 'torch.nn.attention.flex_attention'",
+            {},
+            "Install torch 2.5.0 or newer",
+        ),
+    ],
+)
+def test_a_name_of_the_table_of_changed_names(text: str, versions: dict[str, str], words: str) -> None:
+    fixes = [symptom.fix for symptom in name_error_symptoms([Hit("x", 1, text, {})], versions)]
+    assert any(words in each for each in fixes) if words else not fixes
+
+
+def test_an_old_release_for_numpy_1_is_installed_with_it() -> None:
+    text = "AttributeError: 'DataFrame' object has no attribute 'iteritems'"
+    ((_, install, _),) = [each.remedies[0] for each in name_error_symptoms([Hit("x", 1, text, {})], {})]
+    assert install == "uv pip install 'pandas<=1.5.3' 'numpy<2'"
