@@ -28,7 +28,7 @@ from envdoctor.locking.set_solver import (
     target_of,
     with_extras,
 )
-from envdoctor.locking.solved_profile import with_requirements, with_solved_target
+from envdoctor.locking.solved_profile import with_cuda, with_requirements, with_solved_target
 from envdoctor.locking.step_conflicts import describe_conflict
 from envdoctor.locking.uv import describe_unreachable, is_unreachable
 from envdoctor.manifests import CorrectedSet, DroppedPackage
@@ -307,7 +307,7 @@ class SetSearch:
         if self.solver.day:  # today the same requirements bring another torch
             pins, implied = (*pins, *implied), ()
         if torch and corrected.cuda and not self.backend:
-            corrected = replace(corrected, cuda=cuda_on_pypi(torch, corrected.architecture))
+            corrected = with_cuda(corrected, cuda_on_pypi(torch, corrected.architecture))
         own = [pin for pin in built if pin in pins and not attempt.required_by.get(pin.partition("==")[0])]
         sources = [DroppedPackage(pin.partition("==")[0], way_to_build(pin, corrected)) for pin in own]
         names = {pin.partition("==")[0] for pin in built}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 from support.cases import each_case
@@ -12,7 +14,7 @@ from envdoctor.commands.audit_set import check_sets
 from envdoctor.core.records import Finding, Status
 from envdoctor.core.remedies import Install, Remedy
 from envdoctor.locking.solve_set import SetProblems, SolvedSet
-from envdoctor.locking.solved_profile import with_requirements
+from envdoctor.locking.solved_profile import with_cuda, with_requirements
 from envdoctor.manifests import CorrectedSet, DroppedPackage, audit_guide, audit_paths
 from envdoctor.manifests.added_packages import missing_packages, with_packages, with_releases
 from envdoctor.manifests.files import Files
@@ -146,6 +148,17 @@ def test_a_set_has_the_packages_that_programs_import(case: str) -> None:
     assert list(found.own) == [*main.own, *added]
     solved = with_requirements(found, tuple(f"{Requirement(text).name}==1.0" for text in found.requirements))
     assert all(f'spec = "{Requirement(text).name}==1.0"' in solved.profile_toml for text in added)
+
+
+def test_the_profile_of_a_set_has_one_release_of_each_package() -> None:
+    main = audit_guide(sh("pip install torch==2.1.0 einops==0.7.0 vllm"), name="guide.md").main
+    why = main.profile_toml.replace('spec = "einops==0.7.0"\n', 'spec = "einops==0.7.0"\nwhy = "old"\n')
+    moved = replace(main, requirements=("torch==2.1.0", "einops"), profile_toml=why)  # a solver changed its text
+    for pins, einops in ((("torch==2.1.2", "einops==0.8.1"), ["einops==0.8.1"]), (("torch==2.1.2",), [])):
+        profile = tomllib.loads(with_cuda(with_requirements(moved, pins), "12.1").profile_toml)
+        assert [each["spec"] for each in profile["requirements"]] == ["torch==2.1.2", *einops]
+        assert [each.get("why") for each in profile["requirements"][1:]] == ["old"] * len(einops)
+        assert (profile["cuda"]["build"], profile["sources"][-1]["backend"]) == ("12.1", "cu121")
 
 
 @each_case("line", ["transformers", "transformers>=4.20", "transformers==4.57.6", "transformers>=4.50", "einops"])
