@@ -169,7 +169,8 @@ class FixedSolver:
 
     def __init__(self, index: FixedIndex, versions: Mapping[str, str], built: Sequence[str] = ()) -> None:
         self.index, self.versions, self.built = index, versions, frozenset(built)
-        self.required = ["starlette"]  # by webui
+        self.required = ["starlette"]
+        self.requiring: Sequence[str] = ("webui",)  # the packages that require them
         self.refused: Mapping[str, str] = {}
         self.problems: list[StepProblem] = []
 
@@ -178,7 +179,8 @@ class FixedSolver:
         names = {each.name for each in problem.requirements}
         if "no-such-release" in names:
             return StepSolution(conflict="there is no version of no-such-release")
-        required_by = dict.fromkeys(self.required, ("webui",)) if "webui" in names else {}
+        requiring = tuple(each for each in self.requiring if each in names)
+        required_by = dict.fromkeys(self.required, requiring) if requiring else {}
         chosen = {name: self.versions[name] for name in {*names, *required_by} & self.versions.keys()}
         refused = {name: text for name, text in self.refused.items() if name in chosen}
         return StepSolution(chosen, required_by, self.built & chosen.keys(), refused=refused)

@@ -10,6 +10,7 @@ from envdoctor.core.remedies import either
 from envdoctor.knowledge.images import image_tables
 from envdoctor.knowledge.versions import minor_of, public_part, satisfies
 from envdoctor.manifests.actions import Download
+from envdoctor.manifests.checks.builds import BUILT_WITH_TORCH
 from envdoctor.manifests.checks.evidence import guide_evidence, line_of, table_evidence
 from envdoctor.manifests.context import GuideContext
 from envdoctor.manifests.flash_attn_wheels import has_release_wheel, torch_of_wheels
@@ -143,7 +144,7 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
     """The description and cause of a torch, CUDA or ABI in the local version that does not match."""
     torch = install.after.packages.get("torch")
     local = name.version.partition("+")[2].lower()
-    if not torch or not torch.version or torch.wheel or name.name == "torch":
+    if not torch or not torch.version or torch.wheel or name.name == "torch" or _is_torch_presupposed(torch):
         return None
     cause = "torch-abi-mismatch"
     release = re.search(r"torch(\d+\.\d+)", local)
@@ -160,6 +161,11 @@ def _build_mismatch(install: InstallStep, name: WheelName) -> tuple[str, str] | 
             description = f"built for the {abi_names[abi[1]]} C++ ABI, torch {torch.version} has the "
             return description + f"{abi_names[torch_abi]} one", cause
     return None
+
+
+def _is_torch_presupposed(torch: ResolvedPackage) -> bool:
+    """Whether no step brings torch except one whose own build needs it: it is there before, in an unknown release."""
+    return torch.is_dependency and torch.reason.removeprefix("required by ").partition(" ")[0] in BUILT_WITH_TORCH
 
 
 def _has_known_abi(torch: ResolvedPackage) -> bool:

@@ -170,6 +170,23 @@ def test_a_repository_can_require_a_newer_release_than_the_old_one(other: str, s
     assert [each.status for each in found] == [status]
 
 
+@each_case(
+    ("steps", "is_reported"),
+    [
+        (("pip install flash-attn==2.3.3",), False),  # its build needs a torch that is there before
+        (("pip install webui==3.48.0",), True),
+        (("pip install torch==2.8.0", "pip install flash-attn==2.3.3 --no-build-isolation"), True),
+    ],
+)
+def test_a_wheel_is_compared_with_a_torch_that_a_step_brings(steps: tuple[str, ...], is_reported: bool) -> None:
+    versions = {"webui": "3.48.0", "flash-attn": "2.3.3", "torch": "2.8.0"}
+    solver = FixedSolver(FixedIndex(), versions)
+    solver.required, solver.requiring = ["torch"], ("webui", "flash-attn")
+    wheel = "pip install flash_attn_lade-2.3.3+cu121torch2.1cxx11abiFALSE-cp39-cp39-linux_x86_64.whl"
+    text = sh("conda create -n x python=3.9", "conda activate x", *steps, wheel)
+    assert bool(findings(text, solver, "RUN031")) == is_reported
+
+
 MMCV = IndexedRelease("mmcv", "1.7.0", "2022-11-03", has_wheel=False)
 BUILDS = {
     "pip": ("pip install mmcv==1.7.0", True),
