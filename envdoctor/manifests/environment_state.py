@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from envdoctor.knowledge.guides import cuda_on_pypi
-from envdoctor.knowledge.images import image_contents, known_repository
+from envdoctor.knowledge.images import image_contents, image_tables, is_bare_image, known_repository
 from envdoctor.knowledge.published import find_release
 from envdoctor.knowledge.releases import releases_that_pin
 from envdoctor.knowledge.versions import satisfies
@@ -18,6 +19,14 @@ IMAGE_ORIGIN = "the container"  # origin of packages that an image contains
 _WITH_TORCH = (  # at each tag
     "nvidia/pytorch", "pytorch/pytorch", "runpod/pytorch", "cnstark/pytorch", "anibali/pytorch", "vastai/pytorch",
 )  # fmt: skip
+
+
+_OTHER_PYTHON = re.compile(
+    r"python-?3\.\d|conda|mamba|pyenv|deadsnakes|update-alternatives|\buvx?\b|pixi|\brye\b|get-pip|--from=|venv"
+    r"|\.sh\b|make (?:alt)?install",
+    re.IGNORECASE,
+)
+_OLDEST_SOLVED = "3.7"  # for which uv solves requirements
 
 
 class EnvironmentState(NamedTuple):
@@ -102,3 +111,12 @@ def _engine_requirements(packages: dict[str, ResolvedPackage], state: Environmen
         for name, package in found.items()
         if name not in packages
     }
+
+
+def python_of_system(state: EnvironmentState, lines: Sequence[str]) -> str:
+    """The Python of python3-pip in an image of an operating system, where no line can install another one."""
+    is_of_system = state.in_dockerfile and state.tool == "image" and not state.python and is_bare_image(state.image)
+    if not is_of_system or any(map(_OTHER_PYTHON.search, lines)):
+        return ""
+    row = next((row for row in image_tables().system if row.name == state.system), None)
+    return row.python if row and satisfies(row.python, f">={_OLDEST_SOLVED}") else ""

@@ -26,7 +26,7 @@ from envdoctor.manifests.actions import (
 )
 from envdoctor.manifests.assumed_python import USUAL_PYTHON, usual_pythons
 from envdoctor.manifests.cloned_projects import CLONE_ORIGIN, with_cloned_releases
-from envdoctor.manifests.environment_state import EnvironmentState, image_state
+from envdoctor.manifests.environment_state import EnvironmentState, image_state, python_of_system
 from envdoctor.manifests.guide import Guide
 from envdoctor.manifests.local_wheels import folder_of, from_local_folder
 from envdoctor.manifests.stated_python import USER, python_origin
@@ -188,6 +188,8 @@ class GuideInterpreter:
             elif name == "nvidia-cuda-toolkit":
                 row = next((row for row in guide_tables().ubuntu_cuda if row.system == self._state.system), None)
                 self._update(toolkit=row.cuda if row else "?")
+        if "python3-pip" in action.names and (python := python_of_system(self._state, self.guide.lines)):
+            self._update(python=python, python_line=action.line)
 
     def _select_environment(self, action: SelectEnvironment) -> None:
         """Activate a new or an existing environment. A new one inherits system and toolkit of the active one."""

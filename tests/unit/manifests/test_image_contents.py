@@ -152,6 +152,23 @@ def test_the_tag_of_an_image_with_torch_names_its_versions(case: tuple[str, str 
     assert (python in ("", state.python), state.image_cuda) == (True, cuda)
 
 
+@each_case(
+    ("line", "python"),
+    [
+        ("RUN apt-get update && apt-get install -y python3-pip git", "3.8"),
+        ("RUN apt-get update && apt-get install -y python3-pip python3.9", "3.9"),
+        ("RUN apt-get install -y python3-pip && bash Miniconda3.sh -b", ""),
+        ("RUN apt-get install -y git", ""),
+    ],
+)
+def test_the_python_of_the_system_of_an_image(line: str, python: str) -> None:
+    text = f"FROM nvidia/cuda:12.1.0-cudnn8-runtime-ubuntu20.04\n{line}\nRUN pip3 install torch==2.4.1\n"
+    audit = audit_text(text, "Dockerfile", None, None).audit
+    assert audit
+    main = audit.main
+    assert ("" if main.is_python_assumed else main.python) == python
+
+
 def test_pip_keeps_the_torch_of_an_image() -> None:
     step = "RUN pip install transformers==4.44.2 accelerate==0.33.0 bitsandbytes==0.41.3\n"
     assert lines("FROM runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04\n" + step, "RUN003") == []
