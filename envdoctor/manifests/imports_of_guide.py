@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 import sys
 import warnings
@@ -12,13 +13,18 @@ from envdoctor.knowledge.module_names import DISTRIBUTIONS
 from envdoctor.knowledge.releases import normalize_name
 from envdoctor.manifests.actions import Run
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.install_texts import is_manifest
 from envdoctor.manifests.markdown import Line
+from envdoctor.manifests.mentions import NEGATION
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.resolution.index_facts import CodeImport
 
 _MAGIC = re.compile(r"\s*[%!]")  # of notebooks
 _COLAB = re.compile(r"\bgoogle\.colab\b|\"colab\":|colab\.research\.google\.com")
 _DOTTED = re.compile(r"\w+(?:\.\w+)*")
+_NAMED = re.compile(r"[`(]([\w./-]+\.py)[`)]")
+_CONDA = re.compile(r"(?:conda|env)[\w.-]*\.ya?ml")
+_MAX_NAMED = 20
 MAX_IMPORTS = 40  # that are compared with the wheels
 MAX_OF_PROGRAMS = 240  # of a checkout
 _IMPORT = re.compile(
@@ -53,6 +59,42 @@ def launches_of(context: GuideContext) -> tuple[Launch, ...]:
     if checkout and checkout.is_clone and not context.guide.commands:
         launches = (*launches, *checkout.programs)
     return launches
+
+
+def imports_of_named_programs(context: GuideContext) -> Iterator[CodeImport]:
+    """The imports that programs reach which the text names, and no command starts."""
+    checkout = context.guide.checkout
+    for each in checkout.reached(named_programs(context)) if checkout else ():
+        yield CodeImport(each.launch.line, each.statement.module, each.statement.name, each.place)
+
+
+def named_programs(context: GuideContext) -> tuple[Launch, ...]:
+    """The programs of the checkout that the text of a guide names as code or a link: ``run_glue.py``.
+
+    None if the guide has several environments, as a program can be for another one. That of a folder with a manifest
+    has an environment of its own.
+    """
+    guide, checkout = context.guide, context.guide.checkout
+    if not guide.commands or checkout is None or not checkout.is_clone or len(context.environments) != 1:
+        return ()
+    code = {number for block in guide.blocks for number, _ in block.lines}
+    names = {path: posixpath.basename(path) for path in checkout.paths}
+    folders = {posixpath.dirname(path) for path, name in names.items() if is_manifest(name) or _CONDA.fullmatch(name)}
+    programs = {each.program.script: each for each in checkout.programs}
+    started = {checkout.script(each) for each in guide.launches if each.line}
+    found: dict[str, Launch] = {}
+    for number, line in enumerate(guide.lines, 1):
+        named = () if number in code or NEGATION.search(line) else map(posixpath.normpath, _NAMED.findall(line))
+        for name in named:
+            is_alone = any(name.startswith(f"{folder}/") for folder in folders if folder)
+            if name in programs and name not in started and not is_alone:
+                found.setdefault(name, programs[name]._replace(line=number))
+    return tuple(found.values())[:_MAX_NAMED]
+
+
+def is_started(context: GuideContext, line: int) -> bool:
+    """Whether a command of a line starts a program, and does not only name it."""
+    return any(each.line == line for each in context.guide.launches if line)
 
 
 def attributes_of_guide(context: GuideContext) -> Iterator[CodeImport]:

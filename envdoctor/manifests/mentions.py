@@ -25,7 +25,7 @@ _COMMENTED = re.compile(
 _INLINE = re.compile(r"`{1,3}([^`\n]{3,300})`{1,3}")
 _ASSIGNMENT = re.compile(r"(?:export )?[A-Z][A-Z0-9_]{3,60}=\S{1,200}")
 _IMAGE = re.compile(r"\b(nvcr\.io/nvidia/pytorch|(?:docker\.io/)?(?:pytorch/pytorch|nvidia/cuda)):(\d[\w.-]{2,60})")
-_NEGATION = re.compile(
+NEGATION = re.compile(
     r"\b(?:never|not|don't|doesn't|avoid|wrong|fail\w*|br[eo]\w*k\w*|instead of|rather than|previously|no longer"
     r"|useless|warning|caution|beware|replac\w+|overwrit\w+|downgrad\w+|used to|bug|error"
     r"|nicht\w*|nie|statt|achtung|vorsicht|falsch|ersetzt|nunca|jamais|attention)\b"
@@ -67,7 +67,7 @@ def _commented(block: Block) -> Iterator[Mention]:
         following = (line.lstrip().lstrip("#") for _, line in block.lines[index + 1 :])
         while match and match[1].endswith("\\"):
             match = _COMMENTED.fullmatch(text := text.rstrip().removesuffix("\\") + next(following, ""))
-        if match and not _NEGATION.search(previous) and not _NEGATION.search(text):
+        if match and not NEGATION.search(previous) and not NEGATION.search(text):
             yield Mention(number, match[1].lstrip("!%"), "commented out")
         elif not match:
             previous = text if text.lstrip().startswith("#") else ""
@@ -77,10 +77,10 @@ def _in_text(number: int, line: str) -> Iterator[Mention]:
     for match in _INLINE.finditer(line):
         words = match[1].split()
         is_command = len(words) > 1 and words[0] in SHELL_COMMANDS
-        if (is_command or _ASSIGNMENT.fullmatch(match[1])) and not _NEGATION.search(line):
+        if (is_command or _ASSIGNMENT.fullmatch(match[1])) and not NEGATION.search(line):
             yield Mention(number, match[1], "in the text")
     for match in _IMAGE.finditer(line):
-        if not _NEGATION.search(line):
+        if not NEGATION.search(line):
             yield Mention(number, f"{match[1]}:{match[2]}", "image")
 
 

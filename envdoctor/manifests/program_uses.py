@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from envdoctor.manifests.checkout_code import Checkout
 from envdoctor.manifests.context import GuideContext
-from envdoctor.manifests.imports_of_guide import launches_of
+from envdoctor.manifests.imports_of_guide import launches_of, named_programs
 from envdoctor.manifests.program_launches import Launch
 from envdoctor.manifests.spread_arguments import Function, Keys, Place, keys_of
 
@@ -92,7 +92,7 @@ def program_uses(context: GuideContext) -> list[ProgramUse]:
 
 
 def _files(context: GuideContext, checkout: Checkout) -> list[_File]:
-    launches = launches_of(context)
+    launches = (*launches_of(context), *named_programs(context))
     programs = {checkout.script(each) for each in launches if each.program.is_python}
     found = []
     for path, launch in list(checkout.files(launches).items())[:_MAX_FILES]:

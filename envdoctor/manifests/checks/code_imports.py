@@ -21,7 +21,9 @@ from envdoctor.manifests.imports_of_guide import (
     MAX_OF_PROGRAMS,
     attributes_of_guide,
     imports_of_guide,
+    imports_of_named_programs,
     imports_of_programs,
+    is_started,
 )
 from envdoctor.resolution.index_facts import AbsentImport, CodeImport, IndexedRelease
 from envdoctor.resolution.resolver import ResolvedPackage
@@ -36,13 +38,16 @@ def code_uses_what_the_installed_release_lacks(context: GuideContext) -> Iterato
     """Code imports a name, or a command runs a module, that the wheel of the installed release does not have.
 
     Packages with a table of names have rules of their own: RUN064 and RUN077. A package that conda takes from a
-    channel without a version is compared with its newest release on PyPI: a warning.
+    channel without a version is compared with its newest release on PyPI: a warning. So are programs that the text
+    names and no command starts.
     """
     imported = [each for each in imports_of_guide(context) if each.top not in packages_with_tables()]
     nested = [each for each in attributes_of_guide(context) if "." in each.name]  # of submodules
     guide = (*imported[:MAX_IMPORTS], *nested)
-    unique = {(each.module, each.name): each for each in reversed((*guide, *imports_of_programs(context)))}
-    used = sorted(unique.values(), key=lambda each: (bool(each.file), each))
+    of_programs = (*imports_of_programs(context), *imports_of_named_programs(context))
+    unique = {(each.module, each.name): each for each in reversed((*guide, *of_programs))}
+    started = {each.line for each in context.guide.launches}
+    used = sorted(unique.values(), key=lambda each: (bool(each.file), each.line not in started, each))
     if context.index_facts is None or not used:
         return
     for environment in context.environments[-1:]:
@@ -126,7 +131,7 @@ def _of_program(
     pin = f"{package.name}=={last}" if last and not excluding else ""
     reason = f"{excluding} excludes {package.name} {last}, which has it: " if excluding else ""
     return Problem(
-        "error" if used.line and not package.is_dependency else "warning",
+        "error" if is_started(context, used.line) and not package.is_dependency else "warning",
         f"{used.file} imports {absent.name}, which {absent.release} does not have"
         + (f" (nor {len(others)} more of its names that the programs import)" if others else ""),
         (

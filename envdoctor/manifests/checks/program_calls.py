@@ -19,6 +19,7 @@ from envdoctor.manifests.checks.evidence import guide_evidence, install_step, ta
 from envdoctor.manifests.checks.fitting_releases import excluding_package
 from envdoctor.manifests.compared_packages import ComparedPackage, compared_packages
 from envdoctor.manifests.context import GuideContext
+from envdoctor.manifests.imports_of_guide import is_started
 from envdoctor.manifests.program_uses import ProgramUse, program_uses
 from envdoctor.rules.registry import Problem, rule
 from envdoctor.rules.requirements import COMPILED
@@ -65,7 +66,12 @@ def program_calls_what_the_installed_release_refuses(context: GuideContext) -> I
     for package in compared_packages(context) if uses else ():
         faults = {(each.place, each.fact): each for use in uses for each in _faults(use, package)}
         if faults:
-            yield _problem(context, package, sorted(faults.values(), key=lambda each: not each.use.is_direct))
+            yield _problem(context, package, sorted(faults.values(), key=lambda each: _doubt(context, each.use)))
+
+
+def _doubt(context: GuideContext, use: ProgramUse) -> tuple[bool, bool]:
+    """Whether a program of another file, or one that no command starts, has a use: for sorting."""
+    return bool(use.line) and not is_started(context, use.line), not use.is_direct
 
 
 def _faults(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
@@ -114,7 +120,7 @@ def _removed(use: ProgramUse, package: ComparedPackage) -> Iterator[_Fault]:
 
 def _problem(context: GuideContext, package: ComparedPackage, faults: Sequence[_Fault]) -> Problem:
     first, others = faults[0], faults[1:]
-    is_direct = first.use.is_direct and bool(first.use.line) and not package.is_dependency
+    is_direct = first.use.is_direct and is_started(context, first.use.line) and not package.is_dependency
     last = min((each.last for each in faults), key=dotted_numbers)
     state = package.state
     python = state.python or context.trace.python

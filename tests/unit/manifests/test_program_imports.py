@@ -427,6 +427,25 @@ def test_a_program_imports_what_the_release_lacks(checkout: Path) -> None:
     ]
 
 
+def test_the_text_names_a_program_that_imports_what_the_release_lacks(checkout: Path) -> None:
+    (checkout / "tools").mkdir()
+    (checkout / "tools/own.py").write_text("from chain import old_parts\n__main__ = old_parts\n")
+    (checkout / "lonely.py").write_text("from chain import parts\nimport tables\n")  # no program
+    steps = sh("pip install torch==2.8.0 chain plots", "python train.py")
+    readme, versions = checkout / "README.md", {"chain": "1.0", "plots": "1.0"}
+
+    def found(text: str) -> list[tuple[str, int, str]]:
+        return [(each.id, each.line, each.status) for each in _audit(readme, f"{steps}\n{text}\n", **versions)]
+
+    line = steps.count("\n") + 2
+    for text in ("* GLUE: `tools/own.py`", "See [the tool](./tools/own.py)."):
+        assert found(text) == [("RUN078", line, "warning")]
+    for text in ("`lonely.py`", "`own.py`", "Do not use `tools/own.py`.", "```bash\n# `tools/own.py`\n```"):
+        assert not found(text)
+    (checkout / "tools/env.yml").write_text("name: own\n")
+    assert not found("* GLUE: `tools/own.py`")
+
+
 def test_the_tables_show_what_the_release_lacks(checkout: Path) -> None:
     (checkout / "README.md").write_text("```bash\npython train.py\n```\n")
     (checkout / "project/harness.py").write_text("from lm_eval.base import LM\n__main__ = LM\n")
