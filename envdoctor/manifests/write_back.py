@@ -85,7 +85,7 @@ class _Writer:
             name = RENAMED.get(place.name, place.name)
             if place.name in _REMOVED:
                 self._remove(place)
-            elif name in pins and self._replace(place, pins[name]):
+            elif name in pins and self._replace(place, self._with_build(place, pins[name], backend)):
                 placed.setdefault(name, place)
             elif name in built and "==" in place.text:
                 self._replace(place, built[name])
@@ -113,6 +113,23 @@ class _Writer:
         of_conda = {RENAMED.get(place.name, place.name) for place in corrected.places if place.tool == "conda"}
         names = of_conda & TORCH_FAMILY if self.has_commands else frozenset()
         return {name: text for text in corrected.requirements if (name := text.partition("==")[0]) in names}
+
+    def _with_build(self, place: Place, pin: str, backend: str) -> str:
+        """The pin with the build that its step names, `+cu116` next to the index of cu116.
+
+        Without it, the step keeps the build of PyPI that an earlier step has installed.
+        """
+        is_named = bool(backend) and "+" not in pin and place.text.endswith(f"+{backend}")
+        return f"{pin}+{backend}" if is_named and backend in self._backends_at(place.line) else pin
+
+    def _backends_at(self, number: int) -> set[str]:
+        """The builds that the PyTorch indexes of a command provide."""
+        first = last = number
+        while first > 1 and self.lines[first - 2].rstrip().endswith("\\"):
+            first -= 1
+        while last < len(self.lines) and self.lines[last - 1].rstrip().endswith("\\"):
+            last += 1
+        return {found[2] for found in INDEX.finditer("\n".join(self.lines[first - 1 : last]))}
 
     def _replace(self, place: Place, pin: str) -> bool:
         """Replace a requirement by a pin, with its extras and marker."""

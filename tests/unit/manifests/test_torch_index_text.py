@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -75,3 +76,31 @@ def test_an_option_in_place_of_the_directory_is_no_directory_to_create() -> None
     with pytest.raises(BadInput, match="--fix --gpu: not a directory") as raised:
         Corrections(Path("--gpu"))
     assert raised.value.hint == "envdoctor audit SETUP.md --fix ."
+
+
+OPTION = "--extra-index-url https://download.pytorch.org/whl/"
+
+
+@each_case("step, expected", [
+    (f"pip install torch==1.12.0+cu116 torchvision==0.13.1+cu116 {OPTION}cu116",
+     f"pip install torch==1.12.0+cu116 torchvision==0.13.0+cu116 {OPTION}cu116"),
+    (f"pip install torch==1.12.0+cu116 \\\n torchvision==0.13.1+cu116 \\\n {OPTION}cu116",
+     f"pip install torch==1.12.0+cu116 \\\n torchvision==0.13.0+cu116 \\\n {OPTION}cu116"),
+    # The step has no index with this build, or one with another build.
+    ("pip install torch==1.12.0+cu116", "pip install torch==1.12.0"),
+    (f"pip install torch==1.12.0+cu113 {OPTION}cu113", f"pip install torch==1.12.0 {OPTION}cu113"),
+])  # fmt: skip
+def test_a_step_keeps_the_build_that_its_index_provides(step: str, expected: str) -> None:
+    first = "pip install torch==1.12.1\n"
+    places = [Place(1, "torch", "torch==1.12.1")]
+    places += [
+        Place(number, found[1], found[0])
+        for number, line in enumerate(step.split("\n"), 2)
+        for found in re.finditer(r"(torch\w*)==[\d.]+\+\w+", line)
+    ]
+    pins = ("torch==1.12.0", "torchvision==0.13.0") if "vision" in step else ("torch==1.12.0",)
+    corrected = CorrectedSet(
+        architecture="x86_64", glibc="2.35", requirements=pins, wanted=pins, places=tuple(places)
+    )  # fmt: skip
+    written = write_back(first + step, [(corrected, "cu116")], "script").text
+    assert written == f"pip install {OPTION}cu116 torch==1.12.0\n{expected}"
