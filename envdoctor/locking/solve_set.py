@@ -215,12 +215,10 @@ class SetSearch:
                     started = time.monotonic()
                     problems = self.check(solved)
                     solver.end += time.monotonic() - started  # the limit is that of the search
-                    remaining = "; ".join((*problems.warnings, *problems.notes))
-                    noted = "; ".join(filter(None, (solved.note, remaining and f"remaining: {remaining}")))
                     if not problems.errors and not problems.warnings:
-                        return self._with_dependencies(replace(solved, note=noted), attempt)
+                        return self._with_dependencies(solved, attempt, problems)
                     if not problems.errors:
-                        with_warning = replace(solved, note=noted)
+                        with_warning = _noted(solved, problems)
                     more = [
                         limit for pin in problems.pins
                         if Requirement(pin).name not in fixed and (limit := limit_of_pin(pin, solved.versions))
@@ -282,8 +280,11 @@ class SetSearch:
         found = again if again.versions else attempt
         return replace(solved, versions=found.versions, required_by=found.required_by)
 
-    def _with_dependencies(self, solved: SolvedSet, attempt: Attempt) -> SolvedSet:
-        """The set with the dependencies of its day, where these have no problem either: they fit best."""
+    def _with_dependencies(self, solved: SolvedSet, attempt: Attempt, today: SetProblems) -> SolvedSet:
+        """The set with the dependencies of its day, where these have no problem either: they fit best.
+
+        What an audit reports only with the dependencies of today is named as such then.
+        """
         named = {text.partition("==")[0].partition("[")[0] for text in (*requirement_lines(solved), *solved.built)}
         named |= {*solved.corrected.contained, *(each.name for each in solved.corrected.dropped), *TORCH_FAMILY}
         dependencies = tuple(
@@ -292,8 +293,11 @@ class SetSearch:
         )  # fmt: skip
         problems = self.check(replace(solved, versions=attempt.versions)) if self.solver.day else SetProblems()
         if not self.solver.day or problems.errors or problems.pins or problems.warnings:
-            return solved
-        return replace(solved, day=self.solver.day, dependencies=dependencies)
+            return _noted(solved, today)
+        older = _noted(replace(solved, day=self.solver.day, dependencies=dependencies), problems)
+        newer = "; ".join(each for each in today.notes if each not in problems.notes)
+        named = newer and f"remaining without the pinned dependencies: {newer}"
+        return replace(older, note="; ".join(filter(None, (older.note, named))))
 
     def _solved(
         self, requirements: Sequence[str], attempt: Attempt, dropped: Sequence[DroppedPackage], note: str
@@ -335,6 +339,12 @@ def _without_image(search: SetSearch, sources: Sources, check: Check) -> SolvedS
 
 def _is_named(text: str, conflict: str) -> bool:
     return re.search(rf"\b{re.escape(Requirement(text).name)}\b", conflict) is not None
+
+
+def _noted(solved: SolvedSet, problems: SetProblems) -> SolvedSet:
+    """The set with what an audit of it still reports."""
+    remaining = "; ".join((*problems.warnings, *problems.notes))
+    return replace(solved, note="; ".join(filter(None, (solved.note, remaining and f"remaining: {remaining}"))))
 
 
 def _result(

@@ -91,6 +91,9 @@ def test_what_no_release_cures_is_noted_and_does_not_prevent_a_set(sources: Sour
     own = replace(corrected("transformers==4.57.6", "numpy"), exclude_newer="2026-03-31")
     solved = solve_set(own, sources, lambda _: SetProblems(notes=("x uses numpy.old",)))
     assert (solved.state, solved.note, solved.day) == ("solved", "remaining: x uses numpy.old", "2026-03-31")
+    notes = [("x uses numpy.old",), ()]  # with the dependencies of today, and with those that the set pins
+    pinned = solve_set(own, sources, lambda _: SetProblems(notes=notes.pop(0)))
+    assert pinned.note == "remaining without the pinned dependencies: x uses numpy.old"
 
 
 def test_an_assumed_python_is_replaced_by_one_that_the_pins_support(sources: Sources, tmp_path: Path) -> None:
